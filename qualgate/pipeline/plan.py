@@ -1,4 +1,4 @@
-"""From a gate file to the closed list of what a run will do. Nothing is generated here.
+"""Turn a gate file into a plan, the closed list of all answers of a run. Nothing is generated here.
 
 Torch is loaded only to check the weights of quantized folders.
 """
@@ -48,7 +48,7 @@ from qualgate.pipeline.judging import too_few_labels
 from qualgate.pipeline.memory import check_memory, memory_for
 from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.reasoning_ways import with_ways
-from qualgate.pipeline.residency import fit_together, held
+from qualgate.pipeline.residency import fit_together, weight_counts
 from qualgate.pipeline.served_arms import check_served, drift_is_read, of_server, tokenizers_of, told_of, with_weights
 from qualgate.pipeline.servers_read import servers_held, with_servers
 from qualgate.pipeline.taught_dialects import with_dialects
@@ -75,7 +75,7 @@ from qualgate.scoring.constraint import library as constraint_library
 from qualgate.served.declared import identify_served
 from qualgate.store.address import artifacts_folder
 
-READ_SPEED = 500e6  # bytes a second that are read from a disk and hashed; the slower of the two decides
+READ_SPEED = 500e6  # bytes per second of reading and hashing, by the slower of the two
 
 
 def make_plan(
@@ -83,11 +83,11 @@ def make_plan(
     planning: Callable[[str], None] = lambda line: None,
     tell: Callable[[str], None] | None = None,
 ) -> Plan:
-    """Check every model and evalset the gate file names and lay out the run.
+    """Check every model and evalset that the gate file names, and lay out the run.
 
-    Each model's folder and each evalset is read once, and the servers of served arms are asked who they are. Raises
-    UsageError for a model, evalset or prompt that cannot be run as it stands, InfrastructureError where a server does
-    not answer. planning: told what is done, and for about how long. tell (or else planning): what `auto` is here.
+    Each model folder and evalset is read once, and served arms' servers are asked for their identity. Raises UsageError
+    for a model, evalset or prompt that cannot be run, and InfrastructureError if a server does not answer. planning:
+    receives progress lines; tell (default: planning): notes, such as the resolved value of `auto`.
     """
     check_speculation(gate)
     planning(f"planning: reading {counted(len(gate.evalset_refs), 'evalset')}")
@@ -96,8 +96,8 @@ def make_plan(
     check_served(gate, sets)
     gate = with_weights(gate)
     arms = (gate.baseline, *gate.variants)
-    ours = [one for arm in arms if arm.served is None for one in (arm, *draft_models(arm))]
-    models = tuple(dict.fromkeys(one.model for one in ours))
+    ours = [spec for arm in arms if arm.served is None for spec in (arm, *draft_models(arm))]
+    models = tuple(dict.fromkeys(spec.model for spec in ours))
     planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
     folders = read_folders(ours)
     gate = with_own_caches(gate, lambda arm: folders[arm.model].files)
@@ -108,19 +108,21 @@ def make_plan(
     check_arms(gate, folders, sets, tell)
     check_drafts(gate, folders, sets)
     policy, stages = _with_looks(gate, sets)
-    policy, asked = tried(policy, sets, gate.seed)
-    arms = (gate.baseline, *gate.variants)  # with what was found out of them
+    policy, chosen = tried(policy, sets, gate.seed)
+    arms = (gate.baseline, *gate.variants)  # now with caches and config differences
     identities = _identities(gate, folders, planning)
     check_targets(gate, identities)
     also = asked_by_rules(gate, sets)
     key = content_hash(_generated_by(gate, policy, sets, identities, also))
     artifacts = artifacts_folder(gate.store_url, gate.path.parent) / key[:16]
-    planning(f"planning: rendering {counted(gate.repeats * sum(len(item.cases) for item in asked), 'prompt')}")
-    jobs = list(_jobs(gate, asked, folders, identities, stages, artifacts))
+    planning(f"planning: rendering {counted(gate.repeats * sum(len(item.cases) for item in chosen), 'prompt')}")
+    jobs = list(_jobs(gate, chosen, folders, identities, stages, artifacts))
     if policy.four_arm is not None:
         jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
     elif times_decide(policy):
-        fit = fit_together(held(arms, {model: one.parameters for model, one in folders.items()}), gate.devices)
+        fit = fit_together(
+            weight_counts(arms, {model: folder.parameters for model, folder in folders.items()}), gate.devices
+        )
         jobs = in_turns(jobs, gate.seed, looks=bool(stages), turns=None if fit or stages else least_batches(policy))
     plan = Plan(
         key=key,
@@ -140,7 +142,7 @@ def make_plan(
 
 
 def _sets_of(gate: GateFile, planning: Callable[[str], None], tell: Callable[[str], None]) -> tuple[Evalset, ...]:
-    """The gate file's sets as their files have them, fit for its rules, their packages at hand."""
+    """Load the gate file's evalsets, check its rules against them, and install their packages."""
     sets = tuple(load_set(ref, gate.path.parent) for ref in set_refs(gate))
     check_rules(gate, sets)
     for line in too_few_labels(gate.policy, gate.labels):
@@ -150,7 +152,7 @@ def _sets_of(gate: GateFile, planning: Callable[[str], None], tell: Callable[[st
 
 
 def _as_taught(sets: Sequence[Evalset], folder: ModelFolder | None, tell: Callable[[str], None]) -> tuple[Evalset, ...]:
-    """The sets with what `auto` is by the chat template in `folder`, of thoughts and of tool calls."""
+    """Resolve `reasoning: auto` and `dialect: auto` by the chat template in `folder`."""
     return with_dialects(with_ways(sets, folder, tell), folder, tell)
 
 
@@ -159,28 +161,27 @@ def _identities(
 ) -> dict[str, ArmIdentity]:
     arms = (gate.baseline, *gate.variants)
     sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
-    told = told_of(arms, planning)
+    declarations = told_of(arms, planning)
     return {
         arm.name: identify(arm, folders[arm.model], sampling, engine, folders)
         if arm.served is None
-        else identify_served(arm, folders.get(arm.reads), sampling, told.get(arm.name, ""))
+        else identify_served(arm, folders.get(arm.reads), sampling, declarations.get(arm.name, ""))
         for arm in arms
     }
 
 
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
-    """What `ArmIdentity.sampling` is the hash of, together with the arm's own stop tokens.
+    """Return the settings that `ArmIdentity.sampling` hashes together with the arm's stop tokens.
 
-    How many answers are drawn is no part of it: with more of them, those before are drawn again as they were. Nor is
-    the seed where nothing is drawn: the answers are the same.
+    The number of repeats is left out: more repeats do not change the earlier ones. So is the seed if nothing is drawn.
     """
     drawn = gate.sampling.drawn or any(isinstance(ref, LmEvalTask) for ref in gate.evalset_refs)
     return {**gate.sampling.content, "seed": gate.seed if drawn else 0, "repeats": 1}
 
 
 def load_set(ref: SetRef, relative_to: Path) -> Evalset:
-    """The evalset a gate file names: a file, a shipped one, or a task of lm-eval's. UsageError lists its faults, or
-    says that its cases are external."""
+    """Load an evalset: a file, a shipped one, or an lm-eval task. Raises UsageError for its faults and for external
+    cases."""
     if isinstance(ref, ExternalCases):
         raise UsageError(
             f"evalset {ref.name}: `cases: external` leaves nothing to ask here; only score files are judged by it. "
@@ -190,7 +191,7 @@ def load_set(ref: SetRef, relative_to: Path) -> Evalset:
 
 
 def set_refs(gate: GateFile) -> tuple[SetRef, ...]:
-    """What the gate file names as evalsets, groups of lm-eval's as their tasks. UsageError for one named twice."""
+    """Return the gate file's evalsets, lm-eval groups expanded to tasks. Raises UsageError for one named twice."""
     refs: dict[str, SetRef] = {}
     for named in gate.evalset_refs:
         for ref in tasks.members(named) if isinstance(named, LmEvalTask) else (named,):
@@ -202,7 +203,7 @@ def set_refs(gate: GateFile) -> tuple[SetRef, ...]:
 
 
 def asked_in_two_sets(plan: Plan) -> tuple[str, ...]:
-    """A line for the user where evalsets share questions: the planner takes cases of two sets for independent."""
+    """Return a note if evalsets share questions: the planner treats cases of two sets as independent."""
     shared = [cases for cases in evalsets.asked_again(plan.evalsets) if len({case.evalset for case in cases}) > 1]
     if not shared:
         return ()
@@ -215,13 +216,13 @@ def asked_in_two_sets(plan: Plan) -> tuple[str, ...]:
 
 
 def _reading(models: Iterable[str]) -> str:
-    """How much is to be read and hashed, and about how long that takes; "" of what is not there."""
+    """Describe the bytes to read and hash, and about how long that takes; "" if that is short."""
     size = sum(file.stat().st_size for model in models for file in weight_files(Path(model)))
     return f" ({size_text(size)}, about {time_text(size / READ_SPEED)})" if size > READ_SPEED else ""
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Files that may hold weights, read or not."""
+    """Return the files that may hold weights, whether a loader reads them or not."""
     return [file for kind in ("*.safetensors", "*.gguf") for file in folder.glob(kind) if file.is_file()]
 
 
@@ -238,7 +239,6 @@ def _facts(folder: ModelFolder) -> ModelFacts:
 
 
 def _with_looks(gate: GateFile, sets: Sequence[Evalset]) -> tuple[Policy, tuple[frozenset[Question], ...]]:
-    """The policy with what its looks rest on, and the questions that each adds; () where it does not stop early."""
     if gate.policy.stop is None:
         return gate.policy, ()
     stop, stages = lay_out(gate.policy, (case for item in sets for case in item.cases), gate.repeats)
@@ -252,11 +252,9 @@ def _generated_by(
     identities: Mapping[str, ArmIdentity],
     also: Mapping[str, tuple[str, ...]],
 ) -> dict[str, Any]:
-    """All that the generation and its scores depend on: a run of another is another run, never resumed by this one."""
+    """Return everything that answers and scores depend on: if any of it changes, it is another run."""
     versions, least = scorer_versions(), least_batches(gate.policy)
-    learned = {
-        arm.name: arm.calibration_sha256 for arm in (gate.baseline, *gate.variants) if arm.calibration_sha256
-    }  # fmt: skip
+    learned = {arm.name: arm.calibration_sha256 for arm in (gate.baseline, *gate.variants) if arm.calibration_sha256}
     constrained = any("constraint" in case.body for item in sets for case in item.cases)
     packages, servers = packages_held(sets), servers_held(sets)
     at_once = [arm.served.concurrency for arm in (gate.baseline, *gate.variants) if arm.served is not None]
@@ -278,27 +276,27 @@ def _generated_by(
         **({"packages": packages} if packages else {}),
         **({"served_by": servers} if servers else {}),
         **({"four_arm": policy.four_arm.seed} if policy.four_arm else {}),
-        **({"at_once": at_once} if policy.four_arm and at_once else {}),  # what answers take rests on it
+        **({"at_once": at_once} if policy.four_arm and at_once else {}),  # times depend on it
         **({"calibrations": learned} if learned else {}),
-        # The policy decides what is generated, so another one is another run.
+        # These policies decide what is generated.
         **({"stop": _as_plain(policy)} if policy.stop else {}),
         **({"trial": asdict(policy.trial)} if policy.trial else {}),
     }
 
 
 def _as_plain(policy: Policy) -> dict[str, Any]:
-    """Without the rules' lines: a comment in the gate file is not another policy."""
+    """Return the policy without rules' line numbers: a comment in the gate file must not change it."""
     plain = asdict(policy)
     for rule in plain["rules"]:
         del rule["line"]
     for entry in plain["quarantine"]:
-        if entry["evalset"] is None:  # a policy that says no more than it could before is the same
+        if entry["evalset"] is None:  # a policy without this key keeps its hash
             del entry["evalset"]
     return plain
 
 
 def asked_by_rules(gate: GateFile, sets: tuple[Evalset, ...]) -> dict[str, tuple[str, ...]]:
-    """Evalset → what its answers are scored by because a rule says so, though the set does not declare it."""
+    """Return evalset → metrics that rules ask for and the set does not declare."""
     return {
         item.name: tuple(
             dict.fromkeys(
@@ -307,7 +305,7 @@ def asked_by_rules(gate: GateFile, sets: tuple[Evalset, ...]) -> dict[str, tuple
                 if METRICS[rule.metric].everywhere
                 and rule.evalset in (None, item.name)
                 and rule.metric not in item.metrics
-                and not any("requests" in case.body for case in item.cases)  # read, not answered: nothing has a form
+                and not any("requests" in case.body for case in item.cases)  # read, not answered
             )
         )
         for item in sets
@@ -322,13 +320,13 @@ def _jobs(
     stages: Sequence[frozenset[Question]],
     artifacts: Path,
 ) -> Iterator[Job]:
-    """Each arm's jobs, the baseline's first. Job k of arms that read the same tokens holds the same cases.
+    """Yield each arm's jobs, the baseline's first. Job k of arms that read the same tokens holds the same cases.
 
-    Such an arm's answers start from the baseline's, unless it has a draft of its own, or times decide: then every token
-    is a decoded one.
+    Such an arm uses the baseline's answers as drafts, unless it has a draft of its own or times decide: then every
+    token is decoded.
     """
     timed = times_decide(gate.policy)
-    # In a four-arm run any arm may come first in a block: none waits for what the baseline leaves, unless a rule asks.
+    # In a four-arm run any arm may come first in a block, so artifacts are recorded only if a drift rule needs them.
     recorded = gate.policy.four_arm is None or any(METRICS[rule.metric].kind == "drift" for rule in gate.policy.rules)
     arms = (gate.baseline, *gate.variants)
     renderers = {name: Renderer(folders[name].files) for name in dict.fromkeys(arm.reads for arm in arms) if name}
@@ -364,7 +362,6 @@ def _jobs(
 def _batches(
     gate: GateFile, prompts: Sequence[Prompt], sets: Sequence[Evalset], stages: Sequence[frozenset[Question]]
 ) -> list[tuple[int, list[int]]]:
-    """The stage of each batch, and the positions of its prompts."""
     least = least_batches(gate.policy)
     most, clusters = most_rows(len(prompts), least), _clusters(sets, gate.repeats) if least else None
     if stages:
@@ -373,18 +370,18 @@ def _batches(
 
 
 def _apart(prompts: Sequence[Prompt]) -> list[tuple[int, list[int]]]:
-    """The same of an A/A arm: in batches of other neighbours."""
+    """Return the batches of an A/A arm, whose prompts have other neighbours."""
     return [(0, batch) for batch in regrouped(prompts)]
 
 
 def _clusters(sets: Sequence[Evalset], repeats: int) -> dict[Question, int]:
-    """A number for each question, equal for those of one cluster: what the gate counts as one observation."""
+    """Return question → number of its cluster, which the gate counts as one observation."""
     order = seeded_order((case for item in sets for case in item.cases), seed=0, repeats=repeats)
     return {question: number for number, cluster in enumerate(order) for question in cluster}
 
 
-def _same_tokens(one: ArmIdentity, other: ArmIdentity) -> bool:
-    return (one.tokenizer, one.template) == (other.tokenizer, other.template)
+def _same_tokens(first: ArmIdentity, second: ArmIdentity) -> bool:
+    return (first.tokenizer, first.template) == (second.tokenizer, second.template)
 
 
 def _of_arm(prompt: Prompt, arm: ArmSpec, cases: Mapping[tuple[str, str], Case]) -> Prompt:

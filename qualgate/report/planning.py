@@ -25,7 +25,7 @@ NOTES_SHOWN = 5
 
 def foretold_as_text(found: Foretold) -> str:
     """All of it: what would run, how surely the policy would decide, what stopping early saves, what is not known."""
-    lines = [plan_as_text(found.plan, found.takes, found.workers, found.held), fit(_memory(found.memory))]
+    lines = [plan_as_text(found.plan, found.takes, found.workers, found.quarantine), fit(_memory(found.memory))]
     lines += map(fit, foreseen_as_lines(found.spending))
     lines += ["", *policy_as_lines(found.rates, found.takes, found.after)] if found.rates is not None else []
     lines += early_as_lines(found.early) if found.early is not None else []

@@ -24,7 +24,7 @@ def foretold_as_json(found: Foretold) -> str:
     beside = {"memory": asdict(found.memory), "servers": foreseen_as_body(found.spending)}
     beside["uncounted"] = found.uncounted or None
     told = found.unforeseen, found.early, found.after, beside
-    return plan_as_json(found.plan, found.takes, found.held, found.rates, *told)
+    return plan_as_json(found.plan, found.takes, found.quarantine, found.rates, *told)
 
 
 def plan_as_json(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def foreseen_as_lines(found: Foreseen) -> list[str]:
     """What servers would be asked, with what that rests on, and whether the budget lets it; [] where none is asked."""
-    if not found.asked:
+    if not found.entries:
         return []
     currency, expected = found.budget.currency, found.expected
     lines = [
@@ -49,7 +49,7 @@ def foreseen_as_lines(found: Foreseen) -> list[str]:
 
 def foreseen_as_body(found: Foreseen) -> dict[str, Any] | None:
     """The same as JSON; None where none is asked."""
-    if not found.asked:
+    if not found.entries:
         return None
     return {
         "max_tokens_total": found.budget.max_tokens,

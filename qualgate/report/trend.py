@@ -65,13 +65,13 @@ def trend_as_json(trends: Sequence[ArmTrend], flaky: Sequence[Flaky]) -> dict[st
                 "metric": one.watched.metric,
                 "approved_by": one.watched.approved_by,
                 "other_cases_before": one.watched.other_cases,
-                "method": one.told.method,
-                "threshold": one.told.threshold,
+                "method": one.trend.method,
+                "threshold": one.trend.threshold,
                 "nights": [
                     {"run": run, "began": began, "mean": mean, "p": p, "log_evidence": evidence}
                     for run, began, mean, p, evidence in zip(
-                        one.watched.run_ids, one.watched.began, one.watched.means, (None, *one.told.p),
-                        (None, *(value if value > float("-inf") else None for value in one.told.log_evidence)),
+                        one.watched.run_ids, one.watched.began, one.watched.means, (None, *one.trend.p),
+                        (None, *(value if value > float("-inf") else None for value in one.trend.log_evidence)),
                         strict=True,
                     )
                 ],
