@@ -87,7 +87,6 @@ def with_default_arithmetic(gate: GateFile) -> GateFile:
 
 def with_witnesses(gate: GateFile) -> GateFile:
     """Add witness arms for `--blame`: each is a variant with one part left out.
-
     The parts are kernels for packed weights (replaced by their torch twins), the draft, and a KV cache that differs
     from the baseline's. A twin runs in padded batches, so it neither drafts nor packs its KV cache. It is left out if
     the arithmetic is a server's, or if neither variant nor baseline has a float32 cache: two parts would change at

@@ -31,7 +31,6 @@ class Address:
 
 def look_file(a: Address, b: Address, sets: Sequence[str], here: Path) -> str:
     """Return the gate file's text. here: the folder that evalset paths are relative to.
-
     Raises UsageError for an invalid address, a server with several models and no `--model-a` or `--model-b`, twice the
     same model, and faulty evalsets; InfrastructureError if a server does not answer."""
     arms = [_checked(address) for address in (a, b)]

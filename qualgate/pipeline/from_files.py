@@ -164,7 +164,6 @@ def _with_reasons(verdicts: Sequence[Verdict], more: tuple[str, ...]) -> tuple[V
 
 
 def _answers_to_a_case(evidence: RunEvidence) -> dict[str, int]:
-    """Return evalset → number of answers that each case must have."""
     numbers: dict[str, set[int]] = {}
     for key in evidence.expected:
         numbers.setdefault(key.evalset, set()).add(key.repeat)

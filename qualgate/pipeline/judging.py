@@ -295,10 +295,8 @@ def _holds(slices: Sequence[Slice], evalset: str, case_id: str) -> bool:
 
 
 def _is_named(arm: str) -> bool:
-    """Whether the user named the arm, rather than the run adding it."""
     return not arm.endswith(OURS)
 
 
 def _without_thought(body: Mapping[str, Any], text: str) -> str:
-    """Return an answer without its thought."""
     return text if body.get("reasoning", NONE) == NONE else apart(body, text).answer

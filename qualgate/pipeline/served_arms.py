@@ -90,12 +90,9 @@ def probed(
     nonce: str = "",
     seen: dict[str, str] | None = None,
 ) -> dict[str, tuple[Probe, ...]]:
-    """Return arm → probes of its server, for the served arms of these jobs except the A/A arm, which shares the
-    baseline's server.
-
-    ledger: counts the requests. nonce: makes one question new; seen: reply to that question → arm. warn: receives
-    faults. Raises UsageError for a server that contradicts its arm's declarations, and EvidenceMissing if a reply to
-    the new question was another arm's."""
+    """Return arm → probes of its server, for served arms but the A/A arm, which shares the baseline's server. ledger:
+    counts the requests. nonce: makes one question new; seen: reply to that question → arm. warn: receives faults.
+    Raises UsageError for a server that contradicts its arm, EvidenceMissing for a reply that another arm got before."""
     jobs_of_arms: dict[str, list[Job]] = {}
     for job in jobs:
         if job.arm.served is not None and not job.arm.name.endswith(NOISE):
