@@ -6,7 +6,7 @@ Torch is loaded only to check the weights of quantized folders.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,34 @@ from qualgate.store.address import artifacts_folder
 READ_SPEED = 500e6  # bytes per second of reading and hashing, by the slower of the two
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSoFar:
+    """A plan in the making: each of the STEPS of `make_plan` checks it or adds to it."""
+
+    gate: GateFile
+    planning: Callable[[str], None]  # receives progress lines
+    tell: Callable[[str], None]  # receives notes
+    sets: tuple[Evalset, ...] = ()
+    chosen: tuple[Evalset, ...] = ()  # the sets with the cases that are asked: a trial asks some
+    folders: Mapping[str, ModelFolder] = field(default_factory=dict)  # by `ArmSpec.model` and `ArmSpec.reads`
+    facts: dict[str, ModelFacts] = field(default_factory=dict)  # by `ArmSpec.model`
+    policy: Policy | None = None  # the gate file's, with its looks and trial laid out
+    stages: tuple[frozenset[Question], ...] = ()
+    identities: dict[str, ArmIdentity] = field(default_factory=dict)
+    plan: Plan | None = None
+
+    @property
+    def arms(self) -> tuple[ArmSpec, ...]:
+        """The gate file's arms, the baseline first."""
+        return self.gate.baseline, *self.gate.variants
+
+    @property
+    def whole(self) -> Plan:
+        """The plan, once it is laid out."""
+        assert self.plan is not None, "`_lay_out_jobs` makes it"
+        return self.plan
+
+
 def make_plan(
     gate: GateFile,
     planning: Callable[[str], None] = lambda line: None,
@@ -89,85 +117,110 @@ def make_plan(
     for a model, evalset or prompt that cannot be run, and InfrastructureError if a server does not answer. planning:
     receives progress lines; tell (default: planning): notes, such as the resolved value of `auto`.
     """
-    check_speculation(gate)
-    planning(f"planning: reading {counted(len(gate.evalset_refs), 'evalset')}")
-    tell = tell or (lambda line: planning(f"planning: {line}"))
-    sets = _sets_of(gate, planning, tell)
-    check_served(gate, sets)
-    gate = with_weights(gate)
-    arms = (gate.baseline, *gate.variants)
-    ours = [spec for arm in arms if arm.served is None for spec in (arm, *draft_models(arm))]
+    so_far = PlanSoFar(gate=gate, planning=planning, tell=tell or (lambda line: planning(f"planning: {line}")))
+    for step in STEPS:
+        so_far = step(so_far) or so_far
+    return so_far.whole
+
+
+def _read_sets(now: PlanSoFar) -> PlanSoFar:
+    """Load the gate file's evalsets, check its rules against them, and install their packages."""
+    now.planning(f"planning: reading {counted(len(now.gate.evalset_refs), 'evalset')}")
+    sets = tuple(load_set(ref, now.gate.path.parent) for ref in set_refs(now.gate))
+    check_rules(now.gate, sets)
+    for line in too_few_labels(now.gate.policy, now.gate.labels):
+        now.tell(line)
+    packages_held(sets, now.planning)
+    return replace(now, sets=sets)
+
+
+def _read_folders(now: PlanSoFar) -> PlanSoFar:
+    """Read the folders of models, drafts and tokenizers, and complete the arms' KV caches."""
+    ours = [spec for arm in now.arms if arm.served is None for spec in (arm, *draft_models(arm))]
     models = tuple(dict.fromkeys(spec.model for spec in ours))
-    planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
+    now.planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
     folders = read_folders(ours)
-    gate = with_own_caches(gate, lambda arm: folders[arm.model].files)
+    gate = with_own_caches(now.gate, lambda arm: folders[arm.model].files)
     facts = {model: _facts(folder) for model, folder in folders.items()}
-    folders = {**tokenizers_of(arms), **folders}
-    sets = with_servers(_as_taught(sets, folders.get(gate.baseline.reads), tell), arms, gate, tell)
-    gate = with_config_differences(gate, folders)
-    check_arms(gate, folders, sets, tell)
-    check_drafts(gate, folders, sets)
-    policy, stages = _with_looks(gate, sets)
-    policy, chosen = tried(policy, sets, gate.seed)
-    arms = (gate.baseline, *gate.variants)  # now with caches and config differences
-    identities = _identities(gate, folders, planning)
-    check_targets(gate, identities)
-    also = asked_by_rules(gate, sets)
-    key = content_hash(_generated_by(gate, policy, sets, identities, also))
+    return replace(now, gate=gate, facts=facts, folders={**tokenizers_of(now.arms), **folders})
+
+
+def _resolve_auto(now: PlanSoFar) -> PlanSoFar:
+    """Resolve `reasoning: auto` and `dialect: auto` by the baseline's chat template, and add the parsers of calls."""
+    folder = now.folders.get(now.gate.baseline.reads)
+    sets = with_dialects(with_ways(now.sets, folder, now.tell), folder, now.tell)
+    return replace(now, sets=with_servers(sets, now.arms, now.gate, now.tell))
+
+
+def _lay_out_cases(now: PlanSoFar) -> PlanSoFar:
+    """Lay out the looks of `stop: early`, with the questions that each adds, and choose a trial's cases."""
+    policy, stages = now.gate.policy, ()
+    if policy.stop is not None:
+        stop, stages = lay_out(policy, (case for item in now.sets for case in item.cases), now.gate.repeats)
+        policy = replace(policy, stop=stop)
+    policy, chosen = tried(policy, now.sets, now.gate.seed)
+    return replace(now, policy=policy, stages=stages, chosen=chosen)
+
+
+def _identify_arms(now: PlanSoFar) -> PlanSoFar:
+    gate, folders = now.gate, now.folders
+    sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
+    declarations = told_of(now.arms, now.planning)
+    identities = {
+        arm.name: identify(arm, folders[arm.model], sampling, engine, folders)
+        if arm.served is None
+        else identify_served(arm, folders.get(arm.reads), sampling, declarations.get(arm.name, ""))
+        for arm in now.arms
+    }
+    return replace(now, identities=identities)
+
+
+def _lay_out_jobs(now: PlanSoFar) -> PlanSoFar:
+    gate, policy, stages = now.gate, now.policy, now.stages
+    assert policy is not None, "`_lay_out_cases` sets it"
+    also = asked_by_rules(gate, now.sets)
+    key = content_hash(_generated_by(gate, policy, now.sets, now.identities, also))
     artifacts = artifacts_folder(gate.store_url, gate.path.parent) / key[:16]
-    planning(f"planning: rendering {counted(gate.repeats * sum(len(item.cases) for item in chosen), 'prompt')}")
-    jobs = list(_jobs(gate, chosen, folders, identities, stages, artifacts))
+    now.planning(f"planning: rendering {counted(gate.repeats * sum(len(item.cases) for item in now.chosen), 'prompt')}")
+    jobs = list(_jobs(gate, now.chosen, now.folders, now.identities, stages, artifacts))
     if policy.four_arm is not None:
         jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
     elif times_decide(policy):
-        fit = fit_together(
-            weight_counts(arms, {model: folder.parameters for model, folder in folders.items()}), gate.devices
-        )
+        parameters = {model: folder.parameters for model, folder in now.folders.items()}
+        fit = fit_together(weight_counts(now.arms, parameters), gate.devices)
         jobs = in_turns(jobs, gate.seed, looks=bool(stages), turns=None if fit or stages else least_batches(policy))
     plan = Plan(
         key=key,
         gate_file=gate.text,
         gate_name=gate.path.name,
         policy=policy,
-        arms=arms,
-        identities=identities,
-        evalsets=sets,
+        arms=now.arms,
+        identities=now.identities,
+        evalsets=now.sets,
         jobs=tuple(jobs),
         artifacts=str(artifacts),
         also=also,
-        models=facts,
+        models=now.facts,
     )
-    check_memory(memory_for(gate, plan))
-    return plan
+    return replace(now, plan=plan)
 
 
-def _sets_of(gate: GateFile, planning: Callable[[str], None], tell: Callable[[str], None]) -> tuple[Evalset, ...]:
-    """Load the gate file's evalsets, check its rules against them, and install their packages."""
-    sets = tuple(load_set(ref, gate.path.parent) for ref in set_refs(gate))
-    check_rules(gate, sets)
-    for line in too_few_labels(gate.policy, gate.labels):
-        tell(line)
-    packages_held(sets, planning)
-    return sets
-
-
-def _as_taught(sets: Sequence[Evalset], folder: ModelFolder | None, tell: Callable[[str], None]) -> tuple[Evalset, ...]:
-    """Resolve `reasoning: auto` and `dialect: auto` by the chat template in `folder`."""
-    return with_dialects(with_ways(sets, folder, tell), folder, tell)
-
-
-def _identities(
-    gate: GateFile, folders: Mapping[str, ModelFolder], planning: Callable[[str], None]
-) -> dict[str, ArmIdentity]:
-    arms = (gate.baseline, *gate.variants)
-    sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
-    declarations = told_of(arms, planning)
-    return {
-        arm.name: identify(arm, folders[arm.model], sampling, engine, folders)
-        if arm.served is None
-        else identify_served(arm, folders.get(arm.reads), sampling, declarations.get(arm.name, ""))
-        for arm in arms
-    }
+STEPS: tuple[Callable[[PlanSoFar], PlanSoFar | None], ...] = (
+    lambda now: check_speculation(now.gate),
+    _read_sets,
+    lambda now: check_served(now.gate, now.sets),
+    lambda now: replace(now, gate=with_weights(now.gate)),
+    _read_folders,
+    _resolve_auto,
+    lambda now: replace(now, gate=with_config_differences(now.gate, now.folders)),
+    lambda now: check_arms(now.gate, now.folders, now.sets, now.tell),
+    lambda now: check_drafts(now.gate, now.folders, now.sets),
+    _lay_out_cases,
+    _identify_arms,
+    lambda now: check_targets(now.gate, now.identities),
+    _lay_out_jobs,
+    lambda now: check_memory(memory_for(now.gate, now.whole)),
+)
 
 
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
@@ -236,13 +289,6 @@ def _facts(folder: ModelFolder) -> ModelFacts:
         vocabulary=folder.vocabulary or 0,
         template=folder.template_sha256,
     )
-
-
-def _with_looks(gate: GateFile, sets: Sequence[Evalset]) -> tuple[Policy, tuple[frozenset[Question], ...]]:
-    if gate.policy.stop is None:
-        return gate.policy, ()
-    stop, stages = lay_out(gate.policy, (case for item in sets for case in item.cases), gate.repeats)
-    return replace(gate.policy, stop=stop), stages
 
 
 def _generated_by(
