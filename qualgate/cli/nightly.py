@@ -50,11 +50,11 @@ def nightly(
     ended = whole_night(file, _judged, now, every=every, say=_tell_next)
     all_are_about()
     if as_json:
-        say(json.dumps(ended.said | {"undelivered": len(ended.waiting)}, indent=2))
+        say(json.dumps(ended.body | {"undelivered": len(ended.waiting)}, indent=2))
     else:
-        if not ended.told and ended.due_next:
+        if not ended.nights and ended.due_next:
             say(f"nothing is due before {ended.due_next:%Y-%m-%d %H:%M} UTC; the last word stands")
-        say(fit("\n".join(lines(ended.said | {"undelivered": 0}))))
+        say(fit("\n".join(lines(ended.body | {"undelivered": 0}))))
     for digest in ended.waiting:
         tell(
             f"not delivered: the digest of {digest.created_at[:16]} to {digest.target} ({digest.attempts} x): "

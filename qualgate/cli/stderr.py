@@ -47,4 +47,4 @@ def tell_event(event: Event) -> None:
         all_are_about(run=event.run, trace=trace)
     about = {"event": event.what, "arm": event.arm, "job": event.job, "exit": event.exit}
     level = "warning" if event.what == "failed" else "info"
-    tell_json(event.said, level=level, **about, run=event.run)
+    tell_json(event.message, level=level, **about, run=event.run)

@@ -1,4 +1,4 @@
-"""The gate file as a run takes it: with every arm and policy that it implies."""
+"""Complete a gate file with every arm and policy that it implies."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from qualgate.records import NOISE, PLAIN, TWIN, WIDE, ArmSpec
 
 
 def as_run(gate: GateFile, *, blame: bool = False, four_arm: bool = False) -> GateFile:
-    """The gate file with every arm and policy that `run` adds to it, for a plan of all that will be generated.
+    """Return the gate file with every arm and policy that `run` adds to it.
 
-    UsageError for what does not go together.
+    Raises UsageError for options that exclude each other.
     """
     gate = with_default_arithmetic(gate)
     if four_arm or gate.four_arm is not None:
@@ -38,7 +38,7 @@ def as_run(gate: GateFile, *, blame: bool = False, four_arm: bool = False) -> Ga
 
 
 def as_four_arms(gate: GateFile) -> GateFile:
-    """The gate file with its four arms in the policy. UsageError where it does not name them."""
+    """Return the gate file with its four arms in the policy. Raises UsageError if it does not name them."""
     if gate.four_arm is None:
         raise UsageError(
             f"{gate.path.name} names no four arms. Add for example: "
@@ -57,22 +57,22 @@ def as_four_arms(gate: GateFile) -> GateFile:
 
 
 def with_nel_policy(gate: GateFile) -> GateFile:
-    """The gate file with the nel policy that it names in its own."""
+    """Return the gate file with the nel policy that it names read into its own policy."""
     if gate.nel_policy is None:
         return gate
     return replace(gate, policy=replace(gate.policy, nel=as_text(read_nel_policy(gate.nel_policy))))
 
 
 def with_own_caches(gate: GateFile, files_of: Callable[[ArmSpec], ModelFiles]) -> GateFile:
-    """The gate file with keys and values of each arm as its folder declares them, where it says nothing itself."""
+    """Return the gate file with each arm's KV cache as its folder declares it, unless the gate file sets one."""
     arms = (gate.baseline, *gate.variants)
     baseline, *variants = (arm if arm.served else with_own_cache(arm, files_of(arm)) for arm in arms)
     return replace(gate, baseline=baseline, variants=tuple(variants))
 
 
 def with_default_arithmetic(gate: GateFile) -> GateFile:
-    """The gate file with the arithmetic of the device that it runs on, where it says none. A folder that cannot be read
-    has none to say: whoever reads it next tells why."""
+    """Return the gate file with the device's default arithmetic, unless it sets one. A folder that cannot be read is
+    passed over: a later check reports it."""
     if gate.arithmetic_said:
         return gate
     arms = (gate.baseline, *gate.variants)
@@ -80,25 +80,25 @@ def with_default_arithmetic(gate: GateFile) -> GateFile:
         files = [(arm, read_files(Path(arm.model), CONFIG_FILES)) for arm in arms if arm.served is None]
     except UsageError:
         return gate
-    found = default_arithmetic(choose_device(gate.devices), files)
-    baseline, *variants = (arm if arm.served else replace(arm, arithmetic=found) for arm in arms)
+    arithmetic = default_arithmetic(choose_device(gate.devices), files)
+    baseline, *variants = (arm if arm.served else replace(arm, arithmetic=arithmetic) for arm in arms)
     return replace(gate, baseline=baseline, variants=tuple(variants))
 
 
 def with_witnesses(gate: GateFile) -> GateFile:
-    """Beside each variant an arm for each of its parts that lacks it: the torch twin in place of kernels for packed
-    weights, no draft where it speculates, keys and values as the baseline's where they are not; the twin, whose rows
-    are in no packed passes, drafts nothing either, holds keys and values in float32, and is left out of a run whose
-    arithmetic is a server's, which padded batches do not have, and where variant and baseline both hold keys and values
-    otherwise: no witness would tell what that does. UsageError where no variant has such a part."""
+    """Add witness arms for `--blame`: each is a variant with one part left out.
+    The parts are kernels for packed weights (replaced by their torch twins), the draft, and a KV cache that differs
+    from the baseline's. A twin runs in padded batches, so it neither drafts nor packs its KV cache. It is left out if
+    the arithmetic is a server's, or if neither variant nor baseline has a float32 cache: two parts would change at
+    once. Raises UsageError if no variant has such a part."""
     gate = with_own_caches(gate, lambda arm: read_files(Path(arm.model), CONFIG_FILES))
     own = [arm for arm in gate.variants if arm.served is None]  # what a server leaves out, it is started without
     packed = [arm for arm in own if arm.quantize or recognise(Path(arm.model)) is not None]
     packed = packed if gate.baseline.arithmetic == "float32" else []
     packed = [arm for arm in packed if "float32" in (arm.kv_cache, gate.baseline.kv_cache)]  # else two parts at once
     drafting = [arm for arm in gate.variants if arm.speculation is not None]
-    kept = gate.baseline.kv_cache
-    rounding = [arm for arm in own if arm.kv_cache != kept]
+    baseline_cache = gate.baseline.kv_cache
+    rounding = [arm for arm in own if arm.kv_cache != baseline_cache]
     if not packed and not drafting and not rounding:
         raise UsageError(
             "--blame leaves kernels, drafts and a KV cache in fewer bits out, and no variant of this gate file has "
@@ -108,10 +108,10 @@ def with_witnesses(gate: GateFile) -> GateFile:
     whole = {"kv_cache": "float32", "kv_said": True}  # padded batches hold nothing else
     twins = [replace(arm, name=f"{arm.name}{TWIN}", kernels="torch", speculation=None, **whole) for arm in packed]
     plain = [replace(arm, name=f"{arm.name}{PLAIN}", speculation=None) for arm in drafting]
-    wide = [replace(arm, name=f"{arm.name}{WIDE}", kv_cache=kept, kv_said=True) for arm in rounding]
+    wide = [replace(arm, name=f"{arm.name}{WIDE}", kv_cache=baseline_cache, kv_said=True) for arm in rounding]
     return replace(gate, variants=(*gate.variants, *twins, *plain, *wide))
 
 
 def with_noise_arm(gate: GateFile) -> GateFile:
-    """Beside the variants the baseline's own weights, which the plan lays out in other batches."""
+    """Add an A/A arm: the baseline's own weights, which the plan runs in other batches."""
     return replace(gate, variants=(*gate.variants, replace(gate.baseline, name=f"{gate.baseline.name}{NOISE}")))

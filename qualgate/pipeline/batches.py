@@ -1,9 +1,9 @@
-"""Which prompts run together in a batch, and in which order a run's jobs come.
+"""Group prompts into batches, and order a run's jobs.
 
-Where times decide ("timed" runs), an arm's batches are to be compared with another's: so there are many, what belongs
-together stays in one, and the arms take turns. A turn is each arm's batch of the same cases, one right after the other
-in an order that is drawn: whatever the machine does, it does to either arm as likely, so turns are independent
-observations though neighbouring batches are not (`gate.evidence.time_groups`).
+Where times decide ("timed" runs), one arm's batches are compared with another's. So there are many batches, prompts of
+one cluster share a batch, and the arms take turns. A turn runs the same cases on each arm in a drawn order. Machine
+disturbances are then equally likely for each arm, so turns are independent observations though neighbouring batches
+are not (`gate.evidence.time_groups`).
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from qualgate.gate.evidence.time_groups import groups_for
 from qualgate.metrics import METRICS
 from qualgate.records import NOISE, Job, Policy, Prompt, Sampling, UnitKey
 
-JOB_ROWS = 128  # that a worker gets at once: who joins a pass when, is the engine's; what a kill may lose, is this
-TIMED_ROWS = 64  # likewise where times decide: they begin together, and are in one pass as long as they last
-JOB_TOKENS = 32_768  # rows x (longest prompt + longest answer): likewise, of long answers
-LEAST_BATCHES = 24  # where times decide; six Williams squares of four arms
-LEAST_FOR_TAILS = 60  # where an objective does: of fewer, none may lie beyond the 95th percentile
+JOB_ROWS = 128  # rows handed to a worker at once, and the most that a kill can lose; the engine schedules passes
+TIMED_ROWS = 64  # the same where times decide: these rows begin together and share each pass
+JOB_TOKENS = 32_768  # limit of rows x (longest prompt + longest answer)
+LEAST_BATCHES = 24  # where times decide: six Williams squares of four arms
+LEAST_FOR_TAILS = 60  # with a service level objective: of fewer, none may lie beyond the 95th percentile
 TIMED = 3  # how timed runs are laid out and measured; 1: arm after arm, no warm-up; 2: in six blocks
 
 
 def times_decide(policy: Policy) -> bool:
-    """Whether a rule on latency, cost or goodput asks for times, or four arms do, which are served side by side. A
-    service level objective alone asks for none: without these nothing is held against it but a load."""
+    """Whether the policy needs times: it has a rule on latency, cost or goodput, or compares four arms. A service level
+    objective alone does not: only a load is measured against it."""
     return policy.four_arm is not None or any(
         METRICS[rule.metric].kind in ("latency", "cost", "service") for rule in policy.rules
     )
 
 
 def least_batches(policy: Policy) -> int:
-    """Where times decide, how many batches there are to be at least; 0 where they do not."""
+    """Return the least number of batches where times decide; 0 where they do not."""
     if not times_decide(policy):
         return 0
     return max(LEAST_BATCHES, LEAST_FOR_TAILS if policy.slo is not None else 0, groups_for(policy))
 
 
 def most_rows(prompts: int, least: int) -> int:
-    """Of a batch. least: how many batches there are to be at least, to be compared; 0 = times decide nothing."""
+    """Return the most rows of a batch. least: the least number of batches; 0 where times decide nothing."""
     return min(TIMED_ROWS, max(1, prompts // least)) if least else JOB_ROWS
 
 
@@ -52,11 +52,11 @@ def most_rows(prompts: int, least: int) -> int:
 def batches(
     prompts: Sequence[Prompt], most: int = JOB_ROWS, clusters: Mapping[Question, Hashable] | None = None
 ) -> Iterator[list[int]]:
-    """Positions of prompts that run together, `most` at most: of one kind and sampling, and alike in answer length
-    first, since the longest answer sets the steps.
+    """Yield the prompt positions of each batch, at most `most` each: of one kind and sampling, and of similar answer
+    length, since the longest answer sets the number of steps.
 
-    clusters: prompts with equal ones depend on each other anyway, and stay in one batch. Those of a cluster that is too
-    large for one are in batches of their own. None: each prompt for itself.
+    clusters: prompts of one cluster depend on each other and stay in one batch; a cluster too large for one gets
+    batches of its own. None: each prompt by itself.
     """
     order = sorted(
         range(len(prompts)),
@@ -84,7 +84,7 @@ def batches(
 
 
 def _filled(units: Iterable[list[int]], prompts: Sequence[Prompt], most: int) -> Iterator[list[int]]:
-    """Batches of as many units as fit, in their order; a unit is never parted."""
+    """Yield batches of as many units as fit, in order; a unit is never split."""
     batch: list[int] = []
     longest = answer = 0
     for unit in units:
@@ -110,17 +110,17 @@ def staged(
     most: int,
     clusters: Mapping[Question, Hashable] | None = None,
 ) -> list[tuple[int, list[int]]]:
-    """The stage of each batch, and its positions: none holds questions of two looks."""
-    found = []
+    """Return (stage, prompt positions) of each batch; no batch holds questions of two looks."""
+    placed = []
     for stage, questions in enumerate(stages):
         mine = [i for i, prompt in enumerate(prompts) if _question(prompt.key) in questions]
         laid = batches([prompts[i] for i in mine], most, clusters)
-        found += [(stage, [mine[i] for i in batch]) for batch in laid]
-    return found
+        placed += [(stage, [mine[i] for i in batch]) for batch in laid]
+    return placed
 
 
 def regrouped(prompts: Sequence[Prompt]) -> Iterator[list[int]]:
-    """Each of the baseline's batches in two, every second row in the other: no row keeps its neighbours."""
+    """Split each of the baseline's batches by even and odd rows, so that no row keeps its neighbours."""
     for batch in batches(prompts):
         yield from filter(None, (batch[0::2], batch[1::2]))
 
@@ -133,11 +133,11 @@ def _question(key: UnitKey) -> Question:
 
 
 def in_turns(jobs: Sequence[Job], seed: int, *, looks: bool = False, turns: int | None = None) -> list[Job]:
-    """The jobs turn by turn, each a stage: of every arm those of the same cases, the arms in an order of its own.
+    """Order the jobs in turns, one stage each: every arm's jobs of the same cases, the arms in a drawn order.
 
-    turns: how many at most, each then of several batches an arm: for arms that have to be loaded again in each. None:
-    as many as there are batches. looks: the jobs are in stages already, which turns keep; else an A/A arm, which is in
-    no comparison of times and has other batches, comes after all.
+    turns: the most turns, for arms that must be loaded anew in each; None: one turn for each batch. looks: the jobs
+    already have stages, which turns keep. Otherwise an A/A arm comes last: it has other batches, and its times are not
+    compared.
     """
     compared, again = (list(jobs), []) if looks else _apart(jobs)
     count = 1 + max(job.index for job in compared)
@@ -152,10 +152,10 @@ def in_turns(jobs: Sequence[Job], seed: int, *, looks: bool = False, turns: int 
 
 
 def in_blocks(jobs: Sequence[Job], policy: Policy, baseline: str) -> tuple[list[Job], Policy]:
-    """The jobs in turns of four arms, each in an order of Williams', and the policy that tells the orders.
+    """Return the jobs in turns of four arms, ordered by Williams squares, and the policy with these orders.
 
-    An A/A arm is no part of the traffic that is compared: its jobs, in batches of their own, come after all turns.
-    UsageError when the four arms are not what the run has.
+    An A/A arm is not compared: its jobs, in batches of their own, come after all turns. Raises UsageError if the run
+    does not have exactly the four arms.
     """
     jobs, again = _apart(jobs)
     arms = policy.four_arm
@@ -178,10 +178,10 @@ def _afterwards(again: Sequence[Job], turns: int) -> list[Job]:
 
 
 def williams_blocks(count: int, seed: int) -> tuple[str, ...]:
-    """An order of the four arms B, Q, S, X (both) for each of `count` blocks.
+    """Return an order of the four arms B, Q, S, X (both) for each of `count` blocks.
 
-    Every four blocks are a Williams square (each arm once in each place, each after each other one once), its arms
-    and its rows shuffled, so that neither place nor predecessor favours an arm. Biometrics 5 (1949).
+    Every four blocks are a Williams square (each arm once in each place, and once after each other arm) with shuffled
+    arms and rows, so that neither place nor predecessor favours an arm. Biometrics 5 (1949).
     """
     square = ((0, 1, 3, 2), (1, 2, 0, 3), (2, 3, 1, 0), (3, 0, 2, 1))
     generator = random.Random(seed)
@@ -195,6 +195,5 @@ def williams_blocks(count: int, seed: int) -> tuple[str, ...]:
 
 
 def _apart(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
-    """(the jobs of arms that are compared, those of the A/A arm)."""
     again = [job for job in jobs if job.arm.name.endswith(NOISE)]
     return [job for job in jobs if not job.arm.name.endswith(NOISE)], again

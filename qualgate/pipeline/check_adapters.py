@@ -10,14 +10,14 @@ from qualgate.records import Plan
 
 
 def trained_elsewhere(plan: Plan) -> Iterator[str]:
-    """A line for each adapter that says it was trained on a folder that is neither its arm's nor the baseline's. A name
-    of the Hub tells nothing of a folder: what does not fit a model is refused by its layers."""
+    """Yield a note for each adapter trained on a folder that is neither its arm's nor the baseline's. A Hub name is not
+    a folder and passes: an adapter that does not fit is refused by its layers."""
     baseline = next(arm for arm in plan.arms if arm.is_baseline)
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for arm in plan.arms:
-        if arm.adapter is None or (arm.adapter.path, arm.model) in told:
+        if arm.adapter is None or (arm.adapter.path, arm.model) in reported:
             continue
-        told.add((arm.adapter.path, arm.model))
+        reported.add((arm.adapter.path, arm.model))
         base = read_adapter_folder(Path(arm.adapter.path)).base
         here = {Path(model).resolve() for model in (arm.model, baseline.model)}
         if base.startswith(("/", "./", "../")) and Path(base).resolve() not in here:

@@ -1,4 +1,4 @@
-"""Whether a model can begin to answer under the constraints of its cases: asked of its own tokens, before a run."""
+"""Check before a run that a model's vocabulary can begin an answer under each case's constraint."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from qualgate.records import Prompt
 
 
 def check_constraints(folder: ModelFolder, renderer: Renderer, prompts: Sequence[Prompt]) -> None:
-    """Raise UsageError naming the cases whose constraint admits no token of this model to begin with: their characters
-    are in none, or nothing at all fulfils it."""
+    """Raise UsageError naming the cases whose constraint admits no first token of this model: no token has its
+    characters, or nothing fulfils it."""
     grammars: dict[str, list[str]] = {}
     for prompt in prompts:
         if prompt.constraint:

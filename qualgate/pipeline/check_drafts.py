@@ -1,4 +1,4 @@
-"""Checks of drafts before anything is generated: impossible ones are refused, those that cannot pay are told."""
+"""Check drafts before anything is generated: refuse impossible ones, and report those that cannot pay."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def speculates(arm: ArmSpec) -> bool:
 
 
 def check_speculation(gate: GateFile) -> None:
-    """Raise UsageError where an arm of four is to speculate and would run as a second copy of its target."""
+    """Raise UsageError if a speculative arm of four has no draft: it would be a second copy of its target."""
     arms = gate.policy.four_arm
     if arms is None:
         return
@@ -43,7 +43,7 @@ def check_speculation(gate: GateFile) -> None:
             "Say who drafts: `speculation: {draft: {quantize: mxfp4}}`. Or serve the four arms elsewhere and judge "
             f"what they answered: qualgate gate {gate.path.name} --baseline-scores baseline.jsonl {files}"
         )
-    if here := [one.arm for one in arms.drafting if one.arm not in served]:
+    if here := [declared.arm for declared in arms.drafting if declared.arm not in served]:
         raise UsageError(
             f"{gate.path.name}: `four_arm.drafting` declares what a server counted, and {' and '.join(here)} runs "
             "here, where every answer's drafts are counted: take it out of the gate file"
@@ -51,7 +51,7 @@ def check_speculation(gate: GateFile) -> None:
 
 
 def check_not_asked(gate: GateFile) -> None:
-    """Raise UsageError where score files are to be judged of variants that say how this engine drafts."""
+    """Raise UsageError if variants of score files declare how this engine drafts."""
     if drafting := [arm.name for arm in gate.variants if arm.speculation is not None]:
         raise UsageError(
             f"{gate.path.name}: `speculation` of {', '.join(drafting)} says who drafts where qualgate's own engine "
@@ -61,8 +61,8 @@ def check_not_asked(gate: GateFile) -> None:
 
 
 def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequence[Evalset]) -> None:
-    """Raise UsageError for a draft that cannot be made, or whose tokens are not its target's; NotInThisVersion for one
-    that this version does not run. folders: by `ArmSpec.model`, drafts' too."""
+    """Raise UsageError for a draft that cannot be made or has another tokenizer than its target, and NotInThisVersion
+    for one that this version cannot run. folders: by `ArmSpec.model`, those of drafts included."""
     for arm in (arm for arm in gate.variants if arm.served is None):
         if choose_device(gate.devices) != "cpu":
             _check_on_gpu(arm, gate.path.name)
@@ -79,7 +79,7 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
 
 
 def _check_on_gpu(arm: ArmSpec, file: str) -> None:
-    """Models and texts draft there; what reads a target's states passes through C."""
+    """Raise NotInThisVersion for a draft head on a GPU: heads read the target's states through C code."""
     if alone := [level.names[0] for level in levels(arm.speculation) if level.draft.kind == "head"]:
         raise NotInThisVersion(
             f"{file}: {arm.name} drafts by {alone[0]}, which runs on a CPU alone in this version. Write `workers: "
@@ -107,7 +107,7 @@ def _check_weights(arm: ArmSpec, model: ArmSpec, folder: ModelFolder, *, made_of
 
 
 def _check_tokens(arm: ArmSpec, draft: ModelFolder, target: ModelFolder) -> None:
-    """A draft is ids of tokens: the same id has to be the same token. An output head may be padded by more or less."""
+    """Raise UsageError unless equal ids are equal tokens. The padding of the output heads may differ."""
     if draft.tokenizer_sha256 != target.tokenizer_sha256:
         raise UsageError(
             f"{arm.name}: the tokenizer of its draft {draft.path} ({_entries(draft)}) is not that of its target "
@@ -122,10 +122,10 @@ def _entries(folder: ModelFolder) -> str:
 
 
 def check_drafted_prompts(arm: ArmSpec, folders: Mapping[str, ModelFolder], prompts: Sequence[Prompt]) -> None:
-    """Raise UsageError for prompts to be answered that a draft of `arm` cannot read: too long with their answers, or of
-    tokens that it has no entry for."""
+    """Raise UsageError for prompts that a draft of `arm` cannot read: too long with their answers, or with tokens
+    beyond its vocabulary."""
     answered = [prompt for prompt in prompts if not prompt.requests]
-    for name in dict.fromkeys(one.model for one in draft_models(arm) if one.model != arm.model):
+    for name in dict.fromkeys(draft.model for draft in draft_models(arm) if draft.model != arm.model):
         folder = folders[name]
         check_lengths(folder, answered)
         size = folder.vocabulary
@@ -139,8 +139,7 @@ def check_drafted_prompts(arm: ArmSpec, folders: Mapping[str, ModelFolder], prom
 
 
 def check_targets(gate: GateFile, identities: Mapping[str, ArmIdentity]) -> None:
-    """Raise UsageError where an arm of four speculates on other weights than those it is held against, or holds keys
-    and values otherwise."""
+    """Raise UsageError if a speculative arm of four differs from its target in weights or KV cache."""
     arms = gate.policy.four_arm
     if arms is None:
         return
@@ -154,19 +153,19 @@ def check_targets(gate: GateFile, identities: Mapping[str, ArmIdentity]) -> None
                 f"it the weights of {target}, and who drafts beside them."
             )
         if identities[name].kv_cache != identities[target].kv_cache:
-            held = [identities[one].kv_cache or "float32" for one in (name, target)]
+            caches = [identities[arm_name].kv_cache or "float32" for arm_name in (name, target)]
             raise UsageError(
                 f"{gate.path.name}: {name} is held against {target} token by token, and holds keys and values in "
-                f"{held[0]}, {target} in {held[1]}. Give both the same `kv_cache`."
+                f"{caches[0]}, {target} in {caches[1]}. Give both the same `kv_cache`."
             )
 
 
 def drafts_that_cannot_pay(plan: Plan) -> Iterator[str]:
-    """A line for the user for each draft whose step reads as many bytes as the step that it is to save."""
+    """Yield a note for each draft whose step reads as many bytes as the step that it should save."""
     for arm in plan.arms:
         verifier = arm
         for model in draft_models(arm):
-            ours, theirs = (_bytes(one, plan.models[one.model]) for one in (model, verifier))
+            ours, theirs = (_bytes(spec, plan.models[spec.model]) for spec in (model, verifier))
             if ours >= theirs:
                 yield (
                     f"{arm.name}: a draft of about {size_text(ours)} of weights for a model of about "
@@ -177,9 +176,9 @@ def drafts_that_cannot_pay(plan: Plan) -> Iterator[str]:
 
 
 def drafts_of_another_template(plan: Plan) -> Iterator[str]:
-    """A line for the user for each draft whose folder holds another chat template than its target's."""
+    """Yield a note for each draft whose folder has another chat template than its target."""
     for arm in plan.arms:
-        for name in dict.fromkeys(one.model for one in draft_models(arm)):
+        for name in dict.fromkeys(draft.model for draft in draft_models(arm)):
             its, targets = plan.models[name].template, plan.models[arm.model].template
             if its not in (targets, sha256_text("")):
                 yield (
@@ -189,8 +188,8 @@ def drafts_of_another_template(plan: Plan) -> Iterator[str]:
                 )
 
 
-def _bytes(one: ArmSpec, facts: ModelFacts) -> int:
-    """Of its weights about: without scales, and as if the recipe held for all."""
-    if one.quantize is not None:
-        return facts.parameters * (one.quantize.bits or BITS[one.quantize.method]) // 8
-    return facts.nbytes if facts.method else facts.parameters * BYTES[one.dtype]
+def _bytes(spec: ArmSpec, facts: ModelFacts) -> int:
+    """Estimate the bytes of its weights: without scales, and as if the recipe applied to every layer."""
+    if spec.quantize is not None:
+        return facts.parameters * (spec.quantize.bits or BITS[spec.quantize.method]) // 8
+    return facts.nbytes if facts.method else facts.parameters * BYTES[spec.dtype]

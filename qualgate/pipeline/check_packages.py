@@ -1,4 +1,4 @@
-"""Whether the packages that sets declare for programs can be had here: asked before a run, and part of its key."""
+"""Install the packages that evalsets declare for programs; their content is part of a run's key."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from qualgate.scoring.code import NoPackages, held_packages
 
 
 def packages_held(sets: Sequence[Evalset], planning: Callable[[str], None] = lambda line: None) -> tuple[str, ...]:
-    """What the packages of these sets come to, by versions and content, installed if need be.
+    """Return the versions and content hashes of the sets' packages, installing them if needed.
 
-    UsageError naming the set and the package that cannot be had. planning: told what is looked at.
+    Raises UsageError naming the set and the package that is unavailable. planning: receives progress lines.
     """
-    held: dict[tuple[str, ...], str] = {}
+    contents: dict[tuple[str, ...], str] = {}
     for item in sets:
         for wanted in dict.fromkeys(tuple(case.body["packages"]) for case in item.cases if case.body.get("packages")):
-            if wanted not in held:
+            if wanted not in contents:
                 planning(f"planning: packages of {item.name}: {', '.join(wanted)}")
-                held[wanted] = _held(item, wanted)
-    return tuple(sorted({one for one in held.values() if one}))
+                contents[wanted] = _held(item, wanted)
+    return tuple(sorted({content for content in contents.values() if content}))
 
 
 def _held(item: Evalset, wanted: tuple[str, ...]) -> str:

@@ -38,9 +38,9 @@ def _refuse_on_gpu(arm: ArmSpec, gate: GateFile) -> None:
     if arm.kv_cache != "float32" or arm.arithmetic != "float32":
         if packs(choose_device(gate.devices)):
             return
-        asked = "`arithmetic: served`" if arm.arithmetic != "float32" else f"`kv_cache: {arm.kv_cache}`"
+        option = "`arithmetic: served`" if arm.arithmetic != "float32" else f"`kv_cache: {arm.kv_cache}`"
         raise NotInThisVersion(
-            f"{gate.path.name}: {arm.name} is to run with {asked}, and models run in padded batches on a GPU "
+            f"{gate.path.name}: {arm.name} is to run with {option}, and models run in padded batches on a GPU "
             "without Triton, which do not have it. Write `workers: {devices: cpu}`, or `float32`, or install it: "
             f"{install_command('kernels')}"
         )
@@ -49,10 +49,10 @@ def _refuse_on_gpu(arm: ArmSpec, gate: GateFile) -> None:
 def check_arms(
     gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequence[Evalset], tell: Callable[[str], None]
 ) -> None:
-    """Tell what servers read otherwise in all folders alike.
+    """Check every arm, and report what servers read differently in all folders alike.
 
-    Raise UsageError for an arm whose weights cannot be run as it asks, that would be asked other questions than the
-    baseline, or whose calibration knows the cases or cannot be read by the baseline.
+    Raises UsageError for an arm whose weights cannot run as requested, that would be asked other questions than the
+    baseline, or whose calibration set holds cases of the run or cannot be read by the baseline.
     """
     checked: set[str] = {""}
     if isinstance(gate.devices, tuple):
@@ -85,8 +85,8 @@ def check_arms(
 
 
 def check_same_question(arm: ArmSpec, variant: ModelFolder, baseline: ModelFolder) -> None:
-    """Raise UsageError where arm's folder makes other tokens of a case than the baseline's, or ends answers elsewhere:
-    its answers are never compared (see `gate.evidence.checks`), so they need not be generated."""
+    """Raise UsageError if the arm's folder tokenizes a case differently from the baseline's or ends answers elsewhere:
+    such answers are never compared (see `gate.evidence.checks`), so they need not be generated."""
     _check_stops(arm, variant, baseline)
     template, mend = differing_template(variant.files, baseline.files)
     copied = "copy tokenizer.json and tokenizer_config.json from there"
@@ -136,7 +136,7 @@ def _check_stops(arm: ArmSpec, variant: ModelFolder, baseline: ModelFolder) -> N
 
 
 def folder_notes(arms: Sequence[tuple[str, ModelFolder]]) -> Iterator[str]:
-    """Lines for the user on what servers read otherwise in the folders of all arms alike, the baseline's first."""
+    """Yield notes on what servers read differently in the folders of all arms alike, the baseline's first."""
     yield from sampling_notes([(name, folder.files) for name, folder in arms])
     yield from filter(None, (beside_note(name, folder.beside, listed_files(folder.shards)) for name, folder in arms))
     yield from filter(None, [beside_difference_note([(name, folder.files) for name, folder in arms])])
@@ -157,18 +157,18 @@ def folder_notes(arms: Sequence[tuple[str, ModelFolder]]) -> Iterator[str]:
     if not arms:
         return
     _, baseline = arms[0]
-    found = dict(baseline.stops_by_server)
+    stops = dict(baseline.stops_by_server)
     if not any(folder.header for _, folder in arms):
-        del found["llama.cpp"]
-    if baseline.read_as is None and len(set(found.values())) > 1:
+        del stops["llama.cpp"]
+    if baseline.read_as is None and len(set(stops.values())) > 1:
         yield (
-            f"servers end answers at different tokens, alike for all arms ({by_server(found)}): here they end at "
+            f"servers end answers at different tokens, alike for all arms ({by_server(stops)}): here they end at "
             f"{' and '.join(map(str, baseline.stop_ids))}; `read_as` for both arms picks one server's"
         )
 
 
 def with_config_differences(gate: GateFile, folders: Mapping[str, ModelFolder]) -> GateFile:
-    """The gate file with what of each variant's architecture is not the baseline's, as `check_same_architecture`."""
+    """Return the gate file with each variant's architecture differences, see `check_same_architecture`."""
     if gate.baseline.served is not None:
         return gate
     baseline = folders[gate.baseline.model]
@@ -182,27 +182,26 @@ def with_config_differences(gate: GateFile, folders: Mapping[str, ModelFolder]) 
 
 
 def check_same_architecture(arm: ArmSpec, variant: ModelFolder, baseline: ModelFolder) -> tuple[str, ...]:
-    """What of the variant's architecture is not the baseline's, each in words, where the arm says that this is meant.
+    """Return the architecture changes between variant and baseline, in words.
 
-    Raises UsageError where it does not.
+    Raises UsageError for a change that the arm does not declare as intended.
     """
-    found = architecture_differences(variant, baseline)
-    refused = () if arm.another_model else [one for one in found if not one.named_in(arm.allow_config)]
+    changes = architecture_differences(variant, baseline)
+    refused = () if arm.another_model else [change for change in changes if not change.named_in(arm.allow_config)]
     if refused:
-        keys = ", ".join(dict.fromkeys(one.key.rpartition(".")[2] for one in refused))
+        keys = ", ".join(dict.fromkeys(change.key.rpartition(".")[2] for change in refused))
         raise UsageError(
             f"variant {arm.name}: {variant.path / 'config.json'} is of another architecture than the baseline's, "
-            f"{baseline.path}: {'; '.join(one.said for one in refused[:8])}{'; …' if len(refused) > 8 else ''}. No "
-            "quantizer changes that, and short cases do not show what it does. Copy these values from the baseline's "
-            f"config.json; where they are meant, write `allow_config: [{keys}]` beside the variant's `model`, or "
-            "`another_model: true` if it was pruned or distilled."
+            f"{baseline.path}: {'; '.join(change.said for change in refused[:8])}"
+            f"{'; …' if len(refused) > 8 else ''}. No quantizer changes that, and short cases do not show what it "
+            f"does. Copy these values from the baseline's config.json; where they are meant, write `allow_config: "
+            f"[{keys}]` beside the variant's `model`, or `another_model: true` if it was pruned or distilled."
         )
-    return tuple(one.said for one in found)
+    return tuple(change.said for change in changes)
 
 
 def check_calibration(cases: str, folder: ModelFolder, who: str) -> None:
-    """Raise UsageError for a case of the calibration set in the file `cases` that `who`, the model in `folder`, cannot
-    read."""
+    """Raise UsageError for a case of the calibration set `cases` that `who`, the model in `folder`, cannot read."""
     learned = evalsets.read(Path(cases).with_suffix(".yaml"))
     try:
         Renderer(folder.files).render(learned.cases)
@@ -245,7 +244,7 @@ def _check_labels(rule: Rule, judged: Sequence[Evalset], where: str) -> None:
 def check_lengths(folder: ModelFolder, prompts: Sequence[Prompt]) -> None:
     """Raise UsageError for prompts that do not fit the model's context with their answers.
 
-    Asked of a variant that shares the baseline's tokens too: its own context may be shorter.
+    A variant with the baseline's tokens is checked too: its context may be shorter.
     """
     limit = folder.files.context_length
     too_long = [
@@ -265,7 +264,7 @@ def check_lengths(folder: ModelFolder, prompts: Sequence[Prompt]) -> None:
 
 
 def _lengths(prompt: Prompt) -> Iterator[tuple[int, int]]:
-    """Tokens of the context and of what follows it that the model has to read or write."""
+    """Yield (tokens of the context, tokens after it that the model reads or writes)."""
     if not prompt.requests:
         yield len(prompt.token_ids), prompt.max_new_tokens
     for windows in prompt.requests:
@@ -274,7 +273,7 @@ def _lengths(prompt: Prompt) -> Iterator[tuple[int, int]]:
 
 
 def check_repeats(gate: GateFile, prompts: Sequence[Prompt]) -> None:
-    """Raise UsageError where answers are repeated that are equal."""
+    """Raise UsageError if `repeats` asks for several answers that would all be equal."""
     greedy = sorted({prompt.key.evalset for prompt in prompts if not prompt.sampling.drawn})
     if gate.repeats > 1 and greedy:
         raise UsageError(
@@ -285,7 +284,7 @@ def check_repeats(gate: GateFile, prompts: Sequence[Prompt]) -> None:
 
 
 def check_same_head(variant: ModelFolder, baseline: ModelFolder) -> None:
-    """Raise UsageError where the two heads have another number of entries: their drift would have no meaning."""
+    """Raise UsageError if the output heads differ in size: their drift would have no meaning."""
     ours, theirs = variant.vocabulary, baseline.vocabulary
     if ours is not None and theirs is not None and ours != theirs:
         raise UsageError(

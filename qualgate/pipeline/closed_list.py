@@ -1,9 +1,9 @@
-"""Which cases score files must hold, and on whose word.
+"""The cases that score files must hold, and the source of that list.
 
-Where the evalset lies beside the gate file, all of its cases, or those that `expected` chooses from it for a `subset`
-that is given a reason. Else what `expected` names; else, of an evalset whose cases are called external, the ids of all
-files together, which the verdict says. Of any other nothing is known, and so nothing decided: a path that leads nowhere
-would otherwise let whoever loses the same rows on both sides approve by it.
+If the evalset lies beside the gate file: all of its cases, or those that `expected` chooses for a `subset` with a
+reason. Otherwise the ids that `expected` names. Otherwise, for `cases: external`, the ids of all files together, which
+the verdict states. For any other evalset the cases are unknown, so nothing is decided: with a wrong path, rows missing
+on both sides would go unnoticed and could lead to an approval.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ UNION = "the expected cases of {} are those of both files together: what neither
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedList:
-    """The cases that score files must hold, as far as anybody says it."""
+    """The cases that score files must hold, as far as they are known."""
 
-    expected: Mapping[str, frozenset[str]]  # evalset → ids; one that is not in it takes those of all files
-    unknown: tuple[str, ...]  # why the cases of an evalset are not known: any makes a verdict undecided
-    notes: tuple[str, ...]  # what a verdict must say of the list
+    expected: Mapping[str, frozenset[str]]  # evalset → ids; an evalset not listed takes those of all files
+    unknown: tuple[str, ...]  # why the cases of an evalset are unknown: any makes a verdict undecided
+    notes: tuple[str, ...]  # notes on the list for the verdict
 
 
 def closed_list(gate: GateFile, lying_there: Mapping[str, Collection[str]], default: str | None) -> ClosedList:
-    """Of every evalset of the gate file. lying_there: evalset → ids of its cases, of those that lie beside it.
-    default: the evalset of lines of `expected` that name none.
+    """Build the list for every evalset of the gate file. lying_there: evalset → case ids, of those beside the gate
+    file. default: the evalset of `expected` lines that name none.
 
-    UsageError for an `expected` with an id that its evalset lacks, or with fewer than it has and no `subset`.
+    Raises UsageError if `expected` has an id that its evalset lacks, or fewer ids and no `subset`.
     """
     refs = {evalsets.name_of(ref): ref for ref in set_refs(gate)}
     listed = _listed(gate, default)
@@ -62,7 +62,7 @@ def closed_list(gate: GateFile, lying_there: Mapping[str, Collection[str]], defa
 
 
 def _chosen(gate: GateFile, name: str, own: frozenset[str], listed: frozenset[str] | None) -> frozenset[str]:
-    """The cases of a set that lies there which `expected` chooses; all where it says nothing of the set."""
+    """Return the cases that `expected` chooses from an evalset; all if it does not list the evalset."""
     if listed is None:
         return own
     if strange := sorted(listed - own):
@@ -89,11 +89,10 @@ def _not_known(name: str, ref: SetRef) -> str:
 
 
 def _listed(gate: GateFile, default: str | None) -> dict[str, frozenset[str]]:
-    """Evalset → ids of the gate file's `expected`; nothing where it names none."""
     ids: dict[str, set[str]] = {}
     for line, body in read_objects(gate.expected) if gate.expected is not None else ():
         name, case = body.get("evalset", default), body.get("id")
         if not isinstance(name, str) or not isinstance(case, str) or not case:
             raise UsageError(f"{gate.expected}:{line}: needs an `id`, and an `evalset` where the gate file has several")
         ids.setdefault(name, set()).add(case)
-    return {name: frozenset(found) for name, found in ids.items()}
+    return {name: frozenset(cases) for name, cases in ids.items()}

@@ -1,7 +1,7 @@
-"""Drafts tried on a model and prompts of one's own: what each is accepted and gains, one sequence at a time.
+"""Measure drafts on a user's model and prompts: acceptance and gain, one sequence at a time.
 
-Every prompt is answered in turns: plainly, with the draft, and plainly again, in an order that goes round, so that what
-a machine does meanwhile falls on each alike, and shows in plain decoding against itself.
+Every prompt is answered plainly, with the draft, and plainly again, in a rotating order: machine noise then falls on
+all three alike, and shows in the comparison of plain decoding with itself.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from qualgate.records import (
 
 PLAIN, DRAFTED, AGAIN = "plain", "drafted", "again"
 DRAFTS = ("{quantize: mxfp4}", "{quantize: int8}", "ngram", "{quantize: mxfp4, under: {draft: ngram}}")
-WRITTEN = "# Written by `qualgate draft compare`"  # begins its gate file
-ALPHA = 0.025  # of each bound
+WRITTEN = "# Written by `qualgate draft compare`"  # first words of its gate file
+ALPHA = 0.025  # error probability of each bound
 Progress = Callable[[str, int, int], None]
-"""Called with what is done, how much of it, and how much there is; 0: a line to say."""
+"""Called with a label, the number done and the total; a total of 0 means that the label is a line to print."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """One draft. name: of its variant in the gate file; found: what it came to; again: how many times as fast plain
-    decoding was as itself; accepted: of what was proposed, by task; unlike: prompts that it answered otherwise;
-    drawn: whether any answer is drawn, which some rules do otherwise."""
+    """Measurements of one draft. name: of its variant in the gate file; again: speed ratio of plain decoding to itself;
+    accepted: acceptance rate by task; unlike: number of prompts answered differently; drawn: whether any answer is
+    sampled at a temperature above 0."""
 
     name: str
     found: Speculated
@@ -64,13 +64,13 @@ class Tried:
     drawn: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """Return the fields as plain JSON values."""
         return asdict(self)
 
 
 def trial_file(model: str, drafts: Sequence[str], sets: Sequence[str], quantize: str | None, here: Path) -> str:
-    """A gate file with a variant for each draft. model: an absolute path, or `reference`; drafts: as under `draft:` of
-    a gate file, or a whole `speculation:`; here: what paths of evalsets are relative to."""
+    """Return the text of a gate file with a variant for each draft. model: an absolute path, or `reference`; drafts:
+    values of `draft:` or of a whole `speculation:`; here: the folder that evalset paths are relative to."""
     made = f"quantize: {quantize}, " if quantize else ""
     named = [str((here / Path(ref).expanduser()).absolute()) if evalsets.is_path(ref) else ref for ref in sets]
     rules = margins([evalsets.load(ref, here) for ref in sets])
@@ -80,24 +80,27 @@ def trial_file(model: str, drafts: Sequence[str], sets: Sequence[str], quantize:
         "version: 1",
         f"baseline: {{model: {json.dumps(model)}}}",
         "variants:",
-        *(f"  draft-{at}: {{{made}speculation: {_whole(one)}}}" for at, one in enumerate(drafts or DRAFTS, start=1)),
+        *(
+            f"  draft-{at}: {{{made}speculation: {_whole(draft)}}}"
+            for at, draft in enumerate(drafts or DRAFTS, start=1)
+        ),
         f"evalsets: [{', '.join(map(json.dumps, named))}]",
         "gate:",
         "  rules:",
-        *(f"    - {one}" for one in rules),
+        *(f"    - {rule}" for rule in rules),
         "store: sqlite:///qualgate.db",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _whole(draft: str) -> str:
-    """What stands behind `speculation:`."""
+    """Return the value of `speculation:` for a draft."""
     return draft if draft.replace(" ", "").startswith("{draft:") else f"{{draft: {draft}}}"
 
 
 def try_drafts(gate: GateFile, cases: int, cache: Path, progress: Progress) -> Iterator[Tried]:
-    """Each variant that speculates, held against itself without a draft. cases: of each evalset; cache: where packed
-    weights lie. Raises UsageError and NotInThisVersion as a run of the gate file does."""
+    """Compare each speculative variant with itself without a draft. cases: per evalset; cache: folder of packed
+    weights. Raises UsageError and NotInThisVersion as a run of the gate file does."""
     plan = make_plan(as_trial(gate, cases, ()), lambda line: progress(line, 0, 0))
     prompts = {
         arm.name: [prompt for job in plan.jobs if job.arm.name == arm.name for prompt in job.prompts]
@@ -110,7 +113,7 @@ def try_drafts(gate: GateFile, cases: int, cache: Path, progress: Progress) -> I
                 raise UsageError(f"{gate.path}: its cases are only read, never answered: drafts are tried on answers.")
             progress(f"{arm.name}: {arm.speculation.label}", 0, 0)
             target = replace(arm, name=PLAIN, speculation=None)
-            if target not in alone:  # what it is without a draft; the one that answers is the draft's own
+            if target not in alone:  # its footprint without a draft; the answers come from the drafted arm's target
                 alone[target] = load_arm(target, cache, {}, device="cpu").footprint
             drafted = load_arm(arm, cache, {}, device="cpu")
             plain = replace(drafted, draft=None, spec=target, footprint=alone[target])
@@ -122,39 +125,39 @@ def _tried(
 ) -> Tried:
     ways = {PLAIN: plain, DRAFTED: drafted, AGAIN: plain}
     units: dict[str, list[UnitEvidence]] = {way: [] for way in ways}
-    came = Generation()  # of the drafted answers: why drafts rested, and how many were no numbers
+    generation = Generation()  # counters of the drafted answers
     with uncollected():
         for arm in (plain, drafted):
             warm_up(arm, _job(arm.spec, prompts[0], 0, seed))
         for at, prompt in enumerate(prompts):
             order = [*ways][at % len(ways) :] + [*ways][: at % len(ways)]
             for way in order:
-                told = run_job(ways[way], _job(ways[way].spec, prompt, at, seed))
-                units[way].append(_answer(way, at, told))
-                came += told.generation if way == DRAFTED else Generation()
+                result = run_job(ways[way], _job(ways[way].spec, prompt, at, seed))
+                units[way].append(_answer(way, at, result))
+                generation += result.generation if way == DRAFTED else Generation()
             progress(drafted.spec.name, at + 1, len(prompts))
     tasks = {(case.evalset, case.id): case.task for item in plan.evalsets for case in item.cases}
     drawn = any(prompt.sampling.temperature > 0 for prompt in prompts)
-    return replace(_said(ways, units, tasks, came), drawn=drawn)
+    return replace(_said(ways, units, tasks, generation), drawn=drawn)
 
 
 def _job(spec: ArmSpec, prompt: Prompt, index: int, seed: int) -> Job:
     return Job(index=index, arm=spec, prompts=(prompt,), artifact="", drafted=False, seed=seed, timed=True)
 
 
-def _answer(way: str, job: int, told: JobResult) -> UnitEvidence:
-    [said] = told.completions
+def _answer(way: str, job: int, result: JobResult) -> UnitEvidence:
+    [completion] = result.completions
     return UnitEvidence(
-        key=replace(said.key, arm=way),
-        case_hash=said.case_hash,
+        key=replace(completion.key, arm=way),
+        case_hash=completion.case_hash,
         status="done",
-        values={"latency.ttft": said.ttft, "latency.e2e": said.e2e, METRIC: said.max_gap},
-        tokens=said.tokens,
-        prompt_tokens=said.prompt_tokens,
-        answer=b"".join(token.to_bytes(4, "little") for token in said.token_ids),
+        values={"latency.ttft": completion.ttft, "latency.e2e": completion.e2e, METRIC: completion.max_gap},
+        tokens=completion.tokens,
+        prompt_tokens=completion.prompt_tokens,
+        answer=b"".join(token.to_bytes(4, "little") for token in completion.token_ids),
         job=job,
-        began=said.began,
-        draft_steps=told.draft_steps,
+        began=completion.began,
+        draft_steps=result.draft_steps,
     )
 
 
@@ -162,7 +165,7 @@ def _said(
     ways: Mapping[str, LoadedArm],
     units: Mapping[str, Sequence[UnitEvidence]],
     tasks: Mapping[tuple[str, str], str],
-    came: Generation,
+    generation: Generation,
 ) -> Tried:
     evidence = {
         way: ArmEvidence(
@@ -171,7 +174,7 @@ def _said(
             units=tuple(units[way]),
             facts=arm.footprint.facts,
             speculation=arm.spec.speculation,
-            generation=came if way == DRAFTED else Generation(),
+            generation=generation if way == DRAFTED else Generation(),
         )
         for way, arm in ways.items()
     }
@@ -191,20 +194,20 @@ def _said(
 
 
 def _accepted(units: Sequence[UnitEvidence], tasks: Mapping[tuple[str, str], str]) -> dict[str, float]:
-    """Of what the target was offered, by task; those where nothing was offered are left out."""
+    """Return the acceptance rate by task; tasks without proposed tokens are left out."""
     counts: dict[str, list[int]] = {}
     for unit in units:
-        of = counts.setdefault(tasks[unit.key.evalset, unit.key.case_id], [0, 0])
+        tally = counts.setdefault(tasks[unit.key.evalset, unit.key.case_id], [0, 0])
         for step in unit.draft_steps:
             if step.level == 1:
-                of[0] += step.accepted
-                of[1] += step.proposed
+                tally[0] += step.accepted
+                tally[1] += step.proposed
     return {task: accepted / proposed for task, (accepted, proposed) in sorted(counts.items()) if proposed}
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Python collects no garbage meanwhile, which with models loaded takes a quarter of a second from who answers."""
+    """Switch garbage collection off: with models loaded one collection delays an answer by a quarter of a second."""
     gc.collect()
     gc.disable()
     try:

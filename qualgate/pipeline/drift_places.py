@@ -1,10 +1,10 @@
-"""Drift where it matters: in thoughts, at tool names, JSON keys, digits, and where the answer ends.
+"""Drift by kind of place: thoughts, tool names, JSON keys, digits, and the end of the answer.
 
 Places are character spans of the baseline's text; a token counts for a place when one of its characters lies in it. One
 token may count for several. `end` is the position after the last character: the token that ends the turn.
 
-Which token covers which characters follows from the tokens' own bytes, so a token may be a part of a character. Where
-those do not spell the text (a tokenizer that changes what it decodes), nothing is said.
+Token spans follow from the tokens' bytes, so a token may be part of a character. If the bytes do not spell the text (a
+tokenizer that changes what it decodes), there are no places.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PLACES = ("thought", "tool_name", "json_key", "digit", "end", "elsewhere")
 
 Span = tuple[int, int]  # characters [start, stop)
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)  # an open one reaches to the end: no quote is read twice
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)  # an unclosed string reaches to the end
 _COLON = re.compile(r"\s*+:")
 _NAME = re.compile(r'"(?:name|function)"\s*+:\s*+"((?:[^"\\]|\\.)*+)"', re.DOTALL)
 _TAGGED = re.compile(r"(?:<function=|\[TOOL_CALLS\]\s*+)([\w.-]++)")
@@ -28,11 +28,11 @@ _DIGITS = re.compile(r"[0-9]++")
 
 
 def places(text: str, tool_names: Sequence[str] = ()) -> dict[str, tuple[Span, ...]]:
-    """Spans of each kind in a baseline's text, in order, in linear time.
+    """Return the spans of each kind in a baseline's text, in order, in linear time.
 
-    tool_name: only where the case offers tools, whose names are given. The value of a `name` or `function` key, what
-    follows `<function=` or `[TOOL_CALLS]`, and an offered name before a parenthesis. json_key: what a colon follows,
-    of the strings in double quotes, read one after the other; quotes left out. digit: runs of 0-9.
+    tool_name: only with `tool_names`, the tools that the case offers: the value of a `name` or `function` key, the word
+    after `<function=` or `[TOOL_CALLS]`, and an offered name before a parenthesis. json_key: a double-quoted string
+    before a colon, without its quotes. digit: runs of 0-9.
     """
     names: set[Span] = set()
     if offered := [re.escape(name) for name in sorted(set(tool_names), key=len, reverse=True) if name]:
@@ -47,10 +47,10 @@ def places(text: str, tool_names: Sequence[str] = ()) -> dict[str, tuple[Span, .
 
 
 def token_bytes(token: str, *, spaced: bool = False) -> bytes:
-    """The bytes of a token of a byte-level vocabulary (GPT-2, Llama 3, Qwen), where each character stands for a byte.
+    """Return the bytes of a token of a byte-level vocabulary (GPT-2, Llama 3, Qwen): each character encodes a byte.
 
-    A token with any other character, as special ones may have, is taken for its own text. spaced: of a SentencePiece
-    vocabulary (Llama 2, Mistral, Gemma), where `▁` stands for a space, `<0x0A>` for a byte, and the rest for itself.
+    A token with any other character, such as a special token, stands for its own text. spaced: for a SentencePiece
+    vocabulary (Llama 2, Mistral, Gemma), where `▁` is a space, `<0x0A>` a byte, and the rest itself.
     """
     if spaced:
         byte = _BYTE.fullmatch(token)
@@ -62,7 +62,7 @@ def token_bytes(token: str, *, spaced: bool = False) -> bytes:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """Printable characters of Latin-1 stand for themselves, the other bytes for U+0100 and on, in their order."""
+    """Return character → byte: printable Latin-1 characters encode themselves, the other bytes follow from U+0100."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
@@ -72,10 +72,10 @@ _BYTES = _byte_alphabet()
 
 
 def token_spans(tokens: Sequence[bytes], text: str) -> tuple[Span, ...] | None:
-    """The characters of `text` that each token covers, by the tokens' bytes. None when they do not spell the text.
+    """Return the span of `text` that each token covers, by the tokens' bytes; None if they do not spell the text.
 
-    Tokens behind the text's last byte (the end of turn) cover nothing. A token of a part of a character covers it. The
-    space that begins the first token may be missing in the text: SentencePiece's decoders leave it out.
+    Tokens after the text's last byte (the end of turn) cover nothing. A token that is part of a character covers the
+    character. The first token's leading space may be missing in the text: SentencePiece decoders drop it.
     """
     whole = text.encode("utf-8", "surrogatepass")
     if tokens and tokens[0][:1] == b" " != whole[:1]:
@@ -95,11 +95,11 @@ def token_spans(tokens: Sequence[bytes], text: str) -> tuple[Span, ...] | None:
     )
 
 
-def kinds_of(spans: Sequence[Span], found: dict[str, tuple[Span, ...]], length: int) -> dict[str, NDArray[np.bool_]]:
-    """Which tokens count for which place, [tokens] each. `end`: those that cover nothing behind the text."""
+def kinds_of(spans: Sequence[Span], places: dict[str, tuple[Span, ...]], length: int) -> dict[str, NDArray[np.bool_]]:
+    """Return kind of place → whether each token counts for it, [tokens]. `end`: tokens after the text."""
     starts, stops = np.array(spans, dtype=np.int64).reshape(-1, 2).T
     marked = {}
-    for kind, of_kind in found.items():
+    for kind, of_kind in places.items():
         edges = np.zeros(length + 1, dtype=np.int64)
         for start, stop in of_kind:
             edges[start] += 1
@@ -114,8 +114,8 @@ def kinds_of(spans: Sequence[Span], found: dict[str, tuple[Span, ...]], length: 
 def marked_tokens(
     tokens: Sequence[bytes], text: str, tool_names: Sequence[str] = (), thoughts: Sequence[Span] = ()
 ) -> dict[str, NDArray[np.bool_]] | None:
-    """Kind of place → which tokens of the answer count for it, [tokens]. None when the tokens do not spell the text.
-    thoughts: where the text's thoughts stand."""
+    """Return kind of place → whether each token counts for it, [tokens]; None if the tokens do not spell the text.
+    thoughts: the spans of the text's thoughts."""
     spans = token_spans(tokens, text)
     if spans is None:
         return None

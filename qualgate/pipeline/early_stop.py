@@ -1,8 +1,8 @@
-"""While a run is under way: which variants are settled, and so which jobs are still worth their time.
+"""Stop variants early during a run: find settled verdicts, and skip jobs that are no longer needed.
 
-Whenever a variant's beginning of the order has grown past a planned look, the store's evidence is judged as `qualgate
-gate` will judge it; a settled verdict is recorded before anything is cancelled. A crash in between loses nothing: the
-looks are the same ones when the run is resumed. What was read for one look is not read again for the next.
+When a variant's answers reach a planned look, the store's evidence is judged as `qualgate gate` will judge it. A
+settled verdict is recorded before any job is cancelled. A crash in between loses nothing: a resumed run takes the same
+looks. Evidence read for one look is kept for the next.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from qualgate.store.database import Store
 
 
 class Settling:
-    """Of one run. With a policy that does not stop early every job is needed and nothing is looked at."""
+    """Looks of one run. With a policy that does not stop early every job is needed and there are no looks."""
 
     def __init__(
         self, plan: Plan, record: runs.RunRecord, store: Store, labels: Mapping[tuple[str, str], tuple[str, ...]]
     ) -> None:
-        """labels: of the cases, which a policy may ask for and the store does not hold."""
+        """labels: (evalset, case) → tasks and tags, which a policy may need and the store does not hold."""
         self._plan, self._run_id, self._store, self._labels = plan, record.run_id, store, labels
-        self._evidence: RunEvidence | None = None  # as it was read for the last look
-        self._unread: set[UnitKey] = set()  # of it
+        self._evidence: RunEvidence | None = None  # as read for the last look
+        self._unread: set[UnitKey] = set()  # units stored since then
         self._variants = {arm.name for arm in plan.arms if not arm.is_baseline}
         self.stopped = set(record.stopped)
         self._answered = {arm.name: set[tuple[str, str, int]]() for arm in plan.arms}
@@ -37,15 +37,15 @@ class Settling:
             self.answered(record.done)
 
     def needed(self, arm: str) -> bool:
-        """The baseline is until no variant is."""
+        """Whether the arm is still needed; the baseline is needed as long as any variant is."""
         return bool(self._variants - self.stopped) if arm not in self._variants else arm not in self.stopped
 
     def wants(self, job: Job) -> bool:
-        """Is it still worth its time?"""
+        """Whether the job is still needed."""
         return self.needed(job.arm.name)
 
     def answered(self, keys: Iterable[UnitKey]) -> None:
-        """Told after what was answered is in the store: looks, where there is something new to look at."""
+        """Note answers that are now in the store, and take the looks that they complete."""
         if self._plan.policy.stop is None:
             return
         for key in keys:
@@ -54,7 +54,7 @@ class Settling:
         due = {}
         for variant in sorted(self._variants - self.stopped):
             first, reached = self._looked[variant], self._looked[variant]
-            # The last look has every case: there is nothing left to stop.
+            # The last look has every case, so it could stop nothing.
             while reached < len(self._stages) - 1 and self._has(variant, reached):
                 reached += 1
             if reached > first:
@@ -63,9 +63,9 @@ class Settling:
             return
         evidence, now = self._read(), plain.now()
         for variant, numbers in due.items():
-            found = first_settled(evidence, self._plan.policy, variant, self._order, numbers, now)
-            if found is not None:
-                stoppings.stop(self._store, self._run_id, variant, found)
+            settled = first_settled(evidence, self._plan.policy, variant, self._order, numbers, now)
+            if settled is not None:
+                stoppings.stop(self._store, self._run_id, variant, settled)
                 self.stopped.add(variant)
 
     def _read(self) -> RunEvidence:

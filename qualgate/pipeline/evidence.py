@@ -1,4 +1,4 @@
-"""A run's evidence as the gate is given it: the store's, with the evalsets' labels and other readings of answers."""
+"""Evidence of a run as the gate reads it: the store's, with labels and alternative readings of answers added."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from qualgate.store.evidence import case_bodies
 
 
 def known(store: Store, run_id: str, *, answers: bool = False) -> RunEvidence:
-    """A run's evidence; where no tool call or JSON could be read in an answer, also how else one can be."""
-    found = with_readers(store, runs.evidence(store, run_id, answers=answers))
-    return replace(found, judged_before=queries.judged_before(store, run_id))
+    """Return a run's evidence, with alternative readings of answers in which no tool call or JSON was found."""
+    evidence = with_readers(store, runs.evidence(store, run_id, answers=answers))
+    return replace(evidence, judged_before=queries.judged_before(store, run_id))
 
 
 def asked_again(store: Store, run_id: str, policy: Policy) -> Iterator[str]:
-    """Before generating, a line for each variant about which nothing will be decided: see `gate.decide`."""
+    """Yield a warning for each variant that was judged before on these answers: see `gate.decide`."""
     if policy.trial is None:
         for variant, before in queries.judged_before(store, run_id).items():
             yield (
@@ -35,9 +35,9 @@ def asked_again(store: Store, run_id: str, policy: Policy) -> Iterator[str]:
 
 
 def with_readers(store: Store, evidence: RunEvidence) -> RunEvidence:
-    """The same, saying of each answer in which no call or JSON could be read how else one can be."""
-    asked = {unit.case_hash for arm in evidence.variants for unit in arm.units if unit.raw}
-    bodies = case_bodies(store, asked)
+    """Add to each answer in which no call or JSON was found how it can be read otherwise."""
+    case_hashes = {unit.case_hash for arm in evidence.variants for unit in arm.units if unit.raw}
+    bodies = case_bodies(store, case_hashes)
     return replace(
         evidence,
         variants=tuple(
@@ -48,7 +48,7 @@ def with_readers(store: Store, evidence: RunEvidence) -> RunEvidence:
 
 
 def _read_elsewhere(unit: UnitEvidence, bodies: dict[str, dict[str, Any]]) -> UnitEvidence:
-    """Calls in another dialect; or JSON in a code fence, where it is all that the case asks of it."""
+    """Note a call in another dialect, or JSON in a code fence if the case asks for JSON alone."""
     body = bodies.get(unit.case_hash, {})
     raw = reasoning.apart(body, unit.raw).answer
     if not any(name.startswith("tool_call.") for name in unit.values):
@@ -56,20 +56,20 @@ def _read_elsewhere(unit: UnitEvidence, bodies: dict[str, dict[str, Any]]) -> Un
         return replace(unit, misread="JSON in a code fence") if all(score.verdict for score in fenced) else unit
     if (declared := dialect_of(body)) == AUTO:  # every dialect was tried when it was scored
         return unit
-    found = read_elsewhere(raw, declared, body.get("tools", ()))
-    return replace(unit, misread=found.readers[0]) if found.culprit == "parser" else unit
+    reading = read_elsewhere(raw, declared, body.get("tools", ()))
+    return replace(unit, misread=reading.readers[0]) if reading.culprit == "parser" else unit
 
 
 def reads_answers(policy: Policy) -> bool:
-    """Parity compares tokens, and feedback names an answer by its text's hash."""
+    """Whether the policy needs answers' tokens or text hashes: for parity of four arms, or for feedback."""
     return policy.four_arm is not None or bool(policy.feedback)
 
 
 def with_labels(evidence: RunEvidence, plan: Plan) -> RunEvidence:
-    """The same, with the tasks and tags that the plan's evalsets give their cases."""
+    """Return the evidence with the tasks and tags of the plan's cases."""
     return replace(evidence, labels=labels_of(plan.evalsets))
 
 
 def labels_of(sets: Iterable[Evalset]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """(evalset, case) → its task and tags."""
+    """Return (evalset, case) → its task and tags."""
     return {(item.name, case.id): case.labels for item in sets for case in item.cases}

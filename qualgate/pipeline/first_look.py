@@ -1,4 +1,4 @@
-"""A first look at two servers without a gate file: one is written for it, whose margins decide nothing."""
+"""Compare two servers without a gate file: one is written whose margins decide nothing."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from qualgate.records import Evalset, Served
 from qualgate.served.declared import only_model
 
 OTHER = "b"  # the arm beside the baseline
-MARGIN = 0.02  # in the file, for a user to change; the look itself is held against none
+MARGIN = 0.02  # `max_drop` in the written file, for the user to change; the comparison itself uses no margin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """One of the two servers. model: "" takes the only one that it lists; key: the NAME of an environment variable."""
+    """One of the two servers. model: "" for the only one that it lists; key: the NAME of an environment variable."""
 
     url: str
     model: str = ""
@@ -30,12 +30,12 @@ class Address:
 
 
 def look_file(a: Address, b: Address, sets: Sequence[str], here: Path) -> str:
-    """The gate file's text. here: what paths of evalsets are relative to. UsageError for an address that is none, for a
-    server that is to be told by `--model-a` or `--model-b` which model is meant, for two that are one, and for
-    evalsets with faults; InfrastructureError where a server does not answer."""
-    arms = [_checked(one) for one in (a, b)]
+    """Return the gate file's text. here: the folder that evalset paths are relative to.
+    Raises UsageError for an invalid address, a server with several models and no `--model-a` or `--model-b`, twice the
+    same model, and faulty evalsets; InfrastructureError if a server does not answer."""
+    arms = [_checked(address) for address in (a, b)]
     named = [evalsets.load(ref, here) for ref in sets]
-    models = [one.model or _only_model(one, option) for one, option in ((a, "--model-a"), (b, "--model-b"))]
+    models = [address.model or _only_model(address, option) for address, option in ((a, "--model-a"), (b, "--model-b"))]
     if (server_at(arms[0]), models[0]) == (server_at(arms[1]), models[1]):
         raise UsageError(
             f"URL_A and URL_B are the same model of the same server ({models[0]!r:.80} at {arms[0]}): it differs from "
@@ -50,14 +50,14 @@ def look_file(a: Address, b: Address, sets: Sequence[str], here: Path) -> str:
         f"evalsets: [{', '.join(_scalar(_ref(ref, here)) for ref in sets)}]",
         "gate:",
         "  rules:",
-        *(f"    - {one}" for one in margins(named)),
+        *(f"    - {rule}" for rule in margins(named)),
         "store: sqlite:///qualgate.db",
     ]
     return "\n".join(lines) + "\n"
 
 
 def as_first_look(gate: GateFile, limit: int | None) -> GateFile:
-    """The same, to be looked at alone: no rule of it is critical, so nothing that it shows could approve."""
+    """Return the gate file as a trial whose rules are all advisory, so that nothing can be approved."""
     gate = as_trial(gate, limit, ())
     assert gate.policy.trial is not None, "made so"
     rules = tuple(replace(rule, tier="advisory") for rule in gate.policy.rules)
@@ -65,18 +65,19 @@ def as_first_look(gate: GateFile, limit: int | None) -> GateFile:
     return replace(gate, policy=replace(gate.policy, rules=rules, trial=trial))
 
 
-def _checked(one: Address) -> str:
-    """Its address. UsageError for one that is none, and, unseen, for a key where a variable's name should stand."""
+def _checked(address: Address) -> str:
+    """Return the address's URL. Raises UsageError for an invalid one, and, without repeating it, for a key in place of
+    a variable's name."""
     try:
-        if one.key:
-            environment_name(one.key)
-        return named_address(one.url)
+        if address.key:
+            environment_name(address.key)
+        return named_address(address.url)
     except ValueError as error:
         raise UsageError(str(error)) from None
 
 
 def margins(sets: Sequence[Evalset]) -> list[str]:
-    """A rule for each metric of each set, as a gate file has it."""
+    """Return a rule for each metric of each set, in the gate file's YAML."""
     return [
         f"{{metric: {metric}, evalset: {_scalar(item.name)}, max_drop: {MARGIN:g}}}"
         for item in sets
@@ -85,22 +86,22 @@ def margins(sets: Sequence[Evalset]) -> list[str]:
 
 
 def _arm(url: str, model: str, key: str) -> str:
-    said: Mapping[str, str] = {"endpoint": url, "model": model, **({"api_key_env": key} if key else {})}
-    return "{" + ", ".join(f"{name}: {_scalar(text)}" for name, text in said.items()) + "}"
+    entries: Mapping[str, str] = {"endpoint": url, "model": model, **({"api_key_env": key} if key else {})}
+    return "{" + ", ".join(f"{name}: {_scalar(text)}" for name, text in entries.items()) + "}"
 
 
-def _only_model(one: Address, option: str) -> str:
+def _only_model(address: Address, option: str) -> str:
     from qualgate.served.client import Client  # what asks no server need not wait for an HTTP library
 
     async def ask() -> str:
-        async with Client(one.url, Served(endpoint=one.url, api_key_env=one.key), 1, tries=1) as client:
-            return await only_model(client, one.url, option)
+        async with Client(address.url, Served(endpoint=address.url, api_key_env=address.key), 1, tries=1) as client:
+            return await only_model(client, address.url, option)
 
     return asyncio.run(ask())
 
 
 def _ref(ref: str, here: Path) -> str:
-    """As it is written in a file that lies elsewhere."""
+    """Return the reference with an absolute path, for a gate file in another folder."""
     return str((here / Path(ref).expanduser()).absolute()) if evalsets.is_path(ref) else ref
 
 

@@ -1,4 +1,4 @@
-"""The first worker of a run, which starts before it is known what it will answer."""
+"""Start the first worker of a run while the plan is made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qualgate.workers.pool import hired_ahead
 
 
 def first_worker(gate: GateFile) -> AbstractContextManager[None]:
-    """Starts and imports our engine while the plan is made, where an arm of the gate file is to be run here by it. Not
-    where GPUs are named: a process sees the one that it was started with. Within another's nothing is started."""
+    """Start a process that imports our engine while the plan is made, if an arm will run on it here. Not with named
+    GPUs, which a process gets at its start, nor within another such block."""
     own = any(arm.served is None for arm in (gate.baseline, *gate.variants))
     return hired_ahead() if own and gate.ray is None and isinstance(gate.devices, str) else nullcontext()

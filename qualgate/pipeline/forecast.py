@@ -1,8 +1,8 @@
-"""The forecast of a run: answers, tokens, time and money, before anything is generated.
+"""Forecast a run's answers, tokens, time and cost before anything is generated.
 
-Time and the length of answers are what an earlier run's answers took where the store holds one. Else they are guessed:
-time from a probe of this machine's float32 speed, length as a share of each answer's limit. Of a device that the probe
-does not reach nothing is guessed: unknown until measured.
+Time and answer length come from an earlier run if the store holds one. Otherwise they are estimated: time from a probe
+of this machine's float32 speed, length as a share of each answer's limit. On other devices time is unknown until
+measured.
 """
 
 from __future__ import annotations
@@ -16,63 +16,63 @@ from qualgate.records import ArmSpec, Job, ModelFacts, Plan, Prices, UnitKey
 if TYPE_CHECKING:
     from qualgate.store.queries import AnswerTime
 
-# Of a plain matmul's speed, what tokens that are read and tokens that are decoded reached on the development machine.
+# Prefill and decode speed as shares of a plain matmul's, measured on the development machine.
 READING, DECODING = 0.6, 0.15
-LOADING = 8.0  # s of an arm's time that are not generation, likewise
+LOADING = 8.0  # s of an arm's time outside generation, measured there too
 ASSUMED_LENGTH = 0.5  # of the limit: the shipped sets' limits are 1.5 x the reference + 16 tokens
-ASSUMED_REST = 0.2  # of a drafted answer's tokens that a variant decodes itself; it reads all of the baseline's
+ASSUMED_REST = 0.2  # share of a drafted answer's tokens that a variant decodes itself; it reads the baseline's answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmForecast:
-    """What one arm will take."""
+    """Expected work, time and cost of one arm."""
 
     name: str
     weights: str  # "bfloat16", "int4 g32", …
     cases: int
-    prompt_tokens: int | None  # None: only the server that is asked can count them
+    prompt_tokens: int | None  # None: only the server can count them
     answer_tokens: int  # at most: every answer as long as its limit
     expected_tokens: int  # of its answers
     seconds: float | None  # rough; None: unknown until measured
-    measured: bool  # time and length of answers are an earlier run's
-    cost: float | None = None  # at the policy's prices; None: none are named, or unknown until measured
-    most: float | None = None  # likewise, every answer as long as its limit; None too where seconds are charged
+    measured: bool  # whether time and answer length come from an earlier run
+    cost: float | None = None  # at the policy's prices; None: no prices, or unknown until measured
+    most: float | None = None  # cost with every answer as long as its limit; None also if seconds are charged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What a run would take, arm by arm. None where one of them is not known."""
+    """Forecast of a run, arm by arm. A sum is None if an arm's part is unknown."""
 
     arms: tuple[ArmForecast, ...]
-    run: str = ""  # the earlier one that what is `measured` was seen in
+    run: str = ""  # the earlier run behind `measured` values
     prices: Prices | None = None
 
     @property
     def seconds(self) -> float | None:
-        """Of all arms, one after the other."""
+        """Time of all arms, one after the other."""
         return _sum(arm.seconds for arm in self.arms)
 
     @property
     def cost(self) -> float | None:
-        """Of all arms, in the price list's currency."""
+        """Cost of all arms, in the price list's currency."""
         return _sum(arm.cost for arm in self.arms)
 
     @property
     def most(self) -> float | None:
-        """The same, with every answer as long as it may be."""
+        """Cost of all arms, with every answer as long as its limit."""
         return _sum(arm.most for arm in self.arms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """An earlier run's answers, by which a forecast is measured."""
+    """Answer times of an earlier run, for a forecast."""
 
     run: str = ""
     times: Mapping[UnitKey, AnswerTime] = field(default_factory=dict)
 
 
 def forecast(plan: Plan, workers: int, past: Past | None = None) -> Forecast:
-    """What each arm will take (and, where nothing is measured, a probe of ~0.1 s of matmul)."""
+    """Forecast each arm. Without measured times it runs a matmul probe of about 0.1 s."""
     past, probe, prices = past or Past(), None, plan.policy.prices
     arms = []
     for arm in plan.arms:
@@ -83,10 +83,10 @@ def forecast(plan: Plan, workers: int, past: Past | None = None) -> Forecast:
         seen = _seen(jobs, plan.identities[arm.name].engine, past)
         if seen:
             seconds = _batch_seconds(jobs, seen) / workers + LOADING / workers
-            expected = round(sum(one.tokens for one in seen.values()) / len(seen) * len(prompts))
-            held = sum(one.seconds for one in seen.values()) / len(seen) * len(prompts)
+            expected = round(sum(answer.tokens for answer in seen.values()) / len(seen) * len(prompts))
+            place_seconds = sum(answer.seconds for answer in seen.values()) / len(seen) * len(prompts)
         else:
-            expected, held, seconds = round(limits * ASSUMED_LENGTH), None, None
+            expected, place_seconds, seconds = round(limits * ASSUMED_LENGTH), None, None
             if plan.identities[arm.name].engine.endswith(("cpu float32", "cpu served")):
                 probe = probe or _matmul_flops()
                 drafted = any(job.drafted for job in jobs)
@@ -103,7 +103,7 @@ def forecast(plan: Plan, workers: int, past: Past | None = None) -> Forecast:
                 expected_tokens=expected,
                 seconds=seconds,
                 measured=bool(seen),
-                cost=_cost(prices, read, expected, held),
+                cost=_cost(prices, read, expected, place_seconds),
                 most=None if prices and prices.device_second else _cost(prices, read, limits, None),
             )
         )
@@ -111,20 +111,20 @@ def forecast(plan: Plan, workers: int, past: Past | None = None) -> Forecast:
 
 
 def _seen(jobs: Sequence[Job], engine: str, past: Past) -> dict[UnitKey, AnswerTime]:
-    """Of an arm's units those that were answered before in the same way: the same case, engine and drafting."""
-    found = {
-        prompt.key: one
+    """Return the arm's units that an earlier run answered alike: same case, engine and drafting."""
+    matches = {
+        prompt.key: earlier
         for job in jobs
         for prompt in job.prompts
-        if (one := past.times.get(prompt.key)) and (one.case_hash, one.engine) == (prompt.case_hash, engine)
+        if (earlier := past.times.get(prompt.key)) and (earlier.case_hash, earlier.engine) == (prompt.case_hash, engine)
     }
     drafted = any(job.drafted for job in jobs)
-    return found if drafted == any(one.drafted for one in found.values()) else {}
+    return matches if drafted == any(answer.drafted for answer in matches.values()) else {}
 
 
 def _batch_seconds(jobs: Sequence[Job], seen: Mapping[UnitKey, AnswerTime]) -> float:
-    """Of all jobs, one after the other. A batch takes as long as its slowest answer; one of which none is known takes
-    what the others take on average."""
+    """Return the time of all jobs, one after the other. A batch takes as long as its slowest answer; a batch without
+    known times takes the others' average."""
     slowest = [
         max(known)
         for job in jobs
@@ -133,16 +133,16 @@ def _batch_seconds(jobs: Sequence[Job], seen: Mapping[UnitKey, AnswerTime]) -> f
     return sum(slowest) / len(slowest) * len(jobs)
 
 
-def _cost(prices: Prices | None, read: int | None, written: int, held: float | None) -> float | None:
-    """held: seconds that the answers hold their places in batches, summed over answers. None: not known."""
-    if prices is None or (prices.device_second and held is None) or (prices.prompt_token and read is None):
+def _cost(prices: Prices | None, read: int | None, written: int, place_seconds: float | None) -> float | None:
+    """Return the cost; None if unknown. place_seconds: time in batches, summed over answers; None if unknown."""
+    if prices is None or (prices.device_second and place_seconds is None) or (prices.prompt_token and read is None):
         return None
-    of_device = prices.device_second / prices.concurrency * (held or 0.0)
+    of_device = prices.device_second / prices.concurrency * (place_seconds or 0.0)
     return (read or 0) * prices.prompt_token + written * prices.output_token + of_device
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """None where one is not known: a part is not the whole."""
+    """Return the sum; None if any value is."""
     total = 0.0
     for value in values:
         if value is None:
@@ -152,23 +152,23 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def _weights(arm: ArmSpec, model: ModelFacts | None) -> str:
-    """What an arm's weights are, in a word, and who drafts for it: "bfloat16", "int4 g32 + ngram, 5 tokens", "gptq
-    checkpoint". model: None of a served arm's, which nobody here sees."""
+    """Describe an arm's weights and draft: "bfloat16", "int4 g32 + ngram, 5 tokens", "gptq checkpoint". model: None
+    for a served arm."""
     method = model.method if model and not arm.quantize else ""
     label = f"{method} checkpoint{arm.beside}" if method else arm.weights_label
     return f"{label} + {arm.speculation.label}" if arm.speculation else label
 
 
 def _matmul_flops() -> float:
-    """float32 multiply-adds x 2 a second that numpy reaches here on all cores."""
+    """Return the float32 FLOP/s (2 per multiply-add) of a numpy matmul on all cores."""
     import time
 
     import numpy
 
-    left = numpy.ones((512, 512), dtype=numpy.float32)
-    numpy.matmul(left, left)
+    operand = numpy.ones((512, 512), dtype=numpy.float32)
+    numpy.matmul(operand, operand)
     start, rounds = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - start) < 0.1:
-        numpy.matmul(left, left)
+        numpy.matmul(operand, operand)
         rounds += 1
     return rounds * 2 * 512**3 / elapsed

@@ -1,4 +1,4 @@
-"""The forecast of a run's time and of its policy's verdicts, before anything is generated."""
+"""Forecast a run's time and its policy's verdicts before anything is generated."""
 
 from __future__ import annotations
 
@@ -35,34 +35,34 @@ from qualgate.store import plain, queries
 from qualgate.store.database import Store, open_store
 from qualgate.store.runs import RunRecord
 
-QUICK_DRAWS = 2_000  # before a run: one word is wanted, and no change of the policy
+QUICK_DRAWS = 2_000  # simulations before a run, which needs one rate and no suggested changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foretold:
-    """A run that was not made, and what is known of it."""
+    """Forecast of a run: its plan, cost, and chance of a decision."""
 
     plan: Plan
     workers: int
     takes: Forecast
     memory: MemoryNeed
     spending: Foreseen
-    held: Held
-    rates: PlannedPolicy | None  # None: nothing of the policy can be foreseen
+    quarantine: Held
+    rates: PlannedPolicy | None  # None: no outcome of the policy can be forecast
     early: UntilSettled | None  # with `stop: early`
-    after: Mapping[int, UntilSettled] = field(default_factory=dict)  # by the number of the change in `rates.changes`
-    unforeseen: tuple[str, ...]  # rules whose outcome no plan can tell, and steps of four arms
+    after: Mapping[int, UntilSettled] = field(default_factory=dict)  # by position of the change in `rates.changes`
+    unforeseen: tuple[str, ...]  # rules and four-arm steps whose outcome cannot be forecast
     uncounted: str = ""  # cases that no critical rule counts, so that nothing will be approved; "" = none
-    gated: bool  # is any rule critical? An nel policy may gate nothing
+    gated: bool  # whether any rule is critical; an nel policy may gate nothing
 
     @property
     def exit(self) -> Exit:
-        """0 where an identical variant would be approved often enough, 12 where a change would do, 64 where none."""
+        """0 if an identical variant would be approved often enough, 12 if a change would help, 64 if none would."""
         if self.rates is None:
-            return Exit.UNDECIDED if self.held.faults or self.uncounted or not self.gated else Exit.APPROVE
+            return Exit.UNDECIDED if self.quarantine.faults or self.uncounted or not self.gated else Exit.APPROVE
         if self.rates.refused:
             return Exit.USAGE
-        fit = self.rates.decidable and not self.held.faults and not self.uncounted
+        fit = self.rates.decidable and not self.quarantine.faults and not self.uncounted
         decidable = fit and (self.early is None or self.early.decidable)
         return Exit.APPROVE if decidable else Exit.UNDECIDED
 
@@ -74,28 +74,28 @@ def foretell(
     four_arm: bool = False,
     warn: Callable[[str], None] = lambda line: None,
 ) -> Foretold:
-    """What `run_gate` would do with the same arguments, for how long and how much, and how surely it would decide.
+    """Forecast what `run_gate` would do with the same arguments: time, cost, and the chance of a decision.
 
-    What the newest run of the gate file found, if its store holds one, is learnt from. UsageError as of a run.
+    It learns from the gate file's newest run in the store, if any. Raises UsageError as a run does.
     """
-    if gate.feedback:  # a run refuses what is wrong with it, and so must what foretells the run
+    if gate.feedback:  # refuse the faults that a run would refuse
         read_feedback(gate.feedback)
     try_store(gate)
     plan = make_plan(as_run(gate, blame=blame, four_arm=four_arm), tell=warn)
-    for line in _told_before(plan):
+    for line in _notes_before(plan):
         warn(line)
-    held = hold(plan.policy, plan.expected, plain.now()[:10])
+    quarantine = hold(plan.policy, plan.expected, plain.now()[:10])
     earlier = earlier_evidence(gate)
     takes = forecast(plan, workers_for(gate, plan), _earlier_answers(gate, earlier.run_id) if earlier else None)
-    sets, asked = _sets(plan, held), _rules(plan)
-    policy, unforeseen = foreseeable(sets, asked)
+    sets, full_policy = _sets(plan, quarantine), _rules(plan)
+    policy, unforeseen = foreseeable(sets, full_policy)
     assumed = seen_in(earlier, plan.repeats) if earlier else None
     rates = None if policy is None else plan_policy(sets, policy, assumed, earlier=earlier)
-    if rates is not None and gate.nel_policy is not None:  # its rules stand in no gate file, so none can be edited
+    if rates is not None and gate.nel_policy is not None:  # its rules are in no gate file, so they cannot be edited
         changes = tuple(change for change in rates.changes if change.kind in ("more cases", "repeats"))
         rates = replace(rates, changes=changes)
     early, after = None, {}
-    if policy is not None and rates is not None and policy.stop is not None and all(one.cases for one in sets):
+    if policy is not None and rates is not None and policy.stop is not None and all(planned.cases for planned in sets):
         early, after = _with_looks(sets, policy, rates, assumed, earlier)
     if rates is not None:
         unforeseen = (*unforeseen, *(f"{rule.name}: {rule.note}" for rule in rates.rules if rule.approve is None))
@@ -107,28 +107,28 @@ def foretell(
         takes=takes,
         memory=memory_for(gate, plan),
         spending=foresee(gate, plan, earlier.run_id if earlier else ""),
-        held=held,
+        quarantine=quarantine,
         rates=rates,
         early=early,
         after=after,
         unforeseen=unforeseen,
         uncounted="" if plan.policy.uncounted == "allow" else uncounted_before(plan.evalsets, plan.policy),
-        gated=any(rule.tier == "critical" for rule in asked.rules),
+        gated=any(rule.tier == "critical" for rule in full_policy.rules),
     )
 
 
 def doubts(plan: Plan) -> Iterator[str]:
-    """Before a run, one line each: what is wrong with a quarantine, cases asked twice, a policy that hardly decides.
-    Of a trial, that it decides nothing, and where its prompts go."""
+    """Yield warnings before a run: faults of the quarantine, repeated cases, a policy that hardly ever decides. For a
+    trial: that it decides nothing, and where its prompts go."""
     if plan.policy.trial is not None:
         yield from leaves_the_machine((*plan.arms, *judges_of(plan.policy)))
         yield f"{plan.policy.trial.said}: it decides nothing, whatever it shows, and ends with 12 at best"
         return
-    held = hold(plan.policy, plan.expected, plain.now()[:10])
-    yield from held.faults
+    quarantine = hold(plan.policy, plan.expected, plain.now()[:10])
+    yield from quarantine.faults
     yield from not_counted(plan)
-    yield from _told_before(plan)
-    sets = _sets(plan, held)
+    yield from _notes_before(plan)
+    sets = _sets(plan, quarantine)
     policy, _ = foreseeable(sets, _rules(plan))
     if policy is None:
         return
@@ -140,8 +140,8 @@ def doubts(plan: Plan) -> Iterator[str]:
         )
 
 
-def _told_before(plan: Plan) -> Iterator[str]:
-    """What sets ask, what models, drafts and adapters say of themselves, and which prompts leave the machine."""
+def _notes_before(plan: Plan) -> Iterator[str]:
+    """Yield notes on evalsets, models, drafts and adapters, and on prompts that leave the machine."""
     yield from asked_in_two_sets(plan)
     yield from drafts_that_cannot_pay(plan)
     yield from drafts_of_another_template(plan)
@@ -152,13 +152,13 @@ def _told_before(plan: Plan) -> Iterator[str]:
 
 
 def not_counted(plan: Plan) -> Iterator[str]:
-    """Cases that no critical rule counts, where the policy does not allow them."""
+    """Yield a warning if no critical rule counts some cases, and the policy does not allow that."""
     if plan.policy.uncounted == "refuse" and (missed := uncounted_before(plan.evalsets, plan.policy)):
         yield f"nothing will be approved: {missed}. If that is meant: `gate: {{uncounted: allow}}`"
 
 
 def outlook(gate: GateFile, plan: Plan, store: Store, record: RunRecord) -> str:
-    """How much of the run is left to generate, and about how long that takes: as the run before it took."""
+    """Describe how much of the run is left to generate, and about how long that takes by the run before it."""
     arms, sets = [arm.name for arm in plan.arms if "@" not in arm.name], [item.name for item in plan.evalsets]
     run = queries.latest_run_of(store, arms, sets, before=record.run_id)
     past = Past(run=run, times=queries.answer_times(store, run)) if run else None
@@ -167,14 +167,14 @@ def outlook(gate: GateFile, plan: Plan, store: Store, record: RunRecord) -> str:
 
 
 def left_to_do(total: int, done: int, seconds: float | None, run: str) -> str:
-    """The same in words. seconds: of all answers, None where nobody knows; run: that they are known from."""
-    left, source = total - done, f"as in run {run}" if run else "guessed from a probe of this machine"
-    told = "unknown until measured" if seconds is None else f"about {time_text(seconds * left / total)}, {source}"
-    return f"planned: {counted(left, 'answer')} to generate, {told}"
+    """Describe the rest answers. seconds: time of all answers, None if unknown; run: the source of that time."""
+    rest, source = total - done, f"as in run {run}" if run else "guessed from a probe of this machine"
+    duration = "unknown until measured" if seconds is None else f"about {time_text(seconds * rest / total)}, {source}"
+    return f"planned: {counted(rest, 'answer')} to generate, {duration}"
 
 
-def _sets(plan: Plan, held: Held) -> list[PlannedSet]:
-    return [PlannedSet.of(item, held.of(item.name), plan.repeats) for item in plan.evalsets]
+def _sets(plan: Plan, quarantine: Held) -> list[PlannedSet]:
+    return [PlannedSet.of(item, quarantine.of(item.name), plan.repeats) for item in plan.evalsets]
 
 
 def _rules(plan: Plan) -> Policy:
@@ -188,14 +188,13 @@ def _with_looks(
     assumed: Assumed | None,
     earlier: RunEvidence | None,
 ) -> tuple[UntilSettled, dict[int, UntilSettled]]:
-    """The rates with `stop: early`: of the policy as it is, and after each change."""
+    """Return the rates with `stop: early`: for the policy as it is, and after each change."""
     early = until_settled(sets, policy, assumed, earlier=earlier)
     return early, {
-        number: until_settled_after(one, assumed, earlier=earlier) for number, one in enumerate(rates.changes)
+        number: until_settled_after(change, assumed, earlier=earlier) for number, change in enumerate(rates.changes)
     }
 
 
 def _earlier_answers(gate: GateFile, run_id: str) -> Past:
-    """What that run's answers took: a forecast may learn from it."""
     with open_store(gate.store_url, create=False) as store:
         return Past(run=run_id, times=queries.answer_times(store, run_id))

@@ -1,4 +1,4 @@
-"""A verdict from files of score rows, whoever scored them: two files, or one for each of four arms."""
+"""Judge files of score rows from any scorer: two files, or one for each of four arms."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ BY_IDS = "paired by ids alone, as asked: whether both sides were asked the same 
 class Judged:
     """Verdicts from score files, and what they rest on."""
 
-    verdicts: tuple[Verdict, ...]  # one a variant, in the order of the files
-    policy: Policy  # by which rules in the end
-    nel: tuple[NelSaid, ...]  # where an nel policy decided: what nel would say
+    verdicts: tuple[Verdict, ...]  # one for each variant, in the order of the files
+    policy: Policy  # the rules that decided
+    nel: tuple[NelSaid, ...]  # with an nel policy: nel's own results
     evidence: RunEvidence
     sides: tuple[Scores, ...]  # the rows, the baseline's first
-    gate: GateFile  # as it decided
+    gate: GateFile  # with the policy that decided
 
     @property
     def exit(self) -> Exit:
@@ -57,13 +57,16 @@ def judge_files(
     called: Path | None = None,
     looks: Path | None = None,
 ) -> Judged:
-    """Score files judged by the gate file's rules: the exit code of a run with this evidence. variants: one by any
-    name but `baseline` and one with an @, or the three arms that the gate file names, and then four arms are judged.
+    """Judge score files by the gate file's rules; exit codes are those of a run with this evidence.
 
-    `closed_list` says which cases they must hold. Where the evalset lies beside the gate file, its case hashes must be
-    the rows' as well, each case has what a rule asks of the set, and the set says which cases depend on each other.
-    nel_policy: decides in place of the rules. called: the gate file as an error names it. looks: where the looks at
-    these files are kept as they grow, see `gate.growing`; None: they are not.
+    `closed_list` decides which cases the files must hold. If the evalset lies beside the gate file, its case hashes
+    must match the rows', each case needs the metrics that rules name, and the evalset defines the clusters.
+
+    Args:
+        variants: One variant, named neither `baseline` nor with an @; or the three arms that the gate file names.
+        nel_policy: Decides in place of the rules.
+        called: The gate file's name in errors.
+        looks: File that keeps the looks at growing score files, see `gate.growing`; None: looks are not kept.
     """
     if not variants:
         raise UsageError("a baseline's scores are held against a variant's: give the file of one, or of three arms.")
@@ -89,11 +92,11 @@ def _judge(gate: GateFile, files: Mapping[str, Path], called: Path, looks: Path 
     sides = {arm: read_score_rows(path, default or "", gate.error_texts) for arm, path in files.items()}
     refuse_copies(sides)
     refuse_other_models(gate, sides)
-    found = {row.evalset for side in sides.values() for row in side.rows if row.evalset}
-    if strange := sorted(found - set(names)):
+    row_sets = {row.evalset for side in sides.values() for row in side.rows if row.evalset}
+    if strange := sorted(row_sets - set(names)):
         raise UsageError(f"rows of {strange[0]!r:.80}, an evalset that {called} does not list: {', '.join(names)}")
     cases = known_cases(gate, default, tuple(sides.values()))
-    absent = [f"{name} is in the gate file and no score file has a row of it" for name in names if name not in found]
+    absent = [f"{name} is in the gate file and no score file has a row of it" for name in names if name not in row_sets]
     evidence, decided = judge_scores(
         sides,
         gate.policy,
@@ -125,11 +128,11 @@ def judge_scores(
     looks: Path | None = None,
     called: Path | None = None,
 ) -> tuple[RunEvidence, Decided]:
-    """The evidence of score rows, see `evidence_of`, and what is decided on it. UsageError for an unfit policy.
+    """Return the evidence of score rows, see `evidence_of`, and the decision. Raises UsageError for an unfit policy.
 
-    now: see `decide`. feedback: by users, of these answers. looks: where the looks at these files are kept; without it
-    they are judged as whole and once, so `stop` is left out, and the verdict says that nobody kept count. called: the
-    gate file as an error names it, where the policy is of one.
+    now: see `decide`. feedback: users' feedback on these answers. looks: file that keeps the looks; without it the
+    files are judged once as a whole, `stop` is ignored, and the verdict says that looks were not counted. called: the
+    gate file's name in errors, if the policy comes from one.
     """
     if feedback is not None:
         policy = replace(policy, feedback=feedback.sha256)
@@ -144,13 +147,13 @@ def judge_scores(
     try:
         decided = decide(evidence, policy, now)
     except UsageError as error:
-        if called is None or policy.nel:  # a policy of nel's stands in a file of its own
+        if called is None or policy.nel:  # an nel policy has a file of its own
             raise
         raise UsageError(f"{called}: {error}") from None
     if looks is None:
         notes = (*notes, UNKEPT)
     elif not tested_before(evidence.looks, policy) and any(
-        one.n for verdict in decided.verdicts for one in verdict.comparisons
+        comparison.n for verdict in decided.verdicts for comparison in verdict.comparisons
     ):  # else nothing was looked at
         keep_looks(looks, evidence.looks or ())
     return evidence, replace(decided, verdicts=_with_reasons(decided.verdicts, (*notes, *cases.notes)))
@@ -161,15 +164,14 @@ def _with_reasons(verdicts: Sequence[Verdict], more: tuple[str, ...]) -> tuple[V
 
 
 def _answers_to_a_case(evidence: RunEvidence) -> dict[str, int]:
-    """Evalset → how many answers each of its cases must have."""
     numbers: dict[str, set[int]] = {}
     for key in evidence.expected:
         numbers.setdefault(key.evalset, set()).add(key.repeat)
-    return {at: len(found) for at, found in sorted(numbers.items())}
+    return {at: len(repeats) for at, repeats in sorted(numbers.items())}
 
 
 def _not_stated(answers: Mapping[str, int]) -> tuple[str, ...]:
-    """Said where only the files tell how many answers there are: none of both sides could be missed."""
+    """Return notes on answer counts known from the files alone: an answer missing on both sides goes unnoticed."""
     return tuple(
         f"{at}: {count} answers to each case, as many as the files hold: the gate file does not state "
         f"`generation: {{repeats: {count}}}`"
@@ -179,7 +181,7 @@ def _not_stated(answers: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def _single_answers(policy: Policy, answers: Mapping[str, int]) -> tuple[str, ...]:
-    """Why a rule on the best or the worst of several answers says nothing of files with one to a case."""
+    """Explain why a rule on the best or worst of several answers does not apply to files with one answer per case."""
     return tuple(
         f"{at}: {rule.metric} is to count {rule.repeats} of a case's answers, and the files hold one of each; a case "
         "with several has a row for each, numbered by `repeat`. Of one alone say so: `generation: {repeats: 1}`"
@@ -191,7 +193,7 @@ def _single_answers(policy: Policy, answers: Mapping[str, int]) -> tuple[str, ..
 
 
 def _unnamed_scorers(evidence: RunEvidence) -> tuple[str, ...]:
-    """Said where rows of both sides leave out who scored: these count as scored alike, which nobody knows."""
+    """Return a note if rows of both sides name no scorer: they count as scored alike, which is unverified."""
     left_out = [
         {metric for unit in units for metric, scorer in unit.scorers.items() if scorer == NOT_NAMED}
         for units in (evidence.baseline.units, [unit for arm in evidence.variants for unit in arm.units])

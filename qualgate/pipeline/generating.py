@@ -1,4 +1,4 @@
-"""Run what a run has not done yet: jobs by workers, their answers scored and stored as they come."""
+"""Run the remaining jobs of a run by workers; score and store answers as they arrive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qualgate.store import runs
 from qualgate.store.database import Store
 from qualgate.workers.pool import run_jobs
 
-REFUSALS = 3  # of an arm's cases, and no answer: the server refuses how it is asked, and not these cases
+REFUSALS = 3  # refused cases without any answer: the server rejects the form of the requests, not single cases
 
 
 def generate(
@@ -36,16 +36,16 @@ def generate(
     warn: Callable[[str], None] = lambda line: None,
     observe: events.Listener = lambda event: None,
 ) -> tuple[str, ...]:
-    """Run what is not done yet; every finished job is scored and in the store before the next is looked at, and every
-    answer of a server before the next one of its worker's.
+    """Run the remaining jobs. Every finished job is scored and stored before the next is read, and every answer of a
+    server before its worker's next one.
 
-    One line for each job, or case of a server's, that could not be run, and whose answers are needed. Interrupted where
-    a stop was requested. UsageError where a server has refused REFUSALS cases and answered none.
+    Returns a line for each failed job, or failed case of a server, whose answers are still needed. Raises Interrupted
+    if a stop was requested, and UsageError if a server refused REFUSALS cases and answered none.
     """
     cases, total, done = cases_of(plan), len(plan.expected), len(record.done)
     settling = Settling(plan, record, store, labels_of(plan.evalsets))
-    failures: list[tuple[str, str]] = []  # arm, and what happened
-    parts: dict[tuple[str, int], JobResult] = {}  # of jobs under way
+    failures: list[tuple[str, str]] = []  # (arm, message)
+    parts: dict[tuple[str, int], JobResult] = {}  # results so far of jobs under way
     answering, refusals = {key.arm for key in record.done}, Counter[str]()
     progress("", done, total)
     wanted = remaining([job for job in plan.jobs if settling.wants(job)], record.done)

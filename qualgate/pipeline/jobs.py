@@ -1,4 +1,4 @@
-"""Jobs: which are still to do, what their workers are told, and the scores of what they answered."""
+"""Jobs: the remaining ones, settings of their workers, and scores of their answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qualgate.identity import is_whole
 from qualgate.pipeline.batches import times_decide
 from qualgate.pipeline.memory import memory_for, workers_for
 from qualgate.pipeline.plan import sampling_settings
-from qualgate.pipeline.residency import fit_together, held
+from qualgate.pipeline.residency import fit_together, weight_counts
 from qualgate.pipeline.spending import ledger_path
 from qualgate.records import ArmSpec, Calls, Case, Evalset, Job, JobResult, Plan, Score, UnitKey
 from qualgate.records.speculation import OWN
@@ -30,7 +30,7 @@ Cases = Mapping[tuple[str, str], tuple[Case, Evalset]]  # by evalset and id
 
 
 def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
-    """What every worker process of this gate file is told."""
+    """Return the settings of every worker process of this gate file."""
     device = choose_device(gate.devices)
     taking_turns = times_decide(plan.policy)
     return WorkerSettings(
@@ -44,23 +44,25 @@ def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
         ledger=ledger_path(gate, plan.artifacts),
         budget=gate.budget,
         keep=taking_turns
-        and fit_together(held(plan.arms, {model: one.parameters for model, one in plan.models.items()}), gate.devices),
+        and fit_together(
+            weight_counts(plan.arms, {model: facts.parameters for model, facts in plan.models.items()}), gate.devices
+        ),
         place=_on_ray(gate, plan, device == "cuda"),
     )
 
 
 def cluster_nodes(gate: GateFile) -> tuple[str, ...]:
-    """Each node of the gate file's cluster, once all of them have been looked at as before a run. UsageError and
-    InfrastructureError as there; whether memory suffices is not looked at."""
-    on = _cluster(gate, [gate.baseline, *gate.variants], choose_device(gate.devices) == "cuda")
-    return () if on is None else nodes_of(on)
+    """Return the nodes of the gate file's cluster, checked as before a run except for memory. Raises UsageError and
+    InfrastructureError as a run does."""
+    cluster = _cluster(gate, [gate.baseline, *gate.variants], choose_device(gate.devices) == "cuda")
+    return () if cluster is None else nodes_of(cluster)
 
 
 def _on_ray(gate: GateFile, plan: Plan, gpus: bool) -> OnRay | None:
-    if (on := _cluster(gate, plan.arms, gpus)) is None:
+    if (cluster := _cluster(gate, plan.arms, gpus)) is None:
         return None
     need = memory_for(gate, plan)
-    return replace(on, nbytes=need.of(need.largest), each=gate.each_device and not times_decide(plan.policy))
+    return replace(cluster, nbytes=need.of(need.largest), each=gate.each_device and not times_decide(plan.policy))
 
 
 def _cluster(gate: GateFile, arms: Sequence[ArmSpec], gpus: bool) -> OnRay | None:
@@ -77,23 +79,23 @@ def _cluster(gate: GateFile, arms: Sequence[ArmSpec], gpus: bool) -> OnRay | Non
 
 
 def _read_by(arms: Sequence[ArmSpec]) -> Iterator[str]:
-    """What loading these reads: models and what drafts for them, calibration sets, adapters and draft heads."""
+    """Yield the paths that loading these arms reads: models, drafts, calibration sets, adapters and draft heads."""
     for arm in arms:
-        for one in (arm, *draft_models(arm)):
-            yield from filter(None, (one.model, one.quantize.calibration if one.quantize else ""))
+        for spec in (arm, *draft_models(arm)):
+            yield from filter(None, (spec.model, spec.quantize.calibration if spec.quantize else ""))
         yield from (level.draft.head for level in levels(arm.speculation) if level.draft.head not in ("", OWN))
         if arm.adapter is not None:
             yield arm.adapter.path
 
 
 def cases_of(plan: Plan) -> Cases:
-    """Every case of the plan, with the evalset that says how it is scored."""
+    """Return every case of the plan with its evalset, by evalset and id."""
     return {(item.name, case.id): (case, item) for item in plan.evalsets for case in item.cases}
 
 
 def remaining(jobs: Sequence[Job], done: frozenset[UnitKey]) -> list[Job]:
-    """Jobs with a unit that is not done, and baseline jobs whose artifact such a variant's job still needs. Of a job
-    that was answered in part, what is not; but an artifact of the baseline's is left whole, or not at all."""
+    """Return the jobs with units to do, and baseline jobs whose missing artifact such a variant's job needs. A partly
+    answered job keeps only its open prompts, except a baseline job with an artifact or a timed job."""
     still = {id(job): tuple(prompt for prompt in job.prompts if prompt.key not in done) for job in jobs}
     needed = {job.index for job in jobs if still[id(job)] and not job.arm.is_baseline and job.artifact}
     return [
@@ -104,11 +106,11 @@ def remaining(jobs: Sequence[Job], done: frozenset[UnitKey]) -> list[Job]:
 
 
 def drop_damaged(artifacts: Path) -> list[str]:
-    """Delete what an interrupted run left in its folder and what is not as it was written; returns a line on it.
+    """Delete partial and damaged artifacts of an interrupted run; return a line on them.
 
-    The baseline's job of each is then run again. The head is made again together with any of them.
+    The baseline's jobs of these artifacts run again. If the head is damaged, all artifacts are deleted.
     """
-    for attempt in (*artifacts.glob("*.part"), *artifacts.glob(".*.safetensors*")):  # of engines that are gone
+    for attempt in (*artifacts.glob("*.part"), *artifacts.glob(".*.safetensors*")):  # of killed engines
         attempt.unlink(missing_ok=True)
     files = sorted(artifacts.glob("*.safetensors"))
     damaged = [file for file in files if not is_whole(file)]
@@ -119,7 +121,7 @@ def drop_damaged(artifacts: Path) -> list[str]:
 
 
 def scores_of(result: JobResult, cases: Cases, also: Mapping[str, tuple[str, ...]]) -> dict[UnitKey, tuple[Score, ...]]:
-    """Every score of a job's completions, by unit. also: evalset → metrics beyond those it declares."""
+    """Return every score of a job's completions, by unit. also: evalset → metrics beyond those it declares."""
     return {
         completion.key: _scores(
             *cases[completion.key.evalset, completion.key.case_id],

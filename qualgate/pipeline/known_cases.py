@@ -1,4 +1,4 @@
-"""Cases that others scored: what the gate file and the evalsets beside it say of them."""
+"""Describe cases that others scored, by the gate file and the evalsets beside it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from qualgate.records import Evalset, ExternalCases
 
 
 def known_cases(gate: GateFile, default: str | None, sides: Sequence[Scores]) -> KnownCases:
-    """Of every evalset that lies there: its cases, and where rows were scored in another version of it.
+    """Collect the cases of every evalset beside the gate file, and note rows that were scored by another version.
 
-    default: the evalset of rows that name none. UsageError for an evalset whose path is a near miss, for `expected`
-    that the set beside the gate file contradicts, and for a row that names another cluster than its case has.
+    default: the evalset of rows that name none. Raises UsageError for a misspelt evalset path, an `expected` that
+    contradicts the evalset, and a row that names another cluster than its case has.
     """
     items = _lying_there(gate)
     cases = {(item.name, case.id): case for item in items for case in item.cases}
@@ -68,18 +68,20 @@ def _lying_there(gate: GateFile) -> list[Evalset]:
 
 
 def _of_that_name(name: str, folder: Path) -> Path | None:
-    """The set of an external one's name that lies there all the same; neither letter case nor an ending hides it."""
+    """Return the evalset file with the name of an external set, regardless of letter case and file ending."""
     stem = re.sub(r"\.(ya?ml|jsonl)$", "", name, flags=re.IGNORECASE).casefold()
     lying = evalsets.lying_in(folder).items()
-    return next((path for one, path in lying if one.casefold() in (name.casefold(), stem)), None)
+    return next((path for set_name, path in lying if set_name.casefold() in (name.casefold(), stem)), None)
 
 
 def _refuse_a_near_miss(ref: str, folder: Path, named: Collection[str]) -> None:
-    """UsageError where a set lies near a path that leads nowhere and is named by no other: it is a slip of the pen."""
+    """Raise UsageError if a wrong path resembles an evalset that no other path names: it is a typo."""
     name, places = evalsets.name_of(ref), [Path(os.path.normpath(folder / ref)).parent, folder]
-    found = {one: at for place in reversed(places) for one, at in evalsets.lying_in(place, below=True).items()}
-    for near in close_names(name, [one for one in found if one == name or one not in named]):
-        at = Path(os.path.relpath(found[near], folder)).as_posix()
+    lying = {
+        set_name: at for place in reversed(places) for set_name, at in evalsets.lying_in(place, below=True).items()
+    }
+    for near in close_names(name, [set_name for set_name in lying if set_name == name or set_name not in named]):
+        at = Path(os.path.relpath(lying[near], folder)).as_posix()
         raise UsageError(
             f"no evalset at {folder / ref}; did you mean {at if at.startswith('../') else './' + at}? A set that lies "
             f"elsewhere is named {{name: {name}, cases: external}}"
@@ -87,7 +89,7 @@ def _refuse_a_near_miss(ref: str, folder: Path, named: Collection[str]) -> None:
 
 
 def _asked(gate: GateFile, item: Evalset) -> list[str]:
-    """The evalset's metrics that a rule asks for, or that an nel policy takes as its reward: its first."""
+    """Return the evalset's metrics that rules name; for an nel policy the first one, which is its reward."""
     if gate.policy.nel:
         return list(item.metrics[:1])
     rules = [rule for rule in gate.policy.rules if rule.evalset in (None, item.name)]
@@ -97,25 +99,21 @@ def _asked(gate: GateFile, item: Evalset) -> list[str]:
 def _other_versions(
     items: Sequence[Evalset], versions: Mapping[CaseId, str], alone: Mapping[CaseId, str], sides: Sequence[Scores]
 ) -> tuple[str, ...]:
-    """One line for each evalset of which rows name another version.
-
-    By ids too: those pair what nobody gave a hash, and here somebody did.
-    """
+    """Return a line for each evalset of which rows name another version, with `identity: ids` too."""
     other: dict[str, set[str]] = {}
-    for at, case, said in {(row.evalset, row.id, row.case_hash) for side in sides for row in side.rows}:
-        if said and said not in (versions.get((at, case), said), alone.get((at, case))):
-            other.setdefault(at, set()).add(case)
-    found = {at: counted(len(cases), "case was scored", "cases were scored") for at, cases in other.items()}
+    for evalset, case, stated_hash in {(row.evalset, row.id, row.case_hash) for side in sides for row in side.rows}:
+        if stated_hash and stated_hash not in (versions.get((evalset, case), stated_hash), alone.get((evalset, case))):
+            other.setdefault(evalset, set()).add(case)
+    counts = {at: counted(len(cases), "case was scored", "cases were scored") for at, cases in other.items()}
     return tuple(
-        f"{item.name}: {found[item.name]} in another version than the one that lies there"
+        f"{item.name}: {counts[item.name]} in another version than the one that lies there"
         for item in items
-        if item.name in found
+        if item.name in counts
     )
 
 
 def _of_their_lines(items: Sequence[Evalset]) -> dict[CaseId, str]:
-    """The hashes of cases as their lines stand, without what the YAML adds: what `qualgate score` writes where it is
-    given the lines alone."""
+    """Return the hashes of cases without the YAML's settings, as `qualgate score` writes them for lines alone."""
     return {
         (item.name, case.id): case_hash({key: value for key, value in case.body.items() if value != added.get(key)})
         for item in items
@@ -132,7 +130,7 @@ def _declared(item: Evalset) -> dict[str, str]:
 def _without_their_yaml(
     items: Sequence[Evalset], alone: Mapping[CaseId, str], sides: Sequence[Scores]
 ) -> tuple[str, ...]:
-    """Said of rows that were scored from a set's lines alone: nothing there told how its calls are written."""
+    """Return a note for each evalset whose rows were scored without its YAML, and so without its `dialect`."""
     bare = {row.evalset for side in sides for row in side.rows if row.case_hash == alone.get((row.evalset, row.id), 0)}
     return tuple(
         f"{item.name}: rows were scored without the set's YAML, which declares "
@@ -145,7 +143,7 @@ def _without_their_yaml(
 def _refuse_other_clusters(
     sides: Sequence[Scores], clusters: Mapping[CaseId, str | None], versions: Mapping[CaseId, Collection[str]]
 ) -> None:
-    """UsageError for a row that names another cluster than its case has. Rows of another version are told as such."""
+    """Raise UsageError for a row that names another cluster than its case has; rows of other versions pass here."""
     for side in sides:
         for row in side.rows:
             case = row.evalset, row.id

@@ -1,4 +1,4 @@
-"""One process for one run, and how it is asked to stop."""
+"""Locks that allow one process per run, and stop requests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from qualgate.store.database import Store
 
 @contextmanager
 def sole_coordinator(folder: Path, store: Store) -> Iterator[None]:
-    """Hold the run's lock: a second process on the same run is refused, and a dead one's lock frees itself. On this
-    machine it guards the folder, and where the store is shared by machines, the run on all of them."""
+    """Hold the run's lock: a second process on the same run is refused, and a dead process loses its lock. It guards
+    the folder on this machine, and with a shared store the run on all machines."""
     import fcntl
 
     try:
@@ -37,8 +37,7 @@ def sole_coordinator(folder: Path, store: Store) -> Iterator[None]:
 
 @contextmanager
 def sole_night(nightly: Path, now: str) -> Iterator[None]:
-    """Hold a nightly file's lock: a second night beside it is refused, and told who holds it. A dead one's lock frees
-    itself."""
+    """Hold a nightly file's lock: a second one is refused with the holder's name; a dead process loses its lock."""
     import fcntl
 
     path = nightly.with_name(f"{nightly.name}.lock")
@@ -66,7 +65,8 @@ def sole_night(nightly: Path, now: str) -> Iterator[None]:
 
 @contextmanager
 def stop_requested() -> Iterator[Callable[[], signal.Signals | None]]:
-    """The first Ctrl-C or SIGTERM is a request, looked at between jobs; a second Ctrl-C interrupts at once."""
+    """Yield a function that returns the stop signal received so far, for a look between jobs. The first Ctrl-C or
+    SIGTERM is such a request; a second Ctrl-C interrupts at once."""
     received: list[signal.Signals] = []
 
     def on_signal(number: int, frame: object) -> None:
@@ -86,6 +86,6 @@ def stop_requested() -> Iterator[Callable[[], signal.Signals | None]]:
 
 
 def interrupted(received: signal.Signals | None, what: str) -> Interrupted:
-    """The error of a run that was asked to stop. what: how far it came."""
+    """Return the error of a run that was asked to stop. what: its progress."""
     code = Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED
     return Interrupted(f"{what}; run the same command again to resume", code)

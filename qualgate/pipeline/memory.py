@@ -1,8 +1,8 @@
-"""The least memory that a run needs, held against the machine before anything is loaded.
+"""Compare the least memory that a run needs with the machine before anything is loaded.
 
-Least: weights in the arm's dtype (a model is read so before it is quantized) or as its checkpoint has them, those of
-its drafts, the keys and values of its longest answer, and what drafting for it holds beside them. Libraries, other work
-space and other answers come on top.
+The least memory is the sum of weights in the arm's dtype (a model is read so before it is quantized) or as stored in a
+quantized checkpoint, its drafts' weights, the KV cache of its longest answer, and the workspace of drafting. Libraries,
+other workspace and other answers need more.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from qualgate.pipeline.check_drafts import BYTES
 from qualgate.pipeline.residency import memory
 from qualgate.records import ArmSpec, Plan
 
-KEPT_BITS = {"float32": 32, "bf16": 16, "fp8": 8, "int8": 8, "int4": 4}  # of a key's or value's number
+KEPT_BITS = {"float32": 32, "bf16": 16, "fp8": 8, "int8": 8, "int4": 4}  # bits per element of keys and values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeed:
-    """Bytes. weights, cache: of each arm, at least; drafts: likewise, `draft_workspace` of those that are drafted for;
-    limit: what all workers may use; workers: that hold an arm each; gpus: that the gate file names."""
+    """Least memory by arm, in bytes. drafts: `draft_workspace` of speculative arms; limit: of all workers together,
+    0 = unknown; workers: processes that hold an arm each; gpus: number of GPUs that the gate file names."""
 
     weights: Mapping[str, int]
     cache: Mapping[str, int]
@@ -38,30 +38,30 @@ class MemoryNeed:
 
     @property
     def largest(self) -> str:
-        """The arm that needs most."""
+        """The arm that needs the most memory."""
         return max(self.weights, key=self.of)
 
     def of(self, arm: str) -> int:
-        """Of one arm in one worker."""
+        """Return the bytes of one arm in one worker."""
         return self.weights[arm] + self.cache[arm] + self.drafts.get(arm, 0)
 
 
 def workers_for(gate: GateFile, plan: Plan) -> int:
-    """How many processes generate. Where times decide it is one: two would slow each other down. No more than a served
-    arm's server may be asked at once, which they share."""
+    """Return the number of generating processes: one where times decide, since two would slow each other down, and at
+    most the `concurrency` of a served arm, which they share."""
     served = [arm.served.concurrency for arm in plan.arms if arm.served is not None]
     return 1 if times_decide(plan.policy) else min([gate.workers, *served])
 
 
 def memory_for(gate: GateFile, plan: Plan) -> MemoryNeed:
-    """What the plan needs at least of what this machine gives it. What a cluster gives is known when it is reached."""
+    """Return the plan's least memory and this machine's limit; a cluster's limit is unknown until it is reached."""
     gpus = sum(map(len, gate.devices)) if isinstance(gate.devices, tuple) else 1
     here = 0 if gate.ray is not None else memory(choose_device(gate.devices)) * gpus
     return replace(memory_need(plan, workers_for(gate, plan), here), gpus=gpus)
 
 
 def memory_need(plan: Plan, workers: int, limit: int) -> MemoryNeed:
-    """Of a plan whose jobs are handed to so many workers, on a machine that gives them so many bytes."""
+    """Return a plan's least memory with this number of workers and a limit in bytes."""
     own = [arm for arm in plan.arms if arm.served is None]  # a server has memory of its own
     longest = {arm.name: 0 for arm in plan.arms}
     for job in plan.jobs:
@@ -77,7 +77,7 @@ def memory_need(plan: Plan, workers: int, limit: int) -> MemoryNeed:
 
 
 def check_memory(need: MemoryNeed) -> None:
-    """Raise UsageError for a run that cannot fit, with what would help. A limit of 0 is not known."""
+    """Raise UsageError, with remedies, for a run that cannot fit; a limit of 0 is unknown and passes."""
     if not need.weights:
         return
     arm = need.largest
@@ -104,27 +104,27 @@ def check_memory(need: MemoryNeed) -> None:
 
 
 def _bits(arm: ArmSpec) -> int:
-    """Of a key's or value's number. What is rounded to bfloat16 as served is held so, too."""
+    """Return the bits per element of keys and values; with `arithmetic: served` a bfloat16 model caches bfloat16."""
     halved = arm.arithmetic == "served" and arm.dtype == "bfloat16" and arm.kv_cache == "float32"
     return KEPT_BITS["bf16" if halved else arm.kv_cache]
 
 
 def _kept(plan: Plan, arm: ArmSpec) -> Iterator[int]:
-    """Numbers of a position in the arm, and in each draft that is another model: one made of it sees by its own."""
+    """Yield the KV elements per position of the arm and its draft models; a draft made of the arm shares its cache."""
     yield plan.models[arm.model].kept
-    for one in draft_models(arm):
-        if one.model != arm.model:
-            yield plan.models[one.model].kept
+    for draft in draft_models(arm):
+        if draft.model != arm.model:
+            yield plan.models[draft.model].kept
 
 
 def _drafting(plan: Plan, arm: ArmSpec) -> int:
     if arm.speculation is None:
         return 0
     holders = [arm, *draft_arms(arm)]
-    return draft_workspace(arm.speculation, [plan.models[one.model].vocabulary if one else 0 for one in holders])
+    return draft_workspace(arm.speculation, [plan.models[spec.model].vocabulary if spec else 0 for spec in holders])
 
 
 def _weights(plan: Plan, arm: ArmSpec) -> Iterator[int]:
-    for one in (arm, *draft_models(arm)):
-        facts = plan.models[one.model]
-        yield facts.nbytes if facts.method else facts.parameters * BYTES[one.dtype]
+    for spec in (arm, *draft_models(arm)):
+        facts = plan.models[spec.model]
+        yield facts.nbytes if facts.method else facts.parameters * BYTES[spec.dtype]

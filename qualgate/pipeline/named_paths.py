@@ -1,4 +1,4 @@
-"""Paths in a gate file and in the YAML files that it names, under keys that are the caller's to give."""
+"""Find paths in a gate file, and in the YAML files that it names, under given keys."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ LONGEST = 4096  # characters of a path
 
 
 def named_paths(gate_file: Path, keys: Collection[str]) -> Iterator[tuple[Path, str, str]]:
-    """Yield what may be a path in a gate file, and in the YAML files that it names: the file, the text, the path meant.
+    """Yield (file, text, resolved path) for each possible path in a gate file and in the YAML files that it names.
 
-    A folder is meant only by a text with a slash. Whether anything is there is the caller's to see. keys: under which
-    paths stand.
+    A text without a slash never means a folder. The paths may not exist. keys: those whose values may be paths.
     """
     looked_at, documents = {gate_file}, [gate_file]
     while documents:
@@ -32,13 +31,13 @@ def named_paths(gate_file: Path, keys: Collection[str]) -> Iterator[tuple[Path, 
 
 
 def with_cases(path: Path) -> list[Path]:
-    """An evalset is two files."""
+    """Return the path, with an evalset's JSON lines beside its YAML."""
     cases = path.with_suffix(".jsonl")
     return [path, cases] if path.suffix in (".yaml", ".yml") and cases.is_file() else [path]
 
 
 def strings_in(value: Any) -> Iterator[str]:
-    """Every text in a value of lists and mappings, keys aside."""
+    """Yield every text in a value of lists and mappings, except keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -52,12 +51,12 @@ def strings_in(value: Any) -> Iterator[str]:
 def _read(path: Path) -> Any:
     try:
         return read_yaml(path).value
-    except QualgateError:  # of another kind: it names nothing that qualgate would read
+    except QualgateError:  # not YAML that qualgate reads, so it names no files
         return None
 
 
 def _texts(strings: Iterable[str]) -> Iterator[str]:
-    """Each that may be a path, and the words of those that are commands."""
+    """Yield each text, and each of its words, that may be a path."""
     for text in strings:
         for word in {text, *text.split()}:
             if word and "\0" not in word and "://" not in word and len(word) <= LONGEST:

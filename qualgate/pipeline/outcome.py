@@ -1,4 +1,4 @@
-"""The end of a run, or of a decision on a stored one."""
+"""Outcome of a run, or of a decision on a stored one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Progress = Callable[[str, int, int], None]  # the arm, units done, units expecte
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Verdicts, in the order of the gate file's variants, and what became of the run."""
+    """Verdicts in the order of the gate file's variants, and failures of the run."""
 
     run_id: str
     verdicts: tuple[Verdict, ...]
     exit: Exit
     resumed: bool
-    failures: tuple[str, ...]  # one line for each job the machinery could not run
-    policy: Policy | None = None  # by which was decided; None: by the run's own
-    nel: tuple[NelSaid, ...] = ()  # where an nel policy decided: what nel would say, and why ours differs
+    failures: tuple[str, ...]  # one line for each job that could not be run
+    policy: Policy | None = None  # the deciding policy; None: the run's own
+    nel: tuple[NelSaid, ...] = ()  # with an nel policy: nel's own result, and why ours differs

@@ -1,4 +1,4 @@
-"""From a gate file to the closed list of what a run will do. Nothing is generated here.
+"""Turn a gate file into a plan, the closed list of all answers of a run. Nothing is generated here.
 
 Torch is loaded only to check the weights of quantized folders.
 """
@@ -6,7 +6,7 @@ Torch is loaded only to check the weights of quantized folders.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ from qualgate.pipeline.judging import too_few_labels
 from qualgate.pipeline.memory import check_memory, memory_for
 from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.reasoning_ways import with_ways
-from qualgate.pipeline.residency import fit_together, held
+from qualgate.pipeline.residency import fit_together, weight_counts
 from qualgate.pipeline.served_arms import check_served, drift_is_read, of_server, tokenizers_of, told_of, with_weights
 from qualgate.pipeline.servers_read import servers_held, with_servers
 from qualgate.pipeline.taught_dialects import with_dialects
@@ -75,7 +75,35 @@ from qualgate.scoring.constraint import library as constraint_library
 from qualgate.served.declared import identify_served
 from qualgate.store.address import artifacts_folder
 
-READ_SPEED = 500e6  # bytes a second that are read from a disk and hashed; the slower of the two decides
+READ_SPEED = 500e6  # bytes per second of reading and hashing, by the slower of the two
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSoFar:
+    """A plan in the making: each of the STEPS of `make_plan` checks it or adds to it."""
+
+    gate: GateFile
+    planning: Callable[[str], None]  # receives progress lines
+    tell: Callable[[str], None]  # receives notes
+    sets: tuple[Evalset, ...] = ()
+    chosen: tuple[Evalset, ...] = ()  # the sets with the cases that are asked: a trial asks some
+    folders: Mapping[str, ModelFolder] = field(default_factory=dict)  # by `ArmSpec.model` and `ArmSpec.reads`
+    facts: dict[str, ModelFacts] = field(default_factory=dict)  # by `ArmSpec.model`
+    policy: Policy | None = None  # the gate file's, with its looks and trial laid out
+    stages: tuple[frozenset[Question], ...] = ()
+    identities: dict[str, ArmIdentity] = field(default_factory=dict)
+    plan: Plan | None = None
+
+    @property
+    def arms(self) -> tuple[ArmSpec, ...]:
+        """The gate file's arms, the baseline first."""
+        return self.gate.baseline, *self.gate.variants
+
+    @property
+    def whole(self) -> Plan:
+        """The plan, once it is laid out."""
+        assert self.plan is not None, "`_lay_out_jobs` makes it"
+        return self.plan
 
 
 def make_plan(
@@ -83,104 +111,130 @@ def make_plan(
     planning: Callable[[str], None] = lambda line: None,
     tell: Callable[[str], None] | None = None,
 ) -> Plan:
-    """Check every model and evalset the gate file names and lay out the run.
+    """Check every model and evalset that the gate file names, and lay out the run.
 
-    Each model's folder and each evalset is read once, and the servers of served arms are asked who they are. Raises
-    UsageError for a model, evalset or prompt that cannot be run as it stands, InfrastructureError where a server does
-    not answer. planning: told what is done, and for about how long. tell (or else planning): what `auto` is here.
+    Each model folder and evalset is read once, and served arms' servers are asked for their identity. Raises UsageError
+    for a model, evalset or prompt that cannot be run, and InfrastructureError if a server does not answer. planning:
+    receives progress lines; tell (default: planning): notes, such as the resolved value of `auto`.
     """
-    check_speculation(gate)
-    planning(f"planning: reading {counted(len(gate.evalset_refs), 'evalset')}")
-    tell = tell or (lambda line: planning(f"planning: {line}"))
-    sets = _sets_of(gate, planning, tell)
-    check_served(gate, sets)
-    gate = with_weights(gate)
-    arms = (gate.baseline, *gate.variants)
-    ours = [one for arm in arms if arm.served is None for one in (arm, *draft_models(arm))]
-    models = tuple(dict.fromkeys(one.model for one in ours))
-    planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
+    so_far = PlanSoFar(gate=gate, planning=planning, tell=tell or (lambda line: planning(f"planning: {line}")))
+    for step in STEPS:
+        so_far = step(so_far) or so_far
+    return so_far.whole
+
+
+def _read_sets(now: PlanSoFar) -> PlanSoFar:
+    """Load the gate file's evalsets, check its rules against them, and install their packages."""
+    now.planning(f"planning: reading {counted(len(now.gate.evalset_refs), 'evalset')}")
+    sets = tuple(load_set(ref, now.gate.path.parent) for ref in set_refs(now.gate))
+    check_rules(now.gate, sets)
+    for line in too_few_labels(now.gate.policy, now.gate.labels):
+        now.tell(line)
+    packages_held(sets, now.planning)
+    return replace(now, sets=sets)
+
+
+def _read_folders(now: PlanSoFar) -> PlanSoFar:
+    """Read the folders of models, drafts and tokenizers, and complete the arms' KV caches."""
+    ours = [spec for arm in now.arms if arm.served is None for spec in (arm, *draft_models(arm))]
+    models = tuple(dict.fromkeys(spec.model for spec in ours))
+    now.planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
     folders = read_folders(ours)
-    gate = with_own_caches(gate, lambda arm: folders[arm.model].files)
+    gate = with_own_caches(now.gate, lambda arm: folders[arm.model].files)
     facts = {model: _facts(folder) for model, folder in folders.items()}
-    folders = {**tokenizers_of(arms), **folders}
-    sets = with_servers(_as_taught(sets, folders.get(gate.baseline.reads), tell), arms, gate, tell)
-    gate = with_config_differences(gate, folders)
-    check_arms(gate, folders, sets, tell)
-    check_drafts(gate, folders, sets)
-    policy, stages = _with_looks(gate, sets)
-    policy, asked = tried(policy, sets, gate.seed)
-    arms = (gate.baseline, *gate.variants)  # with what was found out of them
-    identities = _identities(gate, folders, planning)
-    check_targets(gate, identities)
-    also = asked_by_rules(gate, sets)
-    key = content_hash(_generated_by(gate, policy, sets, identities, also))
+    return replace(now, gate=gate, facts=facts, folders={**tokenizers_of(now.arms), **folders})
+
+
+def _resolve_auto(now: PlanSoFar) -> PlanSoFar:
+    """Resolve `reasoning: auto` and `dialect: auto` by the baseline's chat template, and add the parsers of calls."""
+    folder = now.folders.get(now.gate.baseline.reads)
+    sets = with_dialects(with_ways(now.sets, folder, now.tell), folder, now.tell)
+    return replace(now, sets=with_servers(sets, now.arms, now.gate, now.tell))
+
+
+def _lay_out_cases(now: PlanSoFar) -> PlanSoFar:
+    """Lay out the looks of `stop: early`, with the questions that each adds, and choose a trial's cases."""
+    policy, stages = now.gate.policy, ()
+    if policy.stop is not None:
+        stop, stages = lay_out(policy, (case for item in now.sets for case in item.cases), now.gate.repeats)
+        policy = replace(policy, stop=stop)
+    policy, chosen = tried(policy, now.sets, now.gate.seed)
+    return replace(now, policy=policy, stages=stages, chosen=chosen)
+
+
+def _identify_arms(now: PlanSoFar) -> PlanSoFar:
+    gate, folders = now.gate, now.folders
+    sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
+    declarations = told_of(now.arms, now.planning)
+    identities = {
+        arm.name: identify(arm, folders[arm.model], sampling, engine, folders)
+        if arm.served is None
+        else identify_served(arm, folders.get(arm.reads), sampling, declarations.get(arm.name, ""))
+        for arm in now.arms
+    }
+    return replace(now, identities=identities)
+
+
+def _lay_out_jobs(now: PlanSoFar) -> PlanSoFar:
+    gate, policy, stages = now.gate, now.policy, now.stages
+    assert policy is not None, "`_lay_out_cases` sets it"
+    also = asked_by_rules(gate, now.sets)
+    key = content_hash(_generated_by(gate, policy, now.sets, now.identities, also))
     artifacts = artifacts_folder(gate.store_url, gate.path.parent) / key[:16]
-    planning(f"planning: rendering {counted(gate.repeats * sum(len(item.cases) for item in asked), 'prompt')}")
-    jobs = list(_jobs(gate, asked, folders, identities, stages, artifacts))
+    now.planning(f"planning: rendering {counted(gate.repeats * sum(len(item.cases) for item in now.chosen), 'prompt')}")
+    jobs = list(_jobs(gate, now.chosen, now.folders, now.identities, stages, artifacts))
     if policy.four_arm is not None:
         jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
     elif times_decide(policy):
-        fit = fit_together(held(arms, {model: one.parameters for model, one in folders.items()}), gate.devices)
+        parameters = {model: folder.parameters for model, folder in now.folders.items()}
+        fit = fit_together(weight_counts(now.arms, parameters), gate.devices)
         jobs = in_turns(jobs, gate.seed, looks=bool(stages), turns=None if fit or stages else least_batches(policy))
     plan = Plan(
         key=key,
         gate_file=gate.text,
         gate_name=gate.path.name,
         policy=policy,
-        arms=arms,
-        identities=identities,
-        evalsets=sets,
+        arms=now.arms,
+        identities=now.identities,
+        evalsets=now.sets,
         jobs=tuple(jobs),
         artifacts=str(artifacts),
         also=also,
-        models=facts,
+        models=now.facts,
     )
-    check_memory(memory_for(gate, plan))
-    return plan
+    return replace(now, plan=plan)
 
 
-def _sets_of(gate: GateFile, planning: Callable[[str], None], tell: Callable[[str], None]) -> tuple[Evalset, ...]:
-    """The gate file's sets as their files have them, fit for its rules, their packages at hand."""
-    sets = tuple(load_set(ref, gate.path.parent) for ref in set_refs(gate))
-    check_rules(gate, sets)
-    for line in too_few_labels(gate.policy, gate.labels):
-        tell(line)
-    packages_held(sets, planning)
-    return sets
-
-
-def _as_taught(sets: Sequence[Evalset], folder: ModelFolder | None, tell: Callable[[str], None]) -> tuple[Evalset, ...]:
-    """The sets with what `auto` is by the chat template in `folder`, of thoughts and of tool calls."""
-    return with_dialects(with_ways(sets, folder, tell), folder, tell)
-
-
-def _identities(
-    gate: GateFile, folders: Mapping[str, ModelFolder], planning: Callable[[str], None]
-) -> dict[str, ArmIdentity]:
-    arms = (gate.baseline, *gate.variants)
-    sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
-    told = told_of(arms, planning)
-    return {
-        arm.name: identify(arm, folders[arm.model], sampling, engine, folders)
-        if arm.served is None
-        else identify_served(arm, folders.get(arm.reads), sampling, told.get(arm.name, ""))
-        for arm in arms
-    }
+STEPS: tuple[Callable[[PlanSoFar], PlanSoFar | None], ...] = (
+    lambda now: check_speculation(now.gate),
+    _read_sets,
+    lambda now: check_served(now.gate, now.sets),
+    lambda now: replace(now, gate=with_weights(now.gate)),
+    _read_folders,
+    _resolve_auto,
+    lambda now: replace(now, gate=with_config_differences(now.gate, now.folders)),
+    lambda now: check_arms(now.gate, now.folders, now.sets, now.tell),
+    lambda now: check_drafts(now.gate, now.folders, now.sets),
+    _lay_out_cases,
+    _identify_arms,
+    lambda now: check_targets(now.gate, now.identities),
+    _lay_out_jobs,
+    lambda now: check_memory(memory_for(now.gate, now.whole)),
+)
 
 
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
-    """What `ArmIdentity.sampling` is the hash of, together with the arm's own stop tokens.
+    """Return the settings that `ArmIdentity.sampling` hashes together with the arm's stop tokens.
 
-    How many answers are drawn is no part of it: with more of them, those before are drawn again as they were. Nor is
-    the seed where nothing is drawn: the answers are the same.
+    The number of repeats is left out: more repeats do not change the earlier ones. So is the seed if nothing is drawn.
     """
     drawn = gate.sampling.drawn or any(isinstance(ref, LmEvalTask) for ref in gate.evalset_refs)
     return {**gate.sampling.content, "seed": gate.seed if drawn else 0, "repeats": 1}
 
 
 def load_set(ref: SetRef, relative_to: Path) -> Evalset:
-    """The evalset a gate file names: a file, a shipped one, or a task of lm-eval's. UsageError lists its faults, or
-    says that its cases are external."""
+    """Load an evalset: a file, a shipped one, or an lm-eval task. Raises UsageError for its faults and for external
+    cases."""
     if isinstance(ref, ExternalCases):
         raise UsageError(
             f"evalset {ref.name}: `cases: external` leaves nothing to ask here; only score files are judged by it. "
@@ -190,7 +244,7 @@ def load_set(ref: SetRef, relative_to: Path) -> Evalset:
 
 
 def set_refs(gate: GateFile) -> tuple[SetRef, ...]:
-    """What the gate file names as evalsets, groups of lm-eval's as their tasks. UsageError for one named twice."""
+    """Return the gate file's evalsets, lm-eval groups expanded to tasks. Raises UsageError for one named twice."""
     refs: dict[str, SetRef] = {}
     for named in gate.evalset_refs:
         for ref in tasks.members(named) if isinstance(named, LmEvalTask) else (named,):
@@ -202,7 +256,7 @@ def set_refs(gate: GateFile) -> tuple[SetRef, ...]:
 
 
 def asked_in_two_sets(plan: Plan) -> tuple[str, ...]:
-    """A line for the user where evalsets share questions: the planner takes cases of two sets for independent."""
+    """Return a note if evalsets share questions: the planner treats cases of two sets as independent."""
     shared = [cases for cases in evalsets.asked_again(plan.evalsets) if len({case.evalset for case in cases}) > 1]
     if not shared:
         return ()
@@ -215,13 +269,13 @@ def asked_in_two_sets(plan: Plan) -> tuple[str, ...]:
 
 
 def _reading(models: Iterable[str]) -> str:
-    """How much is to be read and hashed, and about how long that takes; "" of what is not there."""
+    """Describe the bytes to read and hash, and about how long that takes; "" if that is short."""
     size = sum(file.stat().st_size for model in models for file in weight_files(Path(model)))
     return f" ({size_text(size)}, about {time_text(size / READ_SPEED)})" if size > READ_SPEED else ""
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Files that may hold weights, read or not."""
+    """Return the files that may hold weights, whether a loader reads them or not."""
     return [file for kind in ("*.safetensors", "*.gguf") for file in folder.glob(kind) if file.is_file()]
 
 
@@ -237,14 +291,6 @@ def _facts(folder: ModelFolder) -> ModelFacts:
     )
 
 
-def _with_looks(gate: GateFile, sets: Sequence[Evalset]) -> tuple[Policy, tuple[frozenset[Question], ...]]:
-    """The policy with what its looks rest on, and the questions that each adds; () where it does not stop early."""
-    if gate.policy.stop is None:
-        return gate.policy, ()
-    stop, stages = lay_out(gate.policy, (case for item in sets for case in item.cases), gate.repeats)
-    return replace(gate.policy, stop=stop), stages
-
-
 def _generated_by(
     gate: GateFile,
     policy: Policy,
@@ -252,11 +298,9 @@ def _generated_by(
     identities: Mapping[str, ArmIdentity],
     also: Mapping[str, tuple[str, ...]],
 ) -> dict[str, Any]:
-    """All that the generation and its scores depend on: a run of another is another run, never resumed by this one."""
+    """Return everything that answers and scores depend on: if any of it changes, it is another run."""
     versions, least = scorer_versions(), least_batches(gate.policy)
-    learned = {
-        arm.name: arm.calibration_sha256 for arm in (gate.baseline, *gate.variants) if arm.calibration_sha256
-    }  # fmt: skip
+    learned = {arm.name: arm.calibration_sha256 for arm in (gate.baseline, *gate.variants) if arm.calibration_sha256}
     constrained = any("constraint" in case.body for item in sets for case in item.cases)
     packages, servers = packages_held(sets), servers_held(sets)
     at_once = [arm.served.concurrency for arm in (gate.baseline, *gate.variants) if arm.served is not None]
@@ -278,27 +322,27 @@ def _generated_by(
         **({"packages": packages} if packages else {}),
         **({"served_by": servers} if servers else {}),
         **({"four_arm": policy.four_arm.seed} if policy.four_arm else {}),
-        **({"at_once": at_once} if policy.four_arm and at_once else {}),  # what answers take rests on it
+        **({"at_once": at_once} if policy.four_arm and at_once else {}),  # times depend on it
         **({"calibrations": learned} if learned else {}),
-        # The policy decides what is generated, so another one is another run.
+        # These policies decide what is generated.
         **({"stop": _as_plain(policy)} if policy.stop else {}),
         **({"trial": asdict(policy.trial)} if policy.trial else {}),
     }
 
 
 def _as_plain(policy: Policy) -> dict[str, Any]:
-    """Without the rules' lines: a comment in the gate file is not another policy."""
+    """Return the policy without rules' line numbers: a comment in the gate file must not change it."""
     plain = asdict(policy)
     for rule in plain["rules"]:
         del rule["line"]
     for entry in plain["quarantine"]:
-        if entry["evalset"] is None:  # a policy that says no more than it could before is the same
+        if entry["evalset"] is None:  # a policy without this key keeps its hash
             del entry["evalset"]
     return plain
 
 
 def asked_by_rules(gate: GateFile, sets: tuple[Evalset, ...]) -> dict[str, tuple[str, ...]]:
-    """Evalset → what its answers are scored by because a rule says so, though the set does not declare it."""
+    """Return evalset → metrics that rules ask for and the set does not declare."""
     return {
         item.name: tuple(
             dict.fromkeys(
@@ -307,7 +351,7 @@ def asked_by_rules(gate: GateFile, sets: tuple[Evalset, ...]) -> dict[str, tuple
                 if METRICS[rule.metric].everywhere
                 and rule.evalset in (None, item.name)
                 and rule.metric not in item.metrics
-                and not any("requests" in case.body for case in item.cases)  # read, not answered: nothing has a form
+                and not any("requests" in case.body for case in item.cases)  # read, not answered
             )
         )
         for item in sets
@@ -322,13 +366,13 @@ def _jobs(
     stages: Sequence[frozenset[Question]],
     artifacts: Path,
 ) -> Iterator[Job]:
-    """Each arm's jobs, the baseline's first. Job k of arms that read the same tokens holds the same cases.
+    """Yield each arm's jobs, the baseline's first. Job k of arms that read the same tokens holds the same cases.
 
-    Such an arm's answers start from the baseline's, unless it has a draft of its own, or times decide: then every token
-    is a decoded one.
+    Such an arm uses the baseline's answers as drafts, unless it has a draft of its own or times decide: then every
+    token is decoded.
     """
     timed = times_decide(gate.policy)
-    # In a four-arm run any arm may come first in a block: none waits for what the baseline leaves, unless a rule asks.
+    # In a four-arm run any arm may come first in a block, so artifacts are recorded only if a drift rule needs them.
     recorded = gate.policy.four_arm is None or any(METRICS[rule.metric].kind == "drift" for rule in gate.policy.rules)
     arms = (gate.baseline, *gate.variants)
     renderers = {name: Renderer(folders[name].files) for name in dict.fromkeys(arm.reads for arm in arms) if name}
@@ -364,7 +408,6 @@ def _jobs(
 def _batches(
     gate: GateFile, prompts: Sequence[Prompt], sets: Sequence[Evalset], stages: Sequence[frozenset[Question]]
 ) -> list[tuple[int, list[int]]]:
-    """The stage of each batch, and the positions of its prompts."""
     least = least_batches(gate.policy)
     most, clusters = most_rows(len(prompts), least), _clusters(sets, gate.repeats) if least else None
     if stages:
@@ -373,18 +416,18 @@ def _batches(
 
 
 def _apart(prompts: Sequence[Prompt]) -> list[tuple[int, list[int]]]:
-    """The same of an A/A arm: in batches of other neighbours."""
+    """Return the batches of an A/A arm, whose prompts have other neighbours."""
     return [(0, batch) for batch in regrouped(prompts)]
 
 
 def _clusters(sets: Sequence[Evalset], repeats: int) -> dict[Question, int]:
-    """A number for each question, equal for those of one cluster: what the gate counts as one observation."""
+    """Return question → number of its cluster, which the gate counts as one observation."""
     order = seeded_order((case for item in sets for case in item.cases), seed=0, repeats=repeats)
     return {question: number for number, cluster in enumerate(order) for question in cluster}
 
 
-def _same_tokens(one: ArmIdentity, other: ArmIdentity) -> bool:
-    return (one.tokenizer, one.template) == (other.tokenizer, other.template)
+def _same_tokens(first: ArmIdentity, second: ArmIdentity) -> bool:
+    return (first.tokenizer, first.template) == (second.tokenizer, second.template)
 
 
 def _of_arm(prompt: Prompt, arm: ArmSpec, cases: Mapping[tuple[str, str], Case]) -> Prompt:

@@ -1,4 +1,4 @@
-"""Checks before a run is planned, so that nothing fails after minutes that could have failed in seconds."""
+"""Checks before a run is planned: what can fail in seconds should not fail after minutes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from qualgate.workers.ray_reach import try_cluster
 
 
 def try_before(gate: GateFile) -> None:
-    """Try in this order what a run will need. UsageError where it cannot be had, InfrastructureError where a server is
-    away."""
+    """Try what a run will need, in the order of TRIED. Raises UsageError for what is unavailable, and
+    InfrastructureError for a server that is away."""
     for attempt in TRIED:
         attempt(gate)
 
 
 def try_store(gate: GateFile) -> None:
-    """The store can be reached, lets us in, and is of this program's revision. A new one is not made yet."""
+    """Check that the store can be reached and opened, and has this program's revision. No new store is made."""
     try:
         check_store(gate.store_url)
     except UsageError as error:
@@ -37,37 +37,37 @@ def try_store(gate: GateFile) -> None:
 
 
 def try_folders(gate: GateFile) -> None:
-    """What a run writes can be written: the store's file, the baseline's artifacts, the reports."""
+    """Check that the store's file and the folders of artifacts and reports can be written."""
     path = file_of(gate.store_url)
     if path is not None and path.exists() and not os.access(path, os.W_OK):
         raise UsageError(f"{path}: the store can be read and not written. Give the file to the user who runs qualgate.")
     for folder in (artifacts_folder(gate.store_url, gate.path.parent), gate.path.parent / "qualgate-reports"):
-        there = next(one for one in (folder, *folder.parents) if os.path.exists(one))
+        existing = next(place for place in (folder, *folder.parents) if os.path.exists(place))
         try:
-            with tempfile.TemporaryFile(dir=there):
+            with tempfile.TemporaryFile(dir=existing):
                 pass
         except OSError as error:
             raise UsageError(
-                f"{folder}: a run writes there, and {there} cannot be written ({error.strerror}). Mend that, or move "
-                "the gate file and its store to a folder that can be."
+                f"{folder}: a run writes there, and {existing} cannot be written ({error.strerror}). Mend that, or "
+                "move the gate file and its store to a folder that can be."
             ) from None
 
 
 def try_devices(gate: GateFile) -> None:
-    """The GPUs that the gate file names can be used."""
+    """Check that the GPUs that the gate file names can be used."""
     choose_device(gate.devices)
     if isinstance(gate.devices, tuple):
         gpus_of(gate.devices)
 
 
 def try_ray(gate: GateFile) -> None:
-    """Ray is installed, and somebody answers at the cluster's address."""
+    """Check that Ray is installed and a cluster answers at the address."""
     if gate.ray is not None and any(arm.served is None for arm in (gate.baseline, *gate.variants)):
         try_cluster(gate.ray)
 
 
 def try_judge(gate: GateFile) -> None:
-    """The judge answers, and serves the model that the gate file names."""
+    """Check that the judge answers and serves the model that the gate file names."""
     judge_there(gate.policy)
 
 

@@ -1,4 +1,4 @@
-"""From cases to the prompts of one model: token ids, limits, sampling, one prompt for each repeat."""
+"""Turn cases into prompts of one model: token ids, limits, sampling, one prompt for each repeat."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from qualgate.scoring.reasoning import way_of
 def prompts_of(
     gate: GateFile, folder: ModelFolder | None, renderer: Renderer | None, sets: Sequence[Evalset]
 ) -> list[Prompt]:
-    """Every prompt of the run as `renderer`, the folder's, makes it, under the baseline's keys. Without one, no prompt
-    has tokens: a server makes them.
+    """Return every prompt of the run under the baseline's keys, rendered by `renderer` of `folder`. Without a renderer
+    prompts have no tokens: a server tokenizes them.
 
     Raises UsageError for a case that cannot be rendered, or that does not fit the model's context.
     """
@@ -55,7 +55,7 @@ def _constraint(case: Case) -> str:
 
 
 def _sampling(gate: GateFile, case: Case, of_lm_eval: bool) -> Sampling:
-    """A task of lm-eval's says itself how it is answered; what is only read is not drawn."""
+    """Return the sampling of a case: an lm-eval task has its own, and a case that is only read draws nothing."""
     if "requests" in case.body:
         return GREEDY
     return Sampling.of(case.body) if of_lm_eval else gate.sampling

@@ -1,4 +1,4 @@
-"""`reasoning: auto`: how the baseline writes its thoughts, as its chat template says."""
+"""Resolve `reasoning: auto`: how the baseline writes its thoughts, by its chat template."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ SERVED_AS = "think", "its server renders prompts, and a thought that it takes of
 
 
 def with_ways(sets: Sequence[Evalset], folder: ModelFolder | None, tell: Callable[[str], None]) -> tuple[Evalset, ...]:
-    """The sets, their cases naming a way where they had `auto`.
+    """Return the sets with `reasoning: auto` replaced by a way of writing thoughts.
 
-    folder: the one whose template the baseline reads; None: a server renders. tell: told what was found, and by
-    what. UsageError for a case that cannot be rendered, and for a template whose thoughts no way reads.
+    folder: the folder of the baseline's template; None: a server renders. tell: receives the result and its reason.
+    Raises UsageError for a case that cannot be rendered, and for a template whose thoughts no way reads.
     """
-    renderer = Renderer(folder.files) if folder and any(map(_untold, sets)) else None
-    return tuple(_told(item, renderer, tell) if _untold(item) else item for item in sets)
+    renderer = Renderer(folder.files) if folder and any(map(_auto_cases, sets)) else None
+    return tuple(_resolved(item, renderer, tell) if _auto_cases(item) else item for item in sets)
 
 
-def _untold(item: Evalset) -> tuple[Case, ...]:
+def _auto_cases(item: Evalset) -> tuple[Case, ...]:
     return tuple(case for case in item.cases if case.body.get("reasoning") == AUTO)
 
 
-def _told(item: Evalset, renderer: Renderer | None, tell: Callable[[str], None]) -> Evalset:
-    """A template ends the prompts of a set alike, so one of them tells; a raw prompt ends as its case says."""
+def _resolved(item: Evalset, renderer: Renderer | None, tell: Callable[[str], None]) -> Evalset:
+    """Resolve `auto` by one chat prompt of the set, since a template ends them all alike."""
     way, why = SERVED_AS
     if renderer is not None:
-        chat = next((case for case in _untold(item) if "messages" in case.body), None)
+        chat = next((case for case in _auto_cases(item) if "messages" in case.body), None)
         way, why = of_template(renderer.text(chat) if chat else "", chat_template(renderer.files))
     if way == AUTO:
-        known = ", ".join(one for one in NAMES if one != NONE)
+        known = ", ".join(name for name in NAMES if name != NONE)
         raise UsageError(
             f"{item.name}: `reasoning: auto`: {why}, so it would be scored as the answer. Say `reasoning: none` for "
             f"that, or one of {known} if the model writes another than its template."
@@ -48,5 +48,5 @@ def _told(item: Evalset, renderer: Renderer | None, tell: Callable[[str], None])
 def _as(case: Case, way: str) -> Case:
     if case.body.get("reasoning") != AUTO:
         return case
-    raw = way.removesuffix(OPENED)  # of a raw prompt its own end tells whether the thought is open
+    raw = way.removesuffix(OPENED)  # a raw prompt's own end shows whether the thought is open
     return replace(case, body={**case.body, "reasoning": way if "messages" in case.body else raw})

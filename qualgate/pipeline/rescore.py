@@ -1,4 +1,4 @@
-"""Score a stored run again, without a model: by this version's scorers and today's metrics and references."""
+"""Score a stored run again without a model, by this version's scorers and the current metrics and references."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Scores = dict[UnitKey, dict[str, Score]]  # by unit and metric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreChange:
-    """One answer that another version of its scorer judges otherwise."""
+    """One score that another version of its scorer changes."""
 
     key: UnitKey
     before: Score
@@ -55,7 +55,7 @@ class ScoreChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictChange:
-    """What is said of a variant by the old scores and by the new ones. before: None where nothing was said yet."""
+    """A variant's verdicts by the old scores and by the new ones. before: None if there was none."""
 
     before: Verdict | None
     after: Verdict
@@ -63,14 +63,14 @@ class VerdictChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescored:
-    """What scoring a run again changes."""
+    """Changes made by scoring a run again."""
 
     run_id: str
-    scorers: dict[str, tuple[str, str]]  # metric → version before and now, where they differ
-    added: dict[str, tuple[str, ...]]  # evalset → metrics that its answers had no score of
+    scorers: dict[str, tuple[str, str]]  # metric → version before and now, if they differ
+    added: dict[str, tuple[str, ...]]  # evalset → new metrics
     removed: dict[str, tuple[str, ...]]  # evalset → metrics that it no longer has
     corrected: tuple[str, ...]  # "set/case" with another reference than the last scoring's
-    answers: int  # that were scored again
+    answers: int  # number of answers scored again
     changes: tuple[ScoreChange, ...]  # in the order of the run's units
     verdicts: tuple[VerdictChange, ...]
     stored: bool
@@ -79,14 +79,14 @@ class Rescored:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is to be scored. A metric of a set that is not in `again` keeps its scores."""
+    """The scoring to do. A metric that is not in `again` keeps its scores."""
 
     sets: tuple[Evalset, ...]
     wanted: dict[str, tuple[str, ...]]  # evalset → metrics of the new scoring
     again: dict[str, tuple[str, ...]]  # evalset → those of them that are scored anew
     scorers: dict[str, tuple[str, str]]  # as in `Rescored`
-    text: str | None  # of the sets, for the store
-    other_sets: bool  # than those of the last scoring
+    text: str | None  # the changed sets as JSON, for the store
+    other_sets: bool  # whether the sets differ from those of the last scoring
 
     @property
     def needed(self) -> bool:
@@ -103,27 +103,27 @@ def rescore(
 ) -> Rescored:
     """Score a complete run's stored answers again, and decide by the new scores.
 
-    gate: also by the metrics and references that its evalsets have now, where their questions are the recorded ones;
-    every arm alike. Old scores, verdicts and decisions stay. New scores are written whole or not at all: an interrupted
-    rescoring leaves nothing and is begun again. keep=False: only say what would change.
+    gate: use the current metrics and references of its evalsets, whose questions must be the recorded ones. Old scores,
+    verdicts and decisions stay. New scores are written in one transaction: an interrupted rescoring leaves nothing.
+    keep=False: only report what would change.
 
-    IntegrityError for evidence that is not what was recorded; UsageError for a run that is not complete, for questions
-    that are not the recorded ones, and for cases that the scorers of this version cannot score.
+    Raises IntegrityError for damaged evidence; UsageError for an incomplete run, for questions that differ from the
+    recorded ones, and for cases that this version's scorers cannot score.
     """
     with open_store(store_url, create=False) as store:
-        found = run_meant(store, run_id, gate)
-        last = scorings.read(store, found)
-        trial = runs.policy(store, found).trial is not None
-        sets = sets_today(gate, found, last.recorded, trial=trial) if gate is not None else last.evalsets
-        stands = standing(store, found, gate, sets if gate is not None else ())
+        run = run_meant(store, run_id, gate)
+        last = scorings.read(store, run)
+        trial = runs.policy(store, run).trial is not None
+        sets = sets_today(gate, run, last.recorded, trial=trial) if gate is not None else last.evalsets
+        stands = standing(store, run, gate, sets if gate is not None else ())
         if stands.evidence.integrity:
-            raise IntegrityError(f"run {found} cannot be scored again: {stands.evidence.integrity[0]}")
+            raise IntegrityError(f"run {run} cannot be scored again: {stands.evidence.integrity[0]}")
         was = stands.evidence
         old = _newest(last)
         work = _work(last, old, sets, asked_by_rules(gate, sets) if gate is not None else {})
         refs = set_refs(gate) if gate is not None else ()
         new = _scored(last, old, work, {ref.task: ref for ref in refs if isinstance(ref, LmEvalTask)}, progress)
-        # A judge is paid: it is asked last, when nothing is left that would be refused.
+        # A judge costs money, so it is asked last, after all checks.
         stands = _with_judge(store, stands, gate) if keep and gate is not None else stands
         now = plain.now()
         evidence = _evidence(store, stands.evidence, last, work, new, now) if work.needed else stands.evidence
@@ -132,11 +132,11 @@ def rescore(
         if keep:
             if work.needed:
                 scored = {answer.unit_id: tuple(new[answer.key].values()) for answer in last.answers}
-                scorings.add(store, found, last.number, scored, work.text, now)
-            # Also when an earlier rescoring was stopped just before.
-            runs.add_verdicts(store, found, after.verdicts, after.policy)
+                scorings.add(store, run, last.number, scored, work.text, now)
+            # Also without new scores: an earlier rescoring may have stopped just before this.
+            runs.add_verdicts(store, run, after.verdicts, after.policy)
     return Rescored(
-        run_id=found,
+        run_id=run,
         scorers=work.scorers,
         added=_more(work.wanted, _metrics_by_set(old)),
         removed=_more(_metrics_by_set(old), work.wanted),
@@ -148,30 +148,30 @@ def rescore(
             for metric, score in scores.items()
             if metric in old[key] and (score.value, score.verdict) != (old[key][metric].value, old[key][metric].verdict)
         ),
-        verdicts=tuple(VerdictChange(before=before.get(one.variant), after=one) for one in after.verdicts),
+        verdicts=tuple(VerdictChange(before=before.get(verdict.variant), after=verdict) for verdict in after.verdicts),
         stored=keep and work.needed,
         exit=after.exit,
     )
 
 
 def _before(store: Store, stands: Standing, was: RunEvidence, work: _Work) -> dict[str, Verdict]:
-    """Variant → what the old scores say; of sets that are others now, what was said last."""
+    """Return variant → verdict by the old scores; if the sets differ now, the last stored verdict."""
     if work.other_sets:
-        return {one.verdict.variant: one.verdict for one in queries.run_summary(store, stands.run_id).verdicts}
-    return {one.variant: one for one in stands.decided(was).verdicts}
+        return {line.verdict.variant: line.verdict for line in queries.run_summary(store, stands.run_id).verdicts}
+    return {verdict.variant: verdict for verdict in stands.decided(was).verdicts}
 
 
 def _more(metrics: Mapping[str, Iterable[str]], than: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-    """Evalset → those of its metrics that the other has not, where there are any."""
-    found = {name: tuple(sorted(set(some) - set(than.get(name, ())))) for name, some in metrics.items()}
-    return {name: some for name, some in found.items() if some}
+    """Return evalset → metrics that are missing in `than`, without empty entries."""
+    extra = {name: tuple(sorted(set(some) - set(than.get(name, ())))) for name, some in metrics.items()}
+    return {name: some for name, some in extra.items() if some}
 
 
 def _metrics_by_set(scores: Scores) -> dict[str, dict[str, None]]:
-    found: dict[str, dict[str, None]] = {}
+    metrics: dict[str, dict[str, None]] = {}
     for key, given in scores.items():
-        found.setdefault(key.evalset, {}).update(dict.fromkeys(given))
-    return found
+        metrics.setdefault(key.evalset, {}).update(dict.fromkeys(given))
+    return metrics
 
 
 def _corrected(before: Sequence[Evalset], now: Sequence[Evalset]) -> tuple[str, ...]:
@@ -187,12 +187,12 @@ def _corrected(before: Sequence[Evalset], now: Sequence[Evalset]) -> tuple[str, 
 def _work(
     last: scorings.Scoring, old: Scores, sets: tuple[Evalset, ...], by_rules: Mapping[str, tuple[str, ...]]
 ) -> _Work:
-    """by_rules: evalset → metrics that a gate file's rules ask for; {}: no gate file, so those that were scored."""
+    """Plan the scoring. by_rules: evalset → metrics that rules ask for; {}: no gate file, so the scored metrics."""
     had = _metrics_by_set(old)
     wanted = {item.name: tuple(had.get(item.name, ())) for item in sets}
     if by_rules:
         for item in sets:
-            # What a task of lm-eval's gives is its own, and not the file's to leave out.
+            # Metrics of an lm-eval task belong to the task; the file cannot leave them out.
             still = (
                 metric
                 for metric in had.get(item.name, ())
@@ -220,7 +220,7 @@ def _work(
 
 
 def _with_judge(store: Store, stands: Standing, gate: GateFile) -> Standing:
-    """The run with what the gate file's judge says of it, who is asked where a reply is missing, within the budget."""
+    """Return the run with its judge's comparisons, asking for missing replies within the budget."""
     folder = artifacts_folder(gate.store_url, gate.path.parent) / stands.run_id
     with judging(gate, folder, store, stands.run_id) as ledger:
         ask_judge(store, stands.evidence, stands.policy, gate.labels, ledger=ledger)
@@ -248,7 +248,7 @@ def _outdated(old: Scores, wanted: Mapping[str, Collection[str]]) -> dict[str, t
 def _scored(
     last: scorings.Scoring, old: Scores, work: _Work, theirs: Mapping[str, LmEvalTask], progress: Progress
 ) -> Scores:
-    """Every unit's scores, new or kept. theirs: evalset → lm-eval's task."""
+    """Return every unit's scores, new or retained. theirs: evalset → lm-eval task."""
     if not work.needed:
         return old
     sets = {item.name: item for item in work.sets}
@@ -261,19 +261,21 @@ def _scored(
     for answer in last.answers:
         key = answer.key
         case, item = cases[key.evalset, key.case_id], sets[key.evalset]
-        said = score(case, replace(item, metrics=()), answer.text, answer.finish_reason, ours[item.name], answer.calls)
+        scores = score(
+            case, replace(item, metrics=()), answer.text, answer.finish_reason, ours[item.name], answer.calls
+        )
         if item.name in by_theirs:
-            said = (*said, *tasks.score(case, theirs[item.name], answer.text))
-        fresh = {one.metric: one for one in said if one.metric in work.again[item.name]}
-        kept = {metric: one for metric, one in old[key].items() if metric in work.wanted[item.name]}
-        new[key] = kept | fresh
+            scores = (*scores, *tasks.score(case, theirs[item.name], answer.text))
+        fresh = {scored.metric: scored for scored in scores if scored.metric in work.again[item.name]}
+        retained = {metric: scored for metric, scored in old[key].items() if metric in work.wanted[item.name]}
+        new[key] = retained | fresh
         if len(new) % PROGRESS_EVERY == 0 or len(new) == len(last.answers):
             progress(key.arm, len(new), len(last.answers))
     return new
 
 
 def _refuse_unscorable(sets: tuple[Evalset, ...]) -> None:
-    """Cases that lack what a scorer needs, and normalizers that are not installed."""
+    """Raise UsageError for cases that lack what a scorer needs, and for normalizers that are not installed."""
     for item in sets:
         if "exact_match" in item.metrics and (gone := [name for name in item.normalizers if name not in known()]):
             raise UsageError(
@@ -293,7 +295,7 @@ def _refuse_unscorable(sets: tuple[Evalset, ...]) -> None:
 
 
 def _refuse_other_questions(sets: list[Evalset], theirs: Mapping[str, LmEvalTask]) -> None:
-    """What lm-eval is to score again it must ask as it did: its task is found by the gate file, not in the store."""
+    """Raise UsageError unless lm-eval's tasks, read from the gate file, ask the recorded questions."""
     for item in sets:
         if item.name not in theirs:
             raise UsageError(
@@ -311,7 +313,7 @@ def _refuse_other_questions(sets: list[Evalset], theirs: Mapping[str, LmEvalTask
 def _evidence(
     store: Store, evidence: RunEvidence, last: scorings.Scoring, work: _Work, new: Scores, now: str
 ) -> RunEvidence:
-    """What the store will give back once this scoring is in it."""
+    """Return the evidence as the store will return it after this scoring."""
     texts = {answer.key: answer.text for answer in last.answers}
     sets = sets_of_json(work.text)
     bodies = {(item.name, case.id): case.body for item in work.sets for case in item.cases}
@@ -324,28 +326,29 @@ def _evidence(
 
 
 def _newest(last: scorings.Scoring) -> Scores:
-    return {answer.key: {one.metric: one for one in answer.scores} for answer in last.answers}
+    return {answer.key: {score.metric: score for score in answer.scores} for answer in last.answers}
 
 
 def _by(evidence: RunEvidence, new: Scores, texts: Mapping[UnitKey, str]) -> RunEvidence:
-    """The same evidence with these scores, in every arm."""
 
-    def unit(one: UnitEvidence) -> UnitEvidence:
-        scores = new[one.key]
-        measured = {name: value for name, value in one.values.items() if name not in one.scorers}
+    def rescored_unit(unit: UnitEvidence) -> UnitEvidence:
+        scores = new[unit.key]
+        measured = {name: value for name, value in unit.values.items() if name not in unit.scorers}
         values = {name: score.value for name, score in scores.items()} | measured
         return replace(
-            one,
+            unit,
             values=values,
             scorers={name: score.scorer for name, score in scores.items()},
             unsaid={
                 name: score.error_type for name, score in scores.items() if score.value is None and score.error_type
             },
-            raw=texts[one.key] if nothing_read(values) else "",
+            raw=texts[unit.key] if nothing_read(values) else "",
             misread="",
         )
 
-    def arm(one: ArmEvidence) -> ArmEvidence:
-        return replace(one, units=tuple(map(unit, one.units)))
+    def rescored_arm(arm: ArmEvidence) -> ArmEvidence:
+        return replace(arm, units=tuple(map(rescored_unit, arm.units)))
 
-    return replace(evidence, baseline=arm(evidence.baseline), variants=tuple(map(arm, evidence.variants)))
+    return replace(
+        evidence, baseline=rescored_arm(evidence.baseline), variants=tuple(map(rescored_arm, evidence.variants))
+    )

@@ -1,4 +1,4 @@
-"""Whether a worker can keep all arms of a run in memory, so that taking turns loads each of them once."""
+"""Estimate whether a worker can keep all arms of a run in memory, so that turns load each arm once."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from qualgate.engine.device import Device, Devices, choose_device
 from qualgate.engine.draft_arms import draft_models
 from qualgate.records import ArmSpec
 
-BYTES = 4  # of a number at most: floats are held as float32, and what is packed takes less
-SHARE = 0.5  # of the memory in all: the rest is for keys, values, logits, and for whoever else is there
+BYTES = 4  # most bytes per weight: floats are held as float32, packed weights take less
+SHARE = 0.5  # share of all memory for weights; the rest is for KV caches, logits and other processes
 CGROUPS = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def held(arms: Iterable[ArmSpec], parameters: Mapping[str, int]) -> Iterator[int]:
-    """Numbers that the weights of each arm, and of each model that drafts for it, stand for; a served arm's are
-    elsewhere. parameters: by folder."""
+def weight_counts(arms: Iterable[ArmSpec], parameters: Mapping[str, int]) -> Iterator[int]:
+    """Yield the number of weights of each arm and each of its drafts, except of served arms. parameters: by folder."""
     for arm in (arm for arm in arms if arm.served is None):
-        for one in (arm, *draft_models(arm)):
-            yield parameters[one.model]
+        for spec in (arm, *draft_models(arm)):
+            yield parameters[spec.model]
 
 
 def fit_together(parameters: Iterable[int], devices: Devices) -> bool:
-    """parameters: numbers that the weights of each model stand for; devices: the gate file's."""
+    """Return whether models with these numbers of weights fit into the devices' memory together."""
     together = len(devices[0]) if isinstance(devices, tuple) else 1
     return BYTES * sum(parameters) <= SHARE * memory(choose_device(devices)) * together
 
 
 def memory(device: Device) -> int:
-    """Bytes in all, whoever holds them now: of the GPU, or what this process may use of the machine's.
+    """Return the total memory in bytes: the GPU's, or this process's limit on the machine; 0 if unknown.
 
-    Not what is free now, for the same plan is to be laid out alike a minute later. 0 where the GPU does not tell.
+    Free memory would not do: the same plan must be laid out alike a minute later.
     """
     if device == "cuda":
         import torch

@@ -1,4 +1,4 @@
-"""A stored run's drift: how far each variant is from its baseline, and where in the answers."""
+"""Drift of a stored run: how far each variant is from its baseline, and where in the answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from qualgate.store import queries, runs
 from qualgate.store.database import open_store
 
 Question = tuple[str, str, int]  # evalset, case id, repeat
-Spelled = Callable[[tuple[int, ...]], list[bytes] | None]  # token ids → their bytes; None: one that is no token
+Spelled = Callable[[tuple[int, ...]], list[bytes] | None]  # token ids → their bytes; None if an id is no token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +39,9 @@ class DriftNumbers:
     p99: float | None
     p99_lower: float | None  # 95 % bounds each side, by clusters; None where there are too few for one
     p99_upper: float | None
-    max: float | None  # of these positions; nothing bounds the largest of others
-    same_top: float | None  # 0..1; this and what follows is None where it is not known by position
-    same_top_error: float | None  # standard error, cases as clusters; 0 where all are the same, which proves little
+    max: float | None  # of these positions; it has no bounds
+    same_top: float | None  # 0..1; this and the next fields are None if it is not known by position
+    same_top_error: float | None  # standard error, cases as clusters; 0 if all agree, which proves little
     same_top_lower: float | None  # 95 % bounds each side, exact with clusters as trials: never of zero width
     same_top_upper: float | None
 
@@ -51,45 +51,45 @@ class VariantDrift:
     """One variant's drift, over all its answers and by kind of place."""
 
     variant: str
-    answers: int  # pairs that carry drift
-    silent: int  # units without: not run, failed, or answered by the baseline with nothing
-    certified: float | None  # the mean of `overall` is proven to be within this of the true one; None: it is exact
+    answers: int  # pairs with drift
+    silent: int  # units without drift: not run, failed, or with an empty answer of the baseline
+    certified: float | None  # proven bound on the error of `overall.mean`; None: the mean is exact
     overall: DriftNumbers
-    where: dict[str, DriftNumbers]  # kind of place → its positions; {} where `DriftReport.unavailable` says why
+    where: dict[str, DriftNumbers]  # by kind of place; {} if `DriftReport.unavailable` gives a reason
     unplaced: int  # answers whose tokens do not spell their text: in `overall` alone
-    # Of answers that begin with a thought and part from the baseline's: where they would first say another token.
+    # Answers with a thought, by where the variant first prefers another token than the baseline.
     parted_in_thought: int = 0
     parted_in_answer: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftReport:
-    """The drift of every variant of a run."""
+    """Drift of every variant of a run."""
 
     run_id: str
     complete: bool
     variants: tuple[VariantDrift, ...]
-    unavailable: str  # why nothing is said about places; "" when it is
+    unavailable: str  # why there is no drift by place; "" if there is
 
 
 def drift_report(store_url: str, run_id: str | None) -> DriftReport:
-    """Every variant's drift in a stored run, the newest by default.
+    """Return every variant's drift in a stored run, the newest by default.
 
-    IntegrityError for evidence that is not what was recorded; UsageError for a run or a store that is not there.
-    Without the tokenizer that the run used there is no `where`.
+    Raises IntegrityError for damaged evidence, and UsageError for a missing run or store. Without the tokenizer that
+    the run used there is no `where`.
     """
     with open_store(store_url, create=False) as store:
-        found = run_id or queries.latest_run(store)
-        summary = queries.run_summary(store, found)
-        evidence = runs.evidence(store, found)
+        run = run_id or queries.latest_run(store)
+        summary = queries.run_summary(store, run)
+        evidence = runs.evidence(store, run)
         if evidence.integrity:
-            raise IntegrityError(f"the drift of run {found} cannot be shown: {evidence.integrity[0]}")
-        said = queries.baseline_said(store, found)
+            raise IntegrityError(f"the drift of run {run} cannot be shown: {evidence.integrity[0]}")
+        answers = queries.baseline_said(store, run)
     baseline = summary.arms[0]
     spelled, unavailable = _speller(Path(baseline.spec.reads or baseline.spec.model), evidence.baseline)
-    marks = {question: _marks(answer, spelled) for question, answer in said.items()} if spelled else {}
+    marks = {question: _marks(answer, spelled) for question, answer in answers.items()} if spelled else {}
     return DriftReport(
-        run_id=found,
+        run_id=run,
         complete=summary.status == "complete",
         variants=tuple(_variant(evidence, arm, marks, placed=spelled is not None) for arm in evidence.variants),
         unavailable=unavailable,
@@ -97,7 +97,7 @@ def drift_report(store_url: str, run_id: str | None) -> DriftReport:
 
 
 def _speller(folder: Path, baseline: ArmEvidence) -> tuple[Spelled | None, str]:
-    """What gives token ids their bytes, by the tokenizer that the run used; else why it cannot be had."""
+    """Return (function from token ids to bytes, ""), or (None, reason) without the tokenizer that the run used."""
     if baseline.identity is None:
         return None, "the baseline never ran, so its tokenizer is not known"
     if not folder.is_dir():
@@ -134,7 +134,6 @@ def _marks(answer: queries.Said, spelled: Spelled) -> dict[str, NDArray[np.bool_
 
 
 def _tool_names(body: dict[str, Any]) -> list[str]:
-    """Names of the tools that a case offers, in OpenAI's shape or bare."""
     tools = body.get("tools")
     offered = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
     named = [tool["function"] if isinstance(tool.get("function"), dict) else tool for tool in offered]
@@ -152,17 +151,17 @@ def _variant(
     clusters = [_cluster(unit) for unit in measured]
     labels = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
     kl = [np.array(unit.kl) for unit in measured]
-    of = [np.full(len(unit.kl), labels[cluster]) for unit, cluster in zip(measured, clusters, strict=True)]
+    numbers = [np.full(len(unit.kl), labels[cluster]) for unit, cluster in zip(measured, clusters, strict=True)]
     where, unplaced, parted = {}, 0, [0, 0]
     if placed:
-        found = [marks.get((u.key.evalset, u.key.case_id, u.key.repeat)) for u in measured]
+        unit_marks = [marks.get((u.key.evalset, u.key.case_id, u.key.repeat)) for u in measured]
         fitting = [
             (values, same, cluster, mark)
-            for values, same, cluster, mark in zip(kl, map(_same_top, measured), of, found, strict=True)
+            for values, same, cluster, mark in zip(kl, map(_same_top, measured), numbers, unit_marks, strict=True)
             if mark is not None and len(mark["end"]) == len(values)
         ]
         unplaced = len(measured) - len(fitting)
-        for unit, mark in zip(measured, found, strict=True):
+        for unit, mark in zip(measured, unit_marks, strict=True):
             at = unit.first_divergence
             if mark is not None and at is not None and len(mark["thought"]) == len(unit.kl) and mark["thought"].any():
                 parted[not mark["thought"][at:].any()] += 1
@@ -179,7 +178,7 @@ def _variant(
         answers=len(measured),
         silent=expected - len(measured),
         certified=_certified(measured),
-        overall=_numbers(kl, [_agreement(unit) for unit in measured], of),
+        overall=_numbers(kl, [_agreement(unit) for unit in measured], numbers),
         where=where,
         unplaced=unplaced,
         parted_in_thought=parted[0],
@@ -194,12 +193,11 @@ def _certified(units: list[UnitEvidence]) -> float | None:
 
 
 def _cluster(unit: UnitEvidence) -> tuple[str, str, bool]:
-    """Cases that share a cluster, and repeats of one case, may depend on each other."""
     return unit.key.evalset, unit.cluster or unit.key.case_id, unit.cluster is None
 
 
 def _same_top(unit: UnitEvidence) -> NDArray[np.float64] | None:
-    """1 where the most likely tokens are the same, else 0; None where that was not stored by position."""
+    """Return 1 at positions with the same most likely token, else 0; None if not stored by position."""
     if unit.top1_differs is None:
         return None
     same = np.ones(len(unit.kl))
@@ -208,33 +206,33 @@ def _same_top(unit: UnitEvidence) -> NDArray[np.float64] | None:
 
 
 def _agreement(unit: UnitEvidence) -> NDArray[np.float64] | None:
-    """An answer's share, at each of its positions: enough for sums over whole answers, and every store has it."""
+    """Return the answer's mean agreement at each of its positions: exact for sums over whole answers."""
     return None if unit.top1_agreement is None else np.full(len(unit.kl), unit.top1_agreement)
 
 
 def _numbers(
     kl: list[NDArray[np.float64]], same: list[NDArray[np.float64] | None], clusters: list[NDArray[np.int64]]
 ) -> DriftNumbers:
-    values, of = np.concatenate([np.zeros(0), *kl]), np.concatenate([np.zeros(0, np.int64), *clusters])
+    values, cluster_numbers = np.concatenate([np.zeros(0), *kl]), np.concatenate([np.zeros(0, np.int64), *clusters])
     if not len(values):
         return DriftNumbers(positions=0, clusters=0, mean=None, mean_error=None, p99=None, p99_lower=None,
                             p99_upper=None, max=None, same_top=None, same_top_error=None, same_top_lower=None,
                             same_top_upper=None)  # fmt: skip
     known = [answer for answer in same if answer is not None]
     agreed = np.concatenate(known) if len(known) == len(same) else None
-    tail = clustered_percentile(values, of, 99, 0.0)
-    share = None if agreed is None else clustered_share(agreed, np.ones(len(agreed)), of, 0.5)
+    tail = clustered_percentile(values, cluster_numbers, 99, 0.0)
+    share = None if agreed is None else clustered_share(agreed, np.ones(len(agreed)), cluster_numbers, 0.5)
     return DriftNumbers(
         positions=len(values),
-        clusters=len(np.unique(of)),
+        clusters=len(np.unique(cluster_numbers)),
         mean=float(values.mean()),
-        mean_error=clustered_error(values, of),
+        mean_error=clustered_error(values, cluster_numbers),
         p99=float(np.percentile(values, 99)),
         p99_lower=_bound(tail.lower),
         p99_upper=_bound(tail.upper),
         max=float(values.max()),
         same_top=None if agreed is None else float(agreed.mean()),
-        same_top_error=None if agreed is None else clustered_error(agreed, of),
+        same_top_error=None if agreed is None else clustered_error(agreed, cluster_numbers),
         same_top_lower=None if share is None else _bound(share.lower),
         same_top_upper=None if share is None else _bound(share.upper),
     )

@@ -1,8 +1,7 @@
-"""Anyone's outputs scored: a file of cases and a file of answers in, one row an answer out. No model and no store.
+"""Score a file of answers against a file of cases: one row per answer. No model and no store.
 
-A case has one answer, or as many as every other: then each carries its `repeat`, 0, 1, …, and pass@k is told.
-Fails closed: a missing, extra or duplicate answer, and any line that cannot be read, is an error that names file and
-line.
+Every case has the same number of answers. Several answers carry `repeat`, 0, 1, …, and give pass@k. A missing, extra or
+duplicate answer, and an unreadable line, is an error that names file and line.
 """
 
 from __future__ import annotations
@@ -42,32 +41,32 @@ from qualgate.scoring.tools.served import by_parser
 from qualgate.stats.all_of import all_of
 from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_share
 
-MAX_LINE = 128 * 2**20  # bytes; ten megabytes of answer take six times as much when each character is an escape
+MAX_LINE = 128 * 2**20  # bytes; with every character escaped an answer of 10 MB takes six times as much
 is_error = error_reader()
 ENDPOINT_ERROR = "endpoint_error"
 ALPHA = 0.025  # each side: a 95 % interval
 PROGRESS_EVERY = 500  # rows
-READ = frozenset({"id", "text", "calls", "repeat", "finish_reason", "model", *SERVING_FIELDS})  # of an output
+READ = frozenset({"id", "text", "calls", "repeat", "finish_reason", "model", *SERVING_FIELDS})  # keys of an output
 
-Progress = Callable[[str, int, int], None]  # what is done, rows done, rows in all
+Progress = Callable[[str, int, int], None]  # (scorer, rows done, rows in total)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One answer's score: what `qualgate score` writes and the gate reads."""
+    """Score of one answer: a row that `qualgate score` writes and the gate reads."""
 
     case: Case
     score: Score
-    repeat: int | None = None  # None: the output did not say, as where each case has one answer
-    finish_reason: FinishReason | None = None  # None: the output did not say
-    model: str | None = None  # whose answer it is, where the output says so
-    # SERVING_FIELDS as the output has them, `error` and `unanswered`; the gate reads them
+    repeat: int | None = None  # None: not in the output, as with one answer per case
+    finish_reason: FinishReason | None = None  # None: not in the output
+    model: str | None = None  # the answering model; None: not in the output
+    # SERVING_FIELDS of the output, `error` and `unanswered`, for the gate
     served: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The row as the file has it; what is not known is left out."""
-        kept = {key: self.case.body[key] for key in ("task", "cluster", "tags") if key in self.case.body}
-        said = {"repeat": self.repeat, "finish_reason": self.finish_reason, "model": self.model}
+        """Return the row of the file; unknown values are left out."""
+        labels = {key: self.case.body[key] for key in ("task", "cluster", "tags") if key in self.case.body}
+        stated = {"repeat": self.repeat, "finish_reason": self.finish_reason, "model": self.model}
         return {
             "id": self.case.id,
             "metric": self.score.metric,
@@ -78,15 +77,15 @@ class Row:
             "reason": self.score.reason,
             "case_hash": self.case.hash,
             "scorer": self.score.scorer,
-            **{key: value for key, value in said.items() if value is not None},
-            **kept,
+            **{key: value for key, value in stated.items() if value is not None},
+            **labels,
             **self.served,
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """The mean of the values that there are, with its 95 % interval: exact, and never of zero width."""
+    """Mean of the known values, with its exact 95 % interval, which never has zero width."""
 
     n: int  # values
     mean: float
@@ -95,8 +94,7 @@ class Rate:
 
     @classmethod
     def of(cls, values: Sequence[tuple[float, Case]]) -> Rate | None:
-        """None without a value. Answers to one case, and cases that share a `cluster`, count as what they surely are:
-        one."""
+        """Return the rate; None without values. Answers to one case, and cases of one `cluster`, count as one trial."""
         n, total = len(values), sum(value for value, _ in values)
         if not n:
             return None
@@ -107,16 +105,16 @@ class Rate:
         if len(labels) == n and total == int(total):
             lower, upper = binomial_lower(int(total), n, ALPHA), binomial_upper(int(total), n, ALPHA)
         else:
-            found = clustered_share([value for value, _ in values], [1] * n, places, 0.5, ALPHA)
-            lower, upper = max(0.0, found.lower), min(1.0, found.upper)
+            bounds = clustered_share([value for value, _ in values], [1] * n, places, 0.5, ALPHA)
+            lower, upper = max(0.0, bounds.lower), min(1.0, bounds.upper)
         return cls(n=n, mean=total / n, lower=lower, upper=upper)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassAt:
-    """The chance that at least one, or that all, of `k` answers to a case are right, the mean over cases: unbiased.
+    """Unbiased estimate of pass@k or pass^k: the chance that one, or all, of `k` answers are right; mean over cases.
 
-    A case with an answer that could not be judged is left out, for what that answer hides may be a pass.
+    A case with an answer that could not be judged is left out, since that answer may be a pass.
     """
 
     k: int
@@ -126,7 +124,7 @@ class PassAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """A file of answers, scored."""
+    """Scores of a file of answers."""
 
     metric: str
     scorer: str  # name and version
@@ -136,7 +134,7 @@ class Scored:
 
     @property
     def rate(self) -> Rate | None:
-        """None when no row has a value. Of `turns.*` the rate of trajectories."""
+        """Rate of right answers, for `turns.*` of trajectories; None if no row has a value."""
         if self.metric in BY_TRAJECTORY:
             whole = [(case, verdict) for case, verdicts in self.judged for verdict in verdicts]
             return Rate.of([(float(verdict), case) for case, verdict in whole if verdict is not None])
@@ -144,36 +142,38 @@ class Scored:
 
     @property
     def judged(self) -> list[tuple[Case, list[bool | None]]]:
-        """Each case with the verdict of each repeat; of `turns.*` each trajectory, by its first turn: right where
-        all turns of the repeat are, None where nobody could judge one and none is wrong."""
-        found: dict[str, tuple[Case, list[list[bool | None]]]] = {}
+        """Each case with its verdict in each repeat. For `turns.*` each trajectory, by its first turn: right if all
+        turns are, None if one could not be judged and none is wrong."""
+        by_case: dict[str, tuple[Case, list[list[bool | None]]]] = {}
         for place, row in enumerate(self.rows):
             turn = turn_of(row.case.id) if self.metric in BY_TRAJECTORY and "turns" not in row.case.body else None
             first = row.case, [[] for _ in range(self.repeats)]
-            found.setdefault(turn[0] if turn else row.case.id, first)[1][place % self.repeats].append(row.score.verdict)
+            by_case.setdefault(turn[0] if turn else row.case.id, first)[1][place % self.repeats].append(
+                row.score.verdict
+            )
         return [
             (case, [False if False in turns else None if None in turns else True for turns in repeats])
-            for case, repeats in found.values()
+            for case, repeats in by_case.values()
         ]
 
     def pass_at(self, k: int) -> PassAt:
-        """pass@k over all cases; where it cannot be told, why."""
+        """Return pass@k over all cases, or the reason why it is unavailable."""
         return self._over_repeats(k, lambda verdicts: pass_at_k(self.repeats, sum(verdicts), k))
 
     def pass_all(self, k: int) -> PassAt:
-        """pass^k over all cases, the chance that k answers are all right: see `stats.all_of`."""
+        """Return pass^k over all cases, the chance that k answers are all right: see `stats.all_of`."""
         return self._over_repeats(k, lambda verdicts: all_of(k, verdicts))
 
     def _over_repeats(self, k: int, chance: Callable[[list[bool]], float]) -> PassAt:
         if k > self.repeats:
             return PassAt(k=k, rate=None, unavailable=f"needs {k:,} answers to each case, there are {self.repeats:,}")
-        known = [(case, [one for one in verdicts if one is not None]) for case, verdicts in self.judged]
+        known = [(case, [verdict for verdict in verdicts if verdict is not None]) for case, verdicts in self.judged]
         rate = Rate.of([(chance(verdicts), case) for case, verdicts in known if len(verdicts) == self.repeats])
         return PassAt(k=k, rate=rate, unavailable="" if rate else "there is no case whose answers could all be judged")
 
     @property
     def error_counts(self) -> dict[str, int]:
-        """Error word → rows, the most frequent first."""
+        """Error type → number of rows, the most frequent first."""
         counted = Counter(row.score.error_type for row in self.rows if row.score.error_type)
         return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
@@ -186,11 +186,11 @@ def choose_scorer(
     filter: str | None = None,
     served_by: str | None = None,
 ) -> Scorer:
-    """The scorer of this name and mode.
+    """Return the scorer of this name and mode.
 
-    dialect: of tool calls, for cases that declare none. filter: lm-eval's, which extracts what is scored. served_by:
-    whose tool parser reads texts, "ENGINE:PYTHON". UsageError for a name that is unknown, and for an option that this
-    scorer does not read.
+    dialect: of tool calls, for cases that declare none. filter: lm-eval filter that extracts the scored part.
+    served_by: "ENGINE:PYTHON" whose tool parser reads texts. Raises UsageError for an unknown name, and for an option
+    that the scorer does not use.
     """
     chosen = find_scorer(name, mode)
     if served_by is not None:
@@ -210,13 +210,13 @@ def score_files(
     lenient: Sequence[str] = (),
     progress: Progress = lambda what, done, total: None,
 ) -> Scored:
-    """Score every answer of `outputs` against its case. `metric`: which of the scorer's; its last one by default.
+    """Score every answer of `outputs` against its case. metric: one of the scorer's; by default its last one.
 
-    A `dialect` or `reasoning` that the YAML beside `cases` declares is part of each case, as the evalset has it; its
-    `lenient` and `normalizers` hold where none are given here.
+    `dialect` and `reasoning` of the YAML beside `cases` become part of each case, as in the evalset; its `lenient` and
+    `normalizers` apply if none are given here.
 
-    UsageError for options that the scorer does not read, and for every fault of either file: the first 20, and how
-    many more.
+    Raises UsageError for options that the scorer does not use, and for the faults of either file: the first 20, and the
+    number of others.
     """
     refuse_without_effect(scorer, normalizers, lenient)
     metric = metric or scorer.metrics[-1]
@@ -233,37 +233,37 @@ def score_files(
         normalizers=tuple(normalizers) or forgiven["normalizers"],
     )
     added = _added(cases, scorer)
-    asked = _read(cases, "case", lambda body: (
+    case_file = _read(cases, "case", lambda body: (
         *identity_faults(body), *misspelt_keys(body, scorer.needs), *_reasoning_faults(added | body),
         *scorer.unscorable(added | body, judged_by),
     ), turns=_expansion(scorer, metric))  # fmt: skip
-    answered = _read(outputs, "output", lambda body: tuple(_answer_faults(body, scorer)), said_by_model=True)
-    faults = [*asked.faults, *answered.faults]
-    if not faults:  # else a line that cannot be read would be called missing as well
-        faults += _unpaired(asked, answered)
+    output_file = _read(outputs, "output", lambda body: tuple(_answer_faults(body, scorer)), said_by_model=True)
+    faults = [*case_file.faults, *output_file.faults]
+    if not faults:  # an unreadable line would be reported as missing, too
+        faults += _unpaired(case_file, output_file)
     if faults:
         refuse(faults)
-    if scorer.dialect and all("calls" in body for _, body in answered.rows.values()):
+    if scorer.dialect and all("calls" in body for _, body in output_file.rows.values()):
         raise UsageError(
             f"--dialect {scorer.dialect}: every row of {outputs} has `calls`, which are decoded already, so no dialect "
             "is read. Leave the option out, or give the raw answers as `text`."
         )
-    repeats, rows = len(answered.rows) // len(asked.rows), []
-    for id, _ in asked.rows:
-        _, body = asked.rows[id, 0]
+    repeats, rows = len(output_file.rows) // len(case_file.rows), []
+    for id, _ in case_file.rows:
+        _, body = case_file.rows[id, 0]
         case = Case(evalset=judged_by.name, body=added | body)
         for repeat in range(repeats):
-            _, answer = answered.rows[id, repeat]
+            _, answer = output_file.rows[id, repeat]
             score = _score(scorer, case, judged_by, answer)[metric]
             rows.append(_row(case, score, answer))
-            if len(rows) % PROGRESS_EVERY == 0 or len(rows) == len(answered.rows):
-                progress(scorer.name, len(rows), len(answered.rows))
+            if len(rows) % PROGRESS_EVERY == 0 or len(rows) == len(output_file.rows):
+                progress(scorer.name, len(rows), len(output_file.rows))
     by = " and ".join(sorted({row.score.scorer for row in rows})) or scorer.version
     return Scored(metric=metric, scorer=by, mode=scorer.mode, rows=tuple(rows), repeats=repeats)
 
 
 def _expansion(scorer: Scorer, metric: str) -> Any:
-    """What a row with `turns` is to this scorer: a case, a case for each turn as an evalset has it, or None: a row."""
+    """Return the reader of rows with `turns`: one case, or a case for each turn; None: an ordinary row."""
     if scorer.transcripts:
         return read_whole
     return read_turns if metric in BY_TRAJECTORY or metric.startswith("tool_call.") else None
@@ -276,7 +276,7 @@ def _reasoning_faults(body: dict[str, Any]) -> Iterator[str]:
 
 
 def _added(cases: Path, scorer: Scorer) -> dict[str, Any]:
-    """What the evalset's YAML adds to its cases, if it lies there. UsageError for a `--dialect` that it contradicts."""
+    """Return the settings that the YAML beside the cases adds. Raises UsageError if it contradicts `--dialect`."""
     added = added_beside(cases)
     if scorer.dialect and (declared := added.get("dialect", scorer.dialect)) != scorer.dialect:
         raise UsageError(
@@ -314,23 +314,23 @@ def _row(case: Case, score: Score, answer: dict[str, Any]) -> Row:
 
 
 def _served(answer: dict[str, Any], *, failed: bool) -> dict[str, Any]:
-    """With what serving it took, its text's digest: by it four arms know equal answers where no tokens are recorded.
-    An error that stands where the answer should is named, and so is an answer without text."""
-    said = {name: answer[name] for name in SERVING_FIELDS if name in answer}
+    """Return the serving fields of an answer; with them the text's hash, by which four arms compare answers without
+    tokens. An error in place of the answer, and an empty answer, are noted."""
+    served = {name: answer[name] for name in SERVING_FIELDS if name in answer}
     text = answer.get("text")
     if text is not None and failed:
-        said["error"] = text[:QUOTED]
+        served["error"] = text[:QUOTED]
     elif text is not None and not says_something(text):
-        said["unanswered"] = "empty"
-    if text is None or said.keys().isdisjoint(SERVING_FIELDS):
-        return said
-    return {"text_sha256": sha256(text.encode("utf-8", "surrogatepass")).hexdigest()} | said
+        served["unanswered"] = "empty"
+    if text is None or served.keys().isdisjoint(SERVING_FIELDS):
+        return served
+    return {"text_sha256": sha256(text.encode("utf-8", "surrogatepass")).hexdigest()} | served
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
     path: Path
-    rows: dict[tuple[str, int], tuple[int, dict[str, Any]]]  # id and repeat → its line, and what stands there
+    rows: dict[tuple[str, int], tuple[int, dict[str, Any]]]  # (id, repeat) → (line, body)
     faults: tuple[Fault, ...]
 
 
@@ -342,7 +342,7 @@ def _read(
     said_by_model: bool = False,
     turns: Callable[[dict[str, Any]], tuple[tuple[dict[str, Any], ...], tuple[str, ...]]] | None = None,
 ) -> _File:
-    """turns: makes cases, or faults, of a row with `turns`."""
+    """Read the rows of a file. turns: turns a row with `turns` into (cases, faults)."""
     lines, rows = JsonLines(path, MAX_LINE, said_by_model=said_by_model), {}
     try:
         for row in lines:
@@ -395,25 +395,25 @@ def _answer_faults(body: dict[str, Any], scorer: Scorer) -> Iterator[str]:
         yield f"an output needs {either}{as_text}; {found(body, 'text')}"
 
 
-def _unpaired(asked: _File, answered: _File) -> Iterator[Fault]:
-    """Every case has one answer of each repeat that any case has, and repeats are counted from 0."""
-    repeats: dict[int, int] = {}  # → the first line with it
+def _unpaired(case_file: _File, output_file: _File) -> Iterator[Fault]:
+    """Yield faults unless every case has one answer of each repeat, and repeats count from 0."""
+    repeats: dict[int, int] = {}  # repeat → its first line
     given: dict[str, set[int]] = {}
-    for (id, repeat), (line, _) in answered.rows.items():
+    for (id, repeat), (line, _) in output_file.rows.items():
         repeats.setdefault(repeat, line)
         given.setdefault(id, set()).add(repeat)
-        if (id, 0) not in asked.rows and len(given[id]) == 1:
-            yield Fault(answered.path, line, f"no case has the id {quote(id)} in {asked.path}")
+        if (id, 0) not in case_file.rows and len(given[id]) == 1:
+            yield Fault(output_file.path, line, f"no case has the id {quote(id)} in {case_file.path}")
     wanted = set(range(len(repeats)))
     for repeat in sorted(repeats.keys() - wanted)[:1]:
         first = min(wanted - repeats.keys())
         message = f"`repeat` {repeat}, but no output has {first}: they are counted 0, 1, … without a gap"
-        yield Fault(answered.path, repeats[repeat], message)
-    for (id, _), (line, _) in asked.rows.items():
+        yield Fault(output_file.path, repeats[repeat], message)
+    for (id, _), (line, _) in case_file.rows.items():
         missing = repeats.keys() - given.get(id, set())
         if id not in given:
-            yield Fault(asked.path, line, f"no output for the id {quote(id)} in {answered.path}")
+            yield Fault(case_file.path, line, f"no output for the id {quote(id)} in {output_file.path}")
         elif missing:
-            message = f"no output with `repeat` {min(missing)} for the id {quote(id)} in {answered.path}"
+            message = f"no output with `repeat` {min(missing)} for the id {quote(id)} in {output_file.path}"
             more = f" ({len(missing):,} of {len(repeats):,} are missing)" if len(missing) > 1 else ""
-            yield Fault(asked.path, line, message + more)
+            yield Fault(case_file.path, line, message + more)

@@ -1,7 +1,7 @@
 """Served arms before a run: probes of their servers, and checks of the gate file.
 
-A server tells tokens and texts, and some the log-probs that drift is read of. What else a rule may be about (times,
-memory) nobody here sees of it, and a rule that could only ever end undecided is refused before anything is generated.
+A server returns tokens and texts, and some return log-probs for drift. Its times and memory are not measured, so a rule
+on these could only end undecided: it is refused before anything is generated.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from qualgate.served.launch import check_programs
 from qualgate.served.ledger import Ledger
 from qualgate.served.local_weights import weights_of
 
-Running = Callable[[Sequence[Job]], Iterator[JobResult | JobFailure]]  # of jobs, what came of them one by one
-TOKEN_FOR_TOKEN = ("parity.tokens", "parity.prefix", "stability.rerun")  # rules that hold answers' tokens together
+Running = Callable[[Sequence[Job]], Iterator[JobResult | JobFailure]]  # runs jobs, yields their results
+TOKEN_FOR_TOKEN = ("parity.tokens", "parity.prefix", "stability.rerun")  # metrics that compare answers' tokens
 UNSEEN = {
     "latency": "a server's times are not judged yet",
     "cost": "a server's tokens and times are not priced yet",
@@ -51,28 +51,27 @@ UNSEEN = {
 
 
 def told_of(arms: Sequence[ArmSpec], tell: Callable[[str], None] = lambda line: None) -> dict[str, str]:
-    """Arm → what its server says of itself, of those at an address; each is asked once, one that is still loading until
-    it is ready (tell: a line about that). Raises UsageError for a server that refuses, or serves no such
-    model, and InfrastructureError where none answers."""
-    asked = [arm for arm in arms if arm.served is not None and arm.served.endpoint]
-    return asyncio.run(_ask(asked, tell)) if asked else {}
+    """Return arm → its server's own description, for arms with an `endpoint`. A server that is still loading is asked
+    until it is ready (tell: receives a line on that). Raises UsageError for a server that refuses or does not serve the
+    model, and InfrastructureError if none answers."""
+    addressed = [arm for arm in arms if arm.served is not None and arm.served.endpoint]
+    return asyncio.run(_ask(addressed, tell)) if addressed else {}
 
 
 async def _ask(arms: Sequence[ArmSpec], tell: Callable[[str], None]) -> dict[str, str]:
-    from qualgate.served.client import Client  # what has no served arm need not wait for an HTTP library
+    from qualgate.served.client import Client  # imported late: the HTTP library is slow to import
 
-    told: dict[str, str] = {}
+    declarations: dict[str, str] = {}
     for arm in arms:
         assert arm.served is not None, "chosen so"
         waits = lambda seconds, line: tell(line) if line else None  # noqa: E731
         async with Client(arm.name, arm.served, 1, tries=1, told=waits) as client:
-            told[arm.name] = await declared(client, arm)
-    return told
+            declarations[arm.name] = await declared(client, arm)
+    return declarations
 
 
 def with_weights(gate: GateFile) -> GateFile:
-    """The gate file with what lies here of the models of servers that it starts. UsageError where one's program is not
-    there."""
+    """Add the local weights of servers that a run starts. Raises UsageError if a server's program is missing."""
     check_programs((gate.baseline, *gate.variants), gate.path.parent)
     baseline, *variants = (_with_weights(arm, gate.path.parent) for arm in (gate.baseline, *gate.variants))
     return replace(gate, baseline=baseline, variants=tuple(variants))
@@ -91,35 +90,38 @@ def probed(
     nonce: str = "",
     seen: dict[str, str] | None = None,
 ) -> dict[str, tuple[Probe, ...]]:
-    """Arm → what its server shows to fixed questions, of the served arms of these jobs but the A/A arm, whose server is
-    the baseline's. ledger: in which requests are counted. nonce: of its new question; seen: replies to that, by whose
-    they are. Raises UsageError for a server that contradicts what its arm declares, EvidenceMissing where a reply to
-    the new question is another arm's. warn: told what is wrong."""
-    asked: dict[str, list[Job]] = {}
+    """Return arm → probes of its server, for served arms but the A/A arm, which shares the baseline's server. ledger:
+    counts the requests. nonce: makes one question new; seen: reply to that question → arm. warn: receives faults.
+    Raises UsageError for a server that contradicts its arm, EvidenceMissing for a reply that another arm got before."""
+    jobs_of_arms: dict[str, list[Job]] = {}
     for job in jobs:
         if job.arm.served is not None and not job.arm.name.endswith(NOISE):
-            asked.setdefault(job.arm.name, []).append(job)
-    if not asked:
+            jobs_of_arms.setdefault(job.arm.name, []).append(job)
+    if not jobs_of_arms:
         return {}
-    from qualgate.served.probes import probe  # what has no served arm need not wait for an HTTP library
+    from qualgate.served.probes import probe  # imported late: the HTTP library is slow to import
 
-    found: dict[str, tuple[Probe, ...]] = {}
-    for name, of in asked.items():
-        arm = of[0].arm
+    probes: dict[str, tuple[Probe, ...]] = {}
+    for name, arm_jobs in jobs_of_arms.items():
+        arm = arm_jobs[0].arm
         assert arm.served is not None, "chosen so"
-        prompts = [prompt for job in of for prompt in job.prompts]
+        prompts = [prompt for job in arm_jobs for prompt in job.prompts]
         tell = lambda line: warn(line) if line else None  # noqa: E731
-        found[name] = probe(arm, prompts, arm.served.concurrency, ledger, tell, nonce=nonce)
-        for one in found[name]:
-            if one.fault:
-                warn(visible_line(f"{name}, probe of {one.name}: {one.fault} (asked {one.asked}; saw {one.saw})"))
-        _check_new(name, found[name], {} if seen is None else seen)
-    return found
+        probes[name] = probe(arm, prompts, arm.served.concurrency, ledger, tell, nonce=nonce)
+        for outcome in probes[name]:
+            if outcome.fault:
+                warn(
+                    visible_line(
+                        f"{name}, probe of {outcome.name}: {outcome.fault} (asked {outcome.asked}; saw {outcome.saw})"
+                    )
+                )
+        _check_new(name, probes[name], {} if seen is None else seen)
+    return probes
 
 
 def _check_new(name: str, probes: Sequence[Probe], seen: dict[str, str]) -> None:
-    """EvidenceMissing where the arm's reply to the new question is one that another arm was given."""
-    reply = next((one.saw for one in probes if one.name == CACHE), "")
+    """Raise EvidenceMissing if the arm's reply to the new question was given to another arm before."""
+    reply = next((probe.saw for probe in probes if probe.name == CACHE), "")
     if reply and (other := seen.setdefault(reply, name)) != name:
         raise EvidenceMissing(
             f"{name} and {other} were asked a new question, and one reply came back to both, with its id and text: a "
@@ -129,50 +131,54 @@ def _check_new(name: str, probes: Sequence[Probe], seen: dict[str, str]) -> None
 
 
 def probing(run: Running, warn: Callable[[str], None], ledger: Ledger | None = None) -> Running:
-    """`run` behind the probes of its jobs' servers; results hold what these showed, which the store keeps with the arm.
-    An arm whose streams are at fault is asked for whole answers. Errors, `warn` and `ledger`: see `probed`."""
-
+    """Return `run` preceded by probes of the jobs' servers; results carry the probes, which the store keeps with the
+    arm. An arm with faulty streams is asked for whole answers. Errors, `warn` and `ledger`: see `probed`."""
     nonce, seen = secrets.token_hex(8), dict[str, str]()
 
     def answered(jobs: Sequence[Job]) -> Iterator[JobResult | JobFailure]:
         shown = probed(jobs, warn, ledger, nonce, seen)
-        faulty = {name: one.saw for name, probes in shown.items() for one in probes if one.name == STREAM and one.fault}
+        faulty = {
+            name: probe.saw
+            for name, probes in shown.items()
+            for probe in probes
+            if probe.name == STREAM and probe.fault
+        }
         whole = [faulty.get(job.arm.name.removesuffix(NOISE), "") for job in jobs]
-        for one in run([replace(job, arm=job.arm.asked_whole(why)) for job, why in zip(jobs, whole, strict=True)]):
-            if isinstance(one, JobResult) and one.arm in shown:
-                one = replace(one, footprint=replace(one.footprint, probes=shown[one.arm]))
-            yield one
+        for outcome in run([replace(job, arm=job.arm.asked_whole(why)) for job, why in zip(jobs, whole, strict=True)]):
+            if isinstance(outcome, JobResult) and outcome.arm in shown:
+                outcome = replace(outcome, footprint=replace(outcome.footprint, probes=shown[outcome.arm]))
+            yield outcome
 
     return answered
 
 
 def leaves_the_machine(arms: Sequence[ArmSpec]) -> Iterator[str]:
-    """A line for the user for each host elsewhere that prompts will be sent to."""
-    asked = [arm.served for arm in arms if arm.served and arm.served.endpoint]
-    hosts = [urlsplit(served.endpoint).hostname or "" for served in asked]
+    """Yield a note for each other host that prompts will be sent to."""
+    servers = [arm.served for arm in arms if arm.served and arm.served.endpoint]
+    hosts = [urlsplit(served.endpoint).hostname or "" for served in servers]
     for host in dict.fromkeys(hosts):
         if host not in ("localhost", "::1") and not host.startswith("127."):
             yield f"prompts leave this machine: those of every evalset here are sent to {host}"
 
 
 def tokenizers_of(arms: Sequence[ArmSpec]) -> dict[str, ModelFolder]:
-    """The folders that served arms' tokens are made by. UsageError for one that has no tokenizer."""
+    """Return the tokenizer folders of served arms, by name. Raises UsageError for a folder without a tokenizer."""
     named = dict.fromkeys(arm.served.tokenizer for arm in arms if arm.served is not None and arm.served.tokenizer)
     return {name: read_tokenizer_folder(Path(name)) for name in named}
 
 
 def of_server(case: Case, arm: ArmSpec) -> str:
-    """`Prompt.asked` of an arm; "" of one that our own engine answers for."""
+    """Return `Prompt.asked` for an arm; "" for an arm of our own engine."""
     if arm.served is None:
         return ""
     declared = dialect_of(case.body) if "tools" in case.body else ""
-    # Calls that a server's parser read need no dialect: where none is declared they are written in the one that is
+    # Calls read by a server's parser need no dialect. Without a declared one they are written in the dialect that is
     # tried first when they are read.
     return asked_of(case, arm.served, "hermes" if declared == AUTO else declared)
 
 
 def check_served(gate: GateFile, sets: Sequence[Evalset]) -> None:
-    """Raise UsageError, or NotInThisVersion, for what a gate file with served arms may not ask."""
+    """Raise UsageError or NotInThisVersion for settings that served arms do not support."""
     arms = [arm for arm in (gate.baseline, *gate.variants) if arm.served is not None]
     if not arms:
         return
@@ -190,14 +196,14 @@ def check_served(gate: GateFile, sets: Sequence[Evalset]) -> None:
 
 
 def _named(arms: Sequence[ArmSpec]) -> str:
-    """Those that the user named: the A/A arm is the baseline over again."""
+    """Return the names of the arms that the user named, without the A/A arm."""
     return ", ".join(arm.name for arm in arms if not arm.name.endswith(NOISE))
 
 
 def _check_engine(gate: GateFile, arm: ArmSpec) -> None:
-    """An engine that nobody here knows is taken at its name, unless that is a known one's, misspelt."""
+    """Raise UsageError if an unknown engine's name looks like a misspelt known one."""
     assert arm.served is not None, "asked of served arms alone"
-    known, engine = [one.name for one in PROFILES], arm.served.engine
+    known, engine = [profile.name for profile in PROFILES], arm.served.engine
     plain = engine.lower().translate(str.maketrans("", "", "-_. "))
     if engine and engine not in known and (near := close_names(plain, known, cutoff=0.75)):
         raise UsageError(
@@ -207,7 +213,7 @@ def _check_engine(gate: GateFile, arm: ArmSpec) -> None:
 
 
 def _check_four(gate: GateFile, served: Sequence[ArmSpec]) -> None:
-    """Arms that are compared by what they cost are served alike; what a user waits under load is another question."""
+    """Raise an error unless the four arms are all served, and served alike: they are compared by cost."""
     if own := [arm.name for arm in (gate.baseline, *gate.variants) if arm not in served]:
         raise UsageError(
             f"{gate.path.name}: of the four arms {', '.join(own)} would be generated here and "
@@ -215,10 +221,10 @@ def _check_four(gate: GateFile, served: Sequence[ArmSpec]) -> None:
         )
     for what, values in _asked_by(served).items():
         if len(set(values)) > 1:
-            told = ", ".join(f"{arm.name} {value}" for arm, value in zip(served, values, strict=True))
+            listed = ", ".join(f"{arm.name} {value}" for arm, value in zip(served, values, strict=True))
             raise UsageError(
                 f"{gate.path.name}: value is held together by what answers take, and four arms are asked with another "
-                f"`{what}` each ({told}): say the same of all"
+                f"`{what}` each ({listed}): say the same of all"
             )
     if gate.policy.slo is not None:
         raise NotInThisVersion(
@@ -235,11 +241,11 @@ def _check_four(gate: GateFile, served: Sequence[ArmSpec]) -> None:
 
 
 def _asked_by(served: Sequence[ArmSpec]) -> dict[str, list[str]]:
-    """What of how arms are asked has a part in their times, of each arm."""
-    asked = [arm.served for arm in served if arm.served is not None]
+    """Return each request setting that affects times, with the value of each arm."""
+    servers = [arm.served for arm in served if arm.served is not None]
     return {
-        "concurrency": [str(one.concurrency) for one in asked],
-        "stream": [str(one.stream).lower() for one in asked],
+        "concurrency": [str(server.concurrency) for server in servers],
+        "stream": [str(server.stream).lower() for server in servers],
     }
 
 
@@ -262,15 +268,15 @@ def _check_rule(gate: GateFile, rule: Rule, arms: Sequence[ArmSpec]) -> None:
 
 
 def drift_is_read(arm: ArmSpec, baseline: ArmSpec) -> bool:
-    """Whether the arm's distributions are held against the baseline's: both by our own engine, or both as their servers
-    list them."""
+    """Whether the arm's distributions can be compared with the baseline's: both from our own engine, or both from
+    servers that list log-probs."""
     if arm.served is None or baseline.served is None:
         return arm.served is None and baseline.served is None
     return bool(arm.served.prompt_logprobs and baseline.served.prompt_logprobs)
 
 
 def rests_on_lists(plan: Plan) -> Iterator[str]:
-    """A line for the user for each variant whose drift is read of what servers list."""
+    """Yield a note for each variant whose drift rests on servers' lists of log-probs."""
     for arm in plan.arms[1:]:
         if arm.served is None or not drift_is_read(arm, plan.arms[0]) or "@" in arm.name:
             continue
@@ -319,7 +325,7 @@ def _check_started(gate: GateFile, arms: Sequence[ArmSpec]) -> None:
 
 
 def check_cases(item: Evalset, named: str) -> None:
-    """Raise NotInThisVersion for cases that a server cannot be asked. named: the arms that are served."""
+    """Raise NotInThisVersion for cases that a server cannot answer. named: the served arms."""
     read = [case.id for case in item.cases if "requests" in case.body]
     if read:
         raise NotInThisVersion(

@@ -1,6 +1,6 @@
-"""Who says what a server executes, for `tool_call.served`: the arms' servers themselves, or a server's parser of texts.
+"""Choose the tool parser for `tool_call.served`: the arms' servers themselves, or a server's parser of texts.
 
-Asked before anything is generated: where nobody says it the metric is null, and no rule can be proven by it.
+This is settled before anything is generated: without a parser the metric is null, and no rule can be proven by it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ ADVICE = "Write `served_by: {engine: vllm, python: PATH}` (or sglang), leave the
 def with_servers(
     sets: Sequence[Evalset], arms: Sequence[ArmSpec], gate: GateFile, tell: Callable[[str], None]
 ) -> tuple[Evalset, ...]:
-    """The sets, their cases naming whose parser reads texts: their own, else the gate file's `served_by`.
+    """Return the sets with the parser of texts in their cases: their own, else the gate file's `served_by`, and none if
+    the arms' servers return calls themselves.
 
-    Not where the arms' servers give their own calls. tell: told who says it, or that nobody does. UsageError where a
-    rule names the metric and nobody does, where arms differ in who says it, and for an environment that cannot be used.
+    tell: receives notes on the parser. Raises UsageError for a rule on the metric without a parser, for arms with
+    different parsers, and for an environment that cannot be used.
     """
     named = tuple(read_by(item, arms, gate.served_by) for item in sets)
     ruled = any(rule.metric == METRIC for rule in gate.policy.rules)
@@ -34,7 +35,7 @@ def with_servers(
 
 
 def read_by(item: Evalset, arms: Sequence[ArmSpec], served_by: Mapping[str, str] | None) -> Evalset:
-    """The set, its cases naming whose parser reads the arms' texts; none where their servers give their own calls."""
+    """Return the set with the parser of texts in its cases; none if the arms' servers return calls themselves."""
     if METRIC not in item.metrics:
         return item
     silent = _by_themselves(arms) == {True}
@@ -68,8 +69,8 @@ def _check(item: Evalset, themselves: set[bool], ruled: bool, tell: Callable[[st
 
 
 def servers_held(sets: Sequence[Evalset], tell: Callable[[str], None] = lambda line: None) -> tuple[str, ...]:
-    """The servers whose parsers read these sets, with their versions. UsageError naming the set of one that
-    cannot be used on this machine. tell: told whose they are."""
+    """Return the versions of the servers whose parsers read these sets. Raises UsageError, naming the set, for one that
+    cannot be used on this machine. tell: receives a line for each parser."""
     versions: dict[tuple[str, str], str] = {}
     for item in sets:
         for by in (case.body[KEY] for case in item.cases if METRIC in item.metrics and KEY in case.body):

@@ -1,4 +1,4 @@
-"""Evalsets as their files are now, for answers that are stored: other metrics and references, the same questions."""
+"""Read current evalset files for stored answers: metrics and references may have changed, questions may not."""
 
 from __future__ import annotations
 
@@ -19,48 +19,48 @@ from qualgate.pipeline.servers_read import read_by, servers_held
 from qualgate.records import Case, Evalset
 from qualgate.scoring.reasoning import AUTO
 
-# Keys of a case that scorers read and no model sees, but for `choices`: see `_choices_differ`.
+# Keys of a case that only scorers read; `choices` is special, see `_choices_differ`.
 SCORED_BY = {
     *READERS, *OF_EVALPLUS, "served_by", "tolerance", "kwargs", "language", "formats", "test_setup_code",
     "entry_point", "fn_name",
 }  # fmt: skip
 ASKED = READ - SCORED_BY - {"tags"}
-RESOLVED = ("reasoning", "dialect")  # the run's plan may have written them into the stored case
+RESOLVED = ("reasoning", "dialect")  # keys that the run's plan may have added to the stored case
 CASES_NAMED = 5
 
 
 def sets_today(gate: GateFile, run_id: str, recorded: Sequence[Evalset], *, trial: bool) -> tuple[Evalset, ...]:
-    """The recorded sets with the metrics and references that their files have now. lm-eval's tasks stay as they were.
+    """Return the recorded sets with their files' current metrics and references. lm-eval tasks stay as they were.
 
-    trial: only some of each set's cases were asked. UsageError, naming cases, where a file asks other questions.
+    trial: only some of each set's cases were asked. Raises UsageError, naming cases, if a file asks other questions.
     """
     refs = {name_of(ref): ref for ref in set_refs(gate)}
-    found, faults = [], []
+    sets, faults = [], []
     for item in recorded:
         ref = refs.get(item.name)
         if not isinstance(ref, str):  # a task of lm-eval's, or a set that the gate file no longer names
-            found.append(item)
+            sets.append(item)
             continue
         today = read_by(load_set(ref, gate.path.parent), (gate.baseline, *gate.variants), gate.served_by)
         cases = {case.id: case for case in today.cases}
         faults += _other_questions(item, cases, {*item.metrics, *today.metrics}, trial=trial)
         both = tuple(_merged(case, cases[case.id]) for case in item.cases if case.id in cases)
-        found.append(replace(today, description=item.description, path="", cases=both))
+        sets.append(replace(today, description=item.description, path="", cases=both))
     if faults:
         raise UsageError(
             f"run {run_id} cannot be scored by these files: {'; '.join(faults)}. Its answers are to the recorded "
             f"questions: put those cases back, or make a new run: qualgate run {gate.path.name}"
         )
-    check_rules(gate, found)
-    packages_held(found)
-    servers_held(found)
-    return tuple(found)
+    check_rules(gate, sets)
+    packages_held(sets)
+    servers_held(sets)
+    return tuple(sets)
 
 
 def _other_questions(item: Evalset, today: Mapping[str, Case], metrics: Set[str], *, trial: bool) -> list[str]:
-    """What keeps stored answers from being answers to today's cases, a line for each kind.
+    """Return a line for each kind of case for which the stored answers are no answers to the current file.
 
-    metrics: the set's, recorded and of today.
+    metrics: the set's recorded and current metrics.
     """
     then = {case.id: case for case in item.cases}
     other = [
@@ -81,8 +81,8 @@ def _differing(then: Case, now: Case, metrics: Set[str]) -> list[str]:
 
 
 def _choices_differ(then: Any, now: Any, metrics: Set[str]) -> bool:
-    """Whether other choices make another question. By likelihood a model reads each of them. A letter names one by its
-    place: a text may be corrected, its place and the number of choices may not change."""
+    """Whether changed choices change the question. For likelihoods the model reads every choice. A letter names a
+    choice by its place: texts may be corrected, but neither order nor number may change."""
     if not metrics.isdisjoint(BY_LIKELIHOOD):
         return then != now
     if "multiple_choice" not in metrics or not (isinstance(then, list) and isinstance(now, list)):
@@ -91,17 +91,17 @@ def _choices_differ(then: Any, now: Any, metrics: Set[str]) -> bool:
 
 
 def _resolved(then: Case, now: Case) -> dict:
-    """The case of today with what the run's plan wrote into the stored one, where its file leaves that to the plan."""
-    left = (key for key in RESOLVED if key in then.body and now.body.get(key, AUTO) == AUTO)
-    return now.body | {key: then.body[key] for key in left}
+    """Return the current case with the keys that its file leaves to the run's plan, as stored."""
+    deferred = (key for key in RESOLVED if key in then.body and now.body.get(key, AUTO) == AUTO)
+    return now.body | {key: then.body[key] for key in deferred}
 
 
 def _merged(then: Case, now: Case) -> Case:
     taken = SCORED_BY | {"tags"}
-    kept = {key: value for key, value in then.body.items() if key not in taken}
+    recorded = {key: value for key, value in then.body.items() if key not in taken}
     new = {key: value for key, value in now.body.items() if key in taken}
-    # The store writes a null for a key that was taken out: one where none was recorded is left out at once.
-    return replace(then, body=kept | {k: v for k, v in new.items() if v is not None or then.body.get(k, k) is None})
+    # The store writes null for a removed key, so a null that was not recorded is left out here.
+    return replace(then, body=recorded | {k: v for k, v in new.items() if v is not None or then.body.get(k, k) is None})
 
 
 def _few(ids: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Spending on servers: the most allowed, the expected, and the actual."""
+"""Spending on servers: the most possible, the expected, and the actual."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from qualgate.store.database import Store, open_store
 
 LEDGER = "spent.jsonl"  # in the folder of a plan's artifacts
 
-Spender = Callable[[str], Spent | None]  # what the requests of an arm came to until now; None: they are not counted
+Spender = Callable[[str], Spent | None]  # arm → its spending so far; None: not counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """Of one arm. most: see `_most`, every answer as long as it may be. expected: by what an earlier run's took, all of
-    its requests among them; None where there is none."""
+    """Forecast spending of one arm. most: see `_most`, with every answer at its limit. expected: scaled from an earlier
+    run, all its requests included; None without one."""
 
     arm: str
     most: Spent
@@ -32,28 +32,28 @@ class Spending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreseen:
-    """What a run's requests to servers would come to; no arms where none is served, no judge where none is asked."""
+    """Forecast spending of a run's requests to served arms and the judge."""
 
     budget: Budget
     arms: tuple[Spending, ...] = ()
     judge: Spending | None = None
-    run: str = ""  # the earlier one that is expected to be met again
+    run: str = ""  # the earlier run behind `expected`
 
     @property
-    def asked(self) -> tuple[Spending, ...]:
-        """The arms', and the judge's behind them."""
+    def entries(self) -> tuple[Spending, ...]:
+        """The arms' entries, followed by the judge's."""
         return (*self.arms, *([self.judge] if self.judge else []))
 
     @property
     def most(self) -> Spent:
-        """Of all."""
-        return sum((one.most for one in self.asked), Spent())
+        """The most that all of them can spend."""
+        return sum((entry.most for entry in self.entries), Spent())
 
     @property
     def expected(self) -> Spent | None:
-        """Of all; None where one of them is not known."""
-        known = [one.expected for one in self.asked if one.expected is not None]
-        return sum(known, Spent()) if len(known) == len(self.asked) and known else None
+        """Expected spending of all; None if one is unknown."""
+        known = [entry.expected for entry in self.entries if entry.expected is not None]
+        return sum(known, Spent()) if len(known) == len(self.entries) and known else None
 
 
 def ledger_path(gate: GateFile, artifacts: str) -> str:
@@ -73,8 +73,8 @@ def _any_served(gate: GateFile) -> bool:
 
 @contextmanager
 def spending(gate: GateFile, plan: Plan, store: Store, run: str) -> Iterator[Spender]:
-    """While a run generates: its requests are counted, and what they came to is in the store behind it, however it
-    ends; what the requests of an arm came to until now can be asked for."""
+    """Count a run's requests while it generates, and store the totals however it ends. Yields a function that returns
+    an arm's spending so far."""
     ledger = ledger_of(gate, plan.artifacts)
     if ledger is None:
         yield lambda arm: None
@@ -85,8 +85,8 @@ def spending(gate: GateFile, plan: Plan, store: Store, run: str) -> Iterator[Spe
 
 @contextmanager
 def judging(gate: GateFile, folder: Path, store: Store, run: str) -> Iterator[Ledger | None]:
-    """While a run's judge is asked: its requests are counted in the run's own ledger, under the same budget, and what
-    they came to is in the store behind them, however that ends. None where there is no judge. folder: the ledger's."""
+    """Count a judge's requests in the run's ledger, under the same budget, and store the totals however it ends. Yields
+    None without a judge. folder: the ledger's."""
     if gate.policy.judge is None:
         yield None
         return
@@ -110,13 +110,13 @@ def _counted(ledger: Ledger, store: Store, run: str) -> Iterator[None]:
 
 
 def foresee(gate: GateFile, plan: Plan, run: str) -> Foreseen:
-    """What its requests would come to. run: an earlier one of the store's, "" of none."""
+    """Forecast the spending of a plan. run: an earlier run in the store; "": none."""
     before = None
     if run:
         with open_store(gate.store_url, create=False) as store:
             before = queries.run_summary(store, run)
     lines = {arm.name: arm for arm in before.arms} if before else {}
-    found = []
+    entries = []
     for arm in plan.arms:
         if arm.served is None:
             continue
@@ -124,14 +124,13 @@ def foresee(gate: GateFile, plan: Plan, run: str) -> Foreseen:
         price, most = arm.served.price, sum((_most(job) for job in jobs), Spent())
         answers = sum(len(job.prompts) for job in jobs)
         spent, done = (_spent(lines[arm.name]), lines[arm.name].done) if arm.name in lines else (None, 0)
-        found.append(_spending(arm.name, price, most, spent, answers / done if done else 0.0))
+        entries.append(_spending(arm.name, price, most, spent, answers / done if done else 0.0))
     judge = _of_judge(gate, plan, before)
-    known = any(one.expected for one in (*found, judge) if one)
-    return Foreseen(budget=gate.budget, arms=tuple(found), judge=judge, run=run if known else "")
+    known = any(entry.expected for entry in (*entries, judge) if entry)
+    return Foreseen(budget=gate.budget, arms=tuple(entries), judge=judge, run=run if known else "")
 
 
 def _of_judge(gate: GateFile, plan: Plan, before: queries.RunSummary | None) -> Spending | None:
-    """None where none is asked."""
     if plan.policy.judge is None or gate.labels is None:
         return None
     most, spent = judged_most(plan, gate.labels), before.judging if before else None
@@ -140,7 +139,7 @@ def _of_judge(gate: GateFile, plan: Plan, before: queries.RunSummary | None) -> 
 
 
 def _spending(name: str, price: Price | None, most: Spent, spent: Spent | None, times: float) -> Spending:
-    """spent: by an earlier run; times: how often as many answers are to come."""
+    """Build one entry. spent: by an earlier run; times: number of new answers divided by that run's."""
     expected = _priced(_scaled(spent, times), price) if spent and spent.requests and times else None
     return Spending(arm=name, most=_priced(most, price), expected=expected)
 
@@ -150,19 +149,18 @@ def _spent(arm: queries.ArmLine) -> Spent | None:
 
 
 def _most(job: Job) -> Spent:
-    """What a job can take where no request fails: each case asked once; where its server reads the baseline's answers,
-    these too, and each case once more from where it leaves them, and again where that proves to be no answer of its
-    own."""
-    read, said = batch_most(job.prompts)
-    found = Spent(requests=len(job.prompts), prompt=read, answer=said)
+    """Return the most that a job can use if no request fails: each case once; if the server reads the baseline's
+    answers, these as well; if it is drafted, each case once more from where it leaves them, and two for the longest."""
+    read, written = batch_most(job.prompts)
+    total = Spent(requests=len(job.prompts), prompt=read, answer=written)
     if not job.artifact:
-        return found
-    found += Spent(requests=len(job.prompts), prompt=read + said, answer=len(job.prompts))
+        return total
+    total += Spent(requests=len(job.prompts), prompt=read + written, answer=len(job.prompts))
     if not job.drafted:
-        return found
-    longest = max(job.prompts, key=lambda one: len(one.token_ids) + one.max_new_tokens)
+        return total
+    longest = max(job.prompts, key=lambda prompt: len(prompt.token_ids) + prompt.max_new_tokens)
     once_more = Spent(requests=2, prompt=2 * len(longest.token_ids), answer=2 * longest.max_new_tokens)
-    return found + once_more + Spent(requests=len(job.prompts), prompt=read + said, answer=said)
+    return total + once_more + Spent(requests=len(job.prompts), prompt=read + written, answer=written)
 
 
 def _scaled(spent: Spent, times: float) -> Spent:

@@ -1,6 +1,6 @@
-"""Why a stored run does not decide today: what changed since, and tests and scorers that are other ones now.
+"""Reasons why a stored run no longer decides: changed inputs, another test, or other scorers.
 
-Each line that is found here makes every verdict undecided.
+Each such reason makes every verdict undecided.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from qualgate.store import queries
 
 
 def changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
-    """What the gate file names today and the run did not judge, one line each."""
+    """Return a line for each input of the gate file that changed since the run."""
     gate = with_default_arithmetic(gate)
     then = {arm.name: arm for arm in run.arms if "@" not in arm.name}
     now = {arm.name: arm for arm in (gate.baseline, *gate.variants)}
@@ -65,13 +65,13 @@ def changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
 
 
 def _identity_today(arm: ArmSpec, gate: GateFile, then: queries.ArmLine) -> ArmIdentity:
-    """Of a served arm by what the gate file says of it: its server is not asked again, so what it said is as it was. So
-    are the files of its command's models where they are not here."""
+    """Return an arm's current identity. A served arm's server is not asked again: its description is taken from the
+    run, and so are the weights of its command's models if they are not on this machine."""
     if arm.served is not None:
-        held = then.spec.served.weights if then.spec.served else ""
-        here = held and weights_of(arm.served.command, gate.path.parent)
+        recorded = then.spec.served.weights if then.spec.served else ""
+        here = recorded and weights_of(arm.served.command, gate.path.parent)
         folder = read_tokenizer_folder(Path(arm.served.tokenizer)) if arm.served.tokenizer else None
-        arm = replace(arm, served=replace(arm.served, weights=here or held))
+        arm = replace(arm, served=replace(arm.served, weights=here or recorded))
         return identify_served(arm, folder, sampling_settings(gate), then.planned.served)
     folders = read_folders((arm, *draft_models(arm)))
     engine = engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
@@ -79,7 +79,7 @@ def _identity_today(arm: ArmSpec, gate: GateFile, then: queries.ArmLine) -> ArmI
 
 
 def tested_otherwise(then: Policy, policy: Policy) -> tuple[str, ...]:
-    """A run planned with looks keeps their test, stopped or not. One planned without them has only ever had one."""
+    """Return a reason if a run planned with looks would be judged by another test, which would be a second test."""
     if then.stop is None:
         return ()
     ways = {"an nel policy": policy.nel, "four arms": policy.four_arm, "no `stop: early`": policy.stop is None}
@@ -94,7 +94,7 @@ def tested_otherwise(then: Policy, policy: Policy) -> tuple[str, ...]:
 
 
 def scored_otherwise(evidence: RunEvidence) -> tuple[str, ...]:
-    """Scorers that have another version today than when they scored this run, one line each."""
+    """Return a line for each scorer whose version changed since it scored this run."""
     then = {
         (metric, scorer)
         for arm in (evidence.baseline, *evidence.variants)
@@ -112,7 +112,7 @@ def scored_otherwise(evidence: RunEvidence) -> tuple[str, ...]:
 
 
 def of_today(metric: str, scorer: str, versions: Mapping[str, str]) -> str:
-    """Name and version today of the scorer that gave a stored score; "" where there is none. versions: of ours."""
+    """Return the current name and version of a stored score's scorer; "" if there is none. versions: of our scorers."""
     if metric.startswith(LM_EVAL):
         return tasks.today(scorer)
     return reasoning.today(scorer, served.today(scorer, code.today(scorer, versions.get(metric, ""))))

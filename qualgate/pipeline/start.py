@@ -1,4 +1,4 @@
-"""A first gate file and evalset, written where a user stands: from a model's folder and cases of their own."""
+"""Write a first gate file and evalset from a model's folder and the user's own cases."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ STARTER = (  # in place of a user's cases: any model that follows instructions k
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """What was written, and what a user should know of it."""
+    """The written files, and notes for the user."""
 
     files: tuple[str, ...]
     notes: tuple[str, ...]
-    decidable: bool  # the rules, on these cases
+    decidable: bool  # whether the rules can be decided on these cases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
-    """Who takes part. model, variants: folders, relative to where the gate file is written. quantize: methods.
-    judge: a YAML file with the keys of the gate file's `judge`."""
+    """The models of the gate file. model, variants: folders, relative to the gate file's. quantize: methods. judge: a
+    YAML file with the keys of the gate file's `judge`."""
 
     model: str
     variants: Sequence[str] = ()
@@ -82,20 +82,20 @@ def start(
     look: bool = True,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Started:
-    """Write the gate file and the evalsets into `folder`; nothing there is overwritten, and what cannot be run as it
-    stands is not written.
+    """Write the gate file and the evalsets into `folder`. Nothing is overwritten, and files that cannot be run are not
+    left behind.
 
-    cases: the user's JSON lines. look: ask the baseline a few of them, and score the sets by what its answers allow.
+    cases: the user's JSON lines. look: ask the baseline a few of them, and choose metrics by its answers.
     """
     _refuse_present(folder, (GATE_FILE, f"{NAME}.yaml", f"{NAME}.jsonl"))
     baseline = read_model_folder(_model_folder(folder, "--model", models.model))
-    for one in models.variants:
-        _model_folder(folder, "--variant", one)
+    for variant in models.variants:
+        _model_folder(folder, "--variant", variant)
     _check_methods(models.quantize)
     _check_length(baseline, max_new_tokens)
     rows, look = _rows(baseline, cases, max_new_tokens), look and cases is not None
     if free := look and max_new_tokens is None and (baseline.files.context_length or LENGTH * 8) >= LENGTH * 8:
-        rows = replace(rows, sets=tuple(one.with_length(max(one.length, LENGTH)) for one in rows.sets))
+        rows = replace(rows, sets=tuple(own_set.with_length(max(own_set.length, LENGTH)) for own_set in rows.sets))
     dtype = str(baseline.files.config.get("dtype") or baseline.files.config.get("torch_dtype") or "")
     draft = _Draft(
         model=_written(models.model),
@@ -129,27 +129,29 @@ def start(
 def _as_answered(
     sets: Sequence[OwnSet], gate: GateFile, margin: float, free: bool, progress: Callable[[str], None]
 ) -> tuple[tuple[OwnSet, ...], dict[str, Looked]]:
-    """The sets scored as the baseline's first answers allow, and what was found. free: no length was asked for."""
+    """Return the sets with metrics chosen by the baseline's answers, and the results. free: choose lengths too."""
     answers = first_answers(gate, progress)
-    looked = {one.name: choose(one, answers[one.name], margin) for one in sets}
+    looked = {own_set.name: choose(own_set, answers[own_set.name], margin) for own_set in sets}
     refuse_unjudgeable(looked)
-    scored = (replace(one, metrics=way_of(looked[one.name]).metrics) for one in sets)
-    return tuple(one.with_length(length_for(answers[one.name])) if free else one for one in scored), looked
+    scored = (replace(own_set, metrics=way_of(looked[own_set.name]).metrics) for own_set in sets)
+    return tuple(
+        own_set.with_length(length_for(answers[own_set.name])) if free else own_set for own_set in scored
+    ), looked
 
 
 def _notes(sets: Sequence[OwnSet], looked: Mapping[str, Looked]) -> Iterator[str]:
-    for name, found in looked.items():
-        yield from looked_as_lines(name, found)
-    for one in sets:
-        most = max(case["max_new_tokens"] for case in one.cases)
-        yield f"{one.name}: {counted(len(one.cases), 'case')}, answers of at most {most:,} tokens"
-    if any(one.kind in BY_FORM for one in sets):
+    for name, look in looked.items():
+        yield from looked_as_lines(name, look)
+    for own_set in sets:
+        most = max(case["max_new_tokens"] for case in own_set.cases)
+        yield f"{own_set.name}: {counted(len(own_set.cases), 'case')}, answers of at most {most:,} tokens"
+    if any(own_set.kind in BY_FORM for own_set in sets):
         yield FORM_ALONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draft:
-    """The files, but for how the sets are scored."""
+    """Contents of the files, except how the sets are scored."""
 
     model: str
     dtype: str
@@ -160,18 +162,18 @@ class _Draft:
     def texts(
         self, rows: Sequence[OwnSet], looked: Mapping[str, Looked]
     ) -> tuple[dict[str, str], tuple[float, str, bool]]:
-        """File name → text, the gate file last; and the margin of its rules, see `_margin`."""
+        """Return file name → text, the gate file last; and the margin of its rules, see `_margin`."""
         margin = _margin(rows)
         sets = [
             StarterSet(
-                name=one.name,
-                metrics=one.metrics,
-                cases=len(one.cases),
-                by_form=one.kind in BY_FORM,
-                settings=way_of(looked[one.name]).settings if looked else SETTINGS.get(one.kind, {}),
-                why=why_chosen(looked[one.name]) if looked else "",
+                name=own_set.name,
+                metrics=own_set.metrics,
+                cases=len(own_set.cases),
+                by_form=own_set.kind in BY_FORM,
+                settings=way_of(looked[own_set.name]).settings if looked else SETTINGS.get(own_set.kind, {}),
+                why=why_chosen(looked[own_set.name]) if looked else "",
             )
-            for one in rows
+            for own_set in rows
         ]
         starter = Starter(
             model=self.model,
@@ -182,8 +184,10 @@ class _Draft:
             why=margin[1],
             judge=self.judge,
         )
-        texts = {f"{one.name}.jsonl": "".join(json.dumps(case) + "\n" for case in one.cases) for one in rows}
-        texts |= {f"{one.name}.yaml": evalset_text(one, self.source) for one in sets}
+        texts = {
+            f"{own_set.name}.jsonl": "".join(json.dumps(case) + "\n" for case in own_set.cases) for own_set in rows
+        }
+        texts |= {f"{starter_set.name}.yaml": evalset_text(starter_set, self.source) for starter_set in sets}
         return texts | {GATE_FILE: gate_file_text(starter)}, margin
 
 
@@ -202,7 +206,7 @@ def _text_of(path: Path) -> str:
 
 
 def _check_methods(methods: Sequence[str]) -> None:
-    """Told of the option: the line of a gate file that is not written helps nobody."""
+    """Raise UsageError naming the option, since the gate file is not written yet."""
     for method in methods:
         try:
             parse_recipe(method)
@@ -225,7 +229,9 @@ def _rows(baseline: ModelFolder, cases: Path | None, max_new_tokens: int | None)
         return read_rows(cases, NAME, chat=chat, max_new_tokens=max_new_tokens)
     with tempfile.TemporaryDirectory() as made:
         path = Path(made) / "starter.jsonl"
-        path.write_text("".join(json.dumps({"question": asked, "answer": said}) + "\n" for asked, said in STARTER))
+        path.write_text(
+            "".join(json.dumps({"question": question, "answer": answer}) + "\n" for question, answer in STARTER)
+        )
         rows = read_rows(path, NAME, chat=chat, max_new_tokens=max_new_tokens)
     few = (
         f"{NAME}.jsonl holds {len(STARTER)} questions to begin with, which prove little: replace them by cases of yours"
@@ -234,67 +240,69 @@ def _rows(baseline: ModelFolder, cases: Path | None, max_new_tokens: int | None)
 
 
 def _check_sets(sets: Sequence[OwnSet], texts: dict[str, str], source: Path | None) -> None:
-    """As `evalset check` would, with the lines of the user's own file."""
+    """Check the sets as `evalset check` does, with line numbers of the user's own file."""
     faults: list[Fault] = []
     with tempfile.TemporaryDirectory() as made:
         for name, text in texts.items():
             (Path(made) / name).write_text(text, encoding="utf-8")
-        for one in sets:
-            for fault in evalsets.check(Path(made) / f"{one.name}.yaml"):
-                line = one.lines[fault.line - 1] if 0 < fault.line <= len(one.lines) else fault.line
-                faults.append(Fault(source or Path(f"{one.name}.jsonl"), line, fault.message))
+        for own_set in sets:
+            for fault in evalsets.check(Path(made) / f"{own_set.name}.yaml"):
+                line = own_set.lines[fault.line - 1] if 0 < fault.line <= len(own_set.lines) else fault.line
+                faults.append(Fault(source or Path(f"{own_set.name}.jsonl"), line, fault.message))
     if faults:
         refuse(faults)
 
 
 def _margin(sets: Sequence[OwnSet]) -> tuple[float, str, bool]:
-    """The smallest margin that these cases can decide, why it is that, and whether any can."""
+    """Return the smallest margin that these cases can decide, the reason, and whether any can."""
     planned = [
-        PlannedSet(name=one.name, metrics=one.metrics, cases=len(one.cases), clusters=_clusters(one)) for one in sets
+        PlannedSet(name=own_set.name, metrics=own_set.metrics, cases=len(own_set.cases), clusters=_clusters(own_set))
+        for own_set in sets
     ]
 
     def rates(margin: float, *, search: bool = False) -> PlannedPolicy:
         rules = (Rule(metric=m, scope="evalset", evalset=s.name, max_drop=margin) for s in sets for m in s.metrics)
         return plan_policy(planned, Policy(rules=tuple(rules)), draws=QUICK_DRAWS, search=search)
 
-    answers = counted(sum(len(one.cases) for one in sets), "case")
+    answers = counted(sum(len(own_set.cases) for own_set in sets), "case")
     for margin in MARGINS:
-        found = rates(margin)
-        if found.decidable:
-            said = f"the smallest that {answers} can decide: an equal variant passes in {found.approve:.0%} of runs"
-            return margin, said, True
-    found = rates(MARGINS[-1], search=True)
-    more = next((change for change in found.changes if change.kind == "more cases"), None)
+        plan = rates(margin)
+        if plan.decidable:
+            reason = f"the smallest that {answers} can decide: an equal variant passes in {plan.approve:.0%} of runs"
+            return margin, reason, True
+    plan = rates(MARGINS[-1], search=True)
+    more = next((change for change in plan.changes if change.kind == "more cases"), None)
     would = f"; of {sum(more.cases.values()):,} cases it would in 9 of 10" if more else ""
-    return MARGINS[-1], f"{answers}: an equal variant passes in {found.approve:.0%} of runs{would}", False
+    return MARGINS[-1], f"{answers}: an equal variant passes in {plan.approve:.0%} of runs{would}", False
 
 
-def _clusters(one: OwnSet) -> tuple[int, ...]:
-    sizes = Counter(case.get("cluster") or case["id"] for case in one.cases)
+def _clusters(own_set: OwnSet) -> tuple[int, ...]:
+    sizes = Counter(case.get("cluster") or case["id"] for case in own_set.cases)
     return tuple(sizes.values()) if max(sizes.values()) > 1 else ()
 
 
 def _variants(folders: Sequence[str], methods: Sequence[str]) -> dict[str, tuple[str, str]]:
-    found: dict[str, tuple[str, str]] = {}
-    for key, value in [*(("model", one) for one in folders), *(("quantize", one) for one in methods)]:
+    variants: dict[str, tuple[str, str]] = {}
+    for key, value in [*(("model", folder) for folder in folders), *(("quantize", method) for method in methods)]:
         base = re.sub(r"[^A-Za-z0-9._+-]+", "-", Path(value).name).strip("-.+_")[:50]
         base = base if re.fullmatch(VARIANT_NAME, base) and base.lower() != "baseline" else "variant"
         names = (base, *(f"{base}-{number}" for number in range(2, len(folders) + len(methods) + 2)))
-        found[next(name for name in names if name not in found)] = (key, _written(value) if key == "model" else value)
-    return found or {"int8": ("quantize", "int8")}
+        name = next(name for name in names if name not in variants)
+        variants[name] = (key, _written(value) if key == "model" else value)
+    return variants or {"int8": ("quantize", "int8")}
 
 
 def _written(model: str) -> str:
-    """A folder as a gate file beside it names one."""
+    """Return a model folder as a gate file beside it names it."""
     path = Path(model)
     return model if model == SHIPPED_MODEL or path.is_absolute() or model[:1] == "~" else f"./{path.as_posix()}"
 
 
 def _refuse_present(folder: Path, names: Sequence[str] | dict[str, str]) -> None:
-    there = [name for name in names if (folder / name).exists() or (folder / name).is_symlink()]
-    if there:
+    present = [name for name in names if (folder / name).exists() or (folder / name).is_symlink()]
+    if present:
         raise UsageError(
-            f"{', '.join(there)}: already here, and nothing is overwritten. Move what is there, or go to another "
+            f"{', '.join(present)}: already here, and nothing is overwritten. Move what is there, or go to another "
             "folder."
         )
 

@@ -1,4 +1,4 @@
-"""A verdict from what was stored: which run is meant, by what it is judged, and whether it still speaks of today."""
+"""Decide on a stored run: find it, choose its policy, and check that it is still current."""
 
 from __future__ import annotations
 
@@ -35,36 +35,36 @@ def decide_again(
     four_arm: bool = False,
     keep: bool = True,
 ) -> Outcome:
-    """Decide from stored evidence alone. Raises UsageError when there is no such run.
+    """Decide from stored evidence alone. Raises UsageError if there is no such run.
 
-    gate: its policy decides, and what it names must still be what the run judged (weights, tokenizers, evalsets,
-    variants), else every verdict is undecided. None: the policy the run was made with, about what was stored.
+    gate: its policy decides, and its weights, tokenizers, evalsets and variants must still be those of the run, else
+    every verdict is undecided. None: the run's own policy decides.
     nel: a NeMo Evaluator policy that decides in place of either, see `gate.peers.nel_policy`.
-    four_arm: refuse to decide otherwise than by four arms, see `arms_compared`. keep=False: store no verdict.
+    four_arm: decide by four arms only, see `arms_compared`. keep=False: store no verdict.
     """
     if four_arm and gate is not None:
         gate = as_four_arms(gate)
     with open_store(store_url, create=False) as store:
         stands = standing(store, run_id, gate)
-        found, arms = stands.run_id, stands.policy.four_arm
+        run, arms = stands.run_id, stands.policy.four_arm
         if four_arm and arms is None:
             raise UsageError(
-                f"run {found} was not made as four arms, and "
+                f"run {run} was not made as four arms, and "
                 + ("a gate file must say which they are." if gate is None else "lacks one that the gate file names.")
             )
         if nel is not None:
             if arms is not None:
                 raise UsageError(
-                    f"run {found} compares four arms, and an nel policy knows neither parity nor value: leave "
+                    f"run {run} compares four arms, and an nel policy knows neither parity nor value: leave "
                     "--nel-policy out (--peers shows what nel's rule would have said)."
                 )
             stands = replace(stands, policy=replace(stands.policy, nel=as_text(nel)))
         evidence = replace(stands.evidence, stale=(*stands.evidence.stale, *scored_otherwise(stands.evidence)))
         decided = stands.decided(evidence)
         if keep:
-            runs.add_verdicts(store, found, decided.verdicts, decided.policy)
+            runs.add_verdicts(store, run, decided.verdicts, decided.policy)
     return Outcome(
-        run_id=found,
+        run_id=run,
         verdicts=decided.verdicts,
         exit=decided.exit,
         resumed=False,
@@ -76,64 +76,64 @@ def decide_again(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A stored run, and what it is to be judged by today."""
+    """A stored run, and the policy that judges it today."""
 
     run_id: str
     evidence: RunEvidence
     policy: Policy
-    then: Policy  # by which the run was made
-    said: Feedback | None
-    noise_floor: bool = False  # the gate file asks for one today
+    then: Policy  # the run's own policy
+    feedback: Feedback | None
+    noise_floor: bool = False  # whether the gate file asks for one today
 
     def decided(self, evidence: RunEvidence) -> Decided:
-        """On this evidence: the run's own, or the same with other scores."""
+        """Decide on this evidence: the run's own, or the same with other scores."""
         stale = (*evidence.stale, *tested_otherwise(self.then, self.policy))
-        found = decide(with_corrections(replace(evidence, stale=stale), self.said), self.policy, plain.now())
-        return replace(found, verdicts=without_noise_floor(found.verdicts, evidence)) if self.noise_floor else found
+        result = decide(with_corrections(replace(evidence, stale=stale), self.feedback), self.policy, plain.now())
+        return replace(result, verdicts=without_noise_floor(result.verdicts, evidence)) if self.noise_floor else result
 
 
 def standing(store: Store, run_id: str | None, gate: GateFile | None, sets: Sequence[Evalset] = ()) -> Standing:
-    """The run that is meant, its evidence, and the policy of the gate file or, without one, of the run.
+    """Return the run that is meant, its evidence, and the policy of the gate file or, without one, of the run.
 
-    sets: as its answers are being scored by now; (): as they were scored last.
+    sets: the evalsets of a scoring in progress; (): those of the last scoring.
     """
-    said = read_feedback(gate.feedback) if gate is not None and gate.feedback else None
-    found = run_meant(store, run_id, gate)
-    then = runs.policy(store, found)
-    policy, stale = _grounds(store, found, gate, sets)
+    feedback = read_feedback(gate.feedback) if gate is not None and gate.feedback else None
+    run = run_meant(store, run_id, gate)
+    then = runs.policy(store, run)
+    policy, stale = _grounds(store, run, gate, sets)
     policy = with_sample(policy, gate.labels if gate is not None else None)
-    if said is not None:
-        policy = replace(policy, feedback=said.sha256)
-    evidence = known(store, found, answers=reads_answers(policy))
+    if feedback is not None:
+        policy = replace(policy, feedback=feedback.sha256)
+    evidence = known(store, run, answers=reads_answers(policy))
     evidence = replace(evidence, metrics=evidence.metrics | {item.name: item.metrics for item in sets})
     if not sets:
         _refuse_unscored(evidence, policy, gate)
     labels = _labels_today(gate, policy) if gate is not None and not stale else None
     evidence = with_judgements(store, replace(evidence, labels=labels, stale=stale), policy)
-    asked = gate is not None and gate.noise_floor
-    return Standing(run_id=found, evidence=evidence, policy=policy, then=then, said=said, noise_floor=asked)
+    floor = gate is not None and gate.noise_floor
+    return Standing(run_id=run, evidence=evidence, policy=policy, then=then, feedback=feedback, noise_floor=floor)
 
 
 def run_meant(store: Store, run_id: str | None, gate: GateFile | None) -> str:
-    """The run that was named, else the newest of the gate file, else the newest."""
+    """Return the named run, else the newest of the gate file, else the newest of all."""
     return run_id or (newest_run_of(store, gate) if gate is not None else queries.latest_run(store))
 
 
 def newest_run_of(store: Store, gate: GateFile) -> str:
-    """The newest run of this gate file's variants and evalsets: several gate files may share a store."""
+    """Return the newest run of this gate file's variants and evalsets: several gate files may share a store."""
     arms = [arm.name for arm in (gate.baseline, *gate.variants)]
     sets = [evalsets.name_of(ref) for ref in set_refs(gate)]
-    found = queries.latest_run_of(store, arms, sets)
-    if found is None:
+    newest = queries.latest_run_of(store, arms, sets)
+    if newest is None:
         raise EvidenceMissing(
             f"{gate.store_url} holds no run of these variants ({', '.join(arms[1:])}) on these evalsets "
             f"({', '.join(sets)}). Run: qualgate run {gate.path.name}"
         )
-    return found
+    return newest
 
 
 def _refuse_unscored(evidence: RunEvidence, policy: Policy, gate: GateFile | None) -> None:
-    """A rule may be on a metric that the evalset got after the run."""
+    """Raise UsageError for a rule on a metric that the evalset gained after the run's last scoring."""
     scored = {metric for metrics in evidence.metrics.values() for metric in metrics}
     wanted = {rule.metric for rule in policy.rules if METRICS[rule.metric].approves} - scored
     wanted = {metric for metric in wanted if not METRICS[metric].everywhere}
@@ -153,10 +153,10 @@ def _refuse_unscored(evidence: RunEvidence, policy: Policy, gate: GateFile | Non
 def _grounds(
     store: Store, run_id: str, gate: GateFile | None, sets: Sequence[Evalset]
 ) -> tuple[Policy, tuple[str, ...]]:
-    """By which policy a stored run is judged, and what makes every verdict on it undecided: see `decide_again`.
+    """Return the policy that judges a stored run, and the reasons why its verdicts are undecided, see `decide_again`.
 
-    How a run stops was settled when it was made: a gate file that says `stop: early` today says it of the next run,
-    and one that no longer says it does not decide a run that was looked at, see `staleness.tested_otherwise`.
+    A run keeps the `stop` it was made with. A `stop: early` added since applies to the next run; a gate file without
+    it cannot decide a run made with looks, see `staleness.tested_otherwise`.
     """
     then = runs.policy(store, run_id)
     if gate is None:
@@ -167,7 +167,7 @@ def _grounds(
     run = replace(run, evalsets=tuple(lines))
     gate = replace(gate, four_arm=arms_compared(gate.four_arm, then.four_arm, {arm.name for arm in run.arms}))
     served = {arm.name for arm in run.arms if arm.spec.served is not None}
-    if gate.four_arm is not None and any(one.arm not in served for one in gate.four_arm.drafting):
+    if gate.four_arm is not None and any(declared.arm not in served for declared in gate.four_arm.drafting):
         raise UsageError(
             f"{gate.path.name}: `four_arm.drafting` declares what a server counted, and run {run_id} was made by "
             "qualgate's own engine, which counts by itself. Take it out of the gate file, or judge score files."
@@ -177,26 +177,26 @@ def _grounds(
     return replace(gate.policy, stop=stop), changes_since(run, gate)
 
 
-def arms_compared(asked: FourArms | None, then: FourArms | None, held: Collection[str]) -> FourArms | None:
-    """Which four arms a stored run is judged as, with or without a flag: else it could be asked again arm by arm, where
-    parity and value are no question, until it approves.
+def arms_compared(named: FourArms | None, then: FourArms | None, run_arms: Collection[str]) -> FourArms | None:
+    """Return the four arms that a stored run is judged as, regardless of flags: arm by arm, without parity and value,
+    it could be judged again until it approves.
 
-    asked: by the gate file of today, whose word goes where the run holds those arms. then: as the run was made.
-    None where neither names arms that are there: each variant is judged by itself.
+    named: the current gate file's, which take precedence if the run has those arms. then: the run's own. None if
+    neither applies: each variant is judged by itself.
     """
-    if asked is None or not {asked.quantization, asked.speculation, asked.both} <= set(held):
+    if named is None or not {named.quantization, named.speculation, named.both} <= set(run_arms):
         return then
-    if then is None or (asked.quantization, asked.speculation, asked.both) != (
+    if then is None or (named.quantization, named.speculation, named.both) != (
         then.quantization, then.speculation, then.both,
     ):  # fmt: skip
-        return asked
-    return replace(asked, seed=then.seed, blocks=then.blocks)
+        return named
+    return replace(named, seed=then.seed, blocks=then.blocks)
 
 
 def _labels_today(gate: GateFile, policy: Policy) -> dict[tuple[str, str], tuple[str, ...]] | None:
-    """Tasks and tags of the evalsets beside the gate file, which are still those of the run; None where no rule asks.
+    """Return the tasks and tags of the gate file's evalsets; None if no rule needs them.
 
-    The store keeps tags too, but a case's hash leaves them out: there they could be changed unseen.
+    The store's tags are not used: a case's hash leaves them out, so a change in the store would go unnoticed.
     """
     if all(rule.where is None and rule.scope in ("pooled", "evalset") for rule in policy.rules):
         return None
@@ -204,13 +204,13 @@ def _labels_today(gate: GateFile, policy: Policy) -> dict[tuple[str, str], tuple
 
 
 def peers_of(store_url: str, run_id: str) -> tuple[PeerSaid, ...]:
-    """What each peer's rule would have said about a stored run; it decides nothing."""
+    """Return the results of other tools' rules on a stored run; they decide nothing."""
     with open_store(store_url, create=False) as store:
         return what_peers_say(runs.evidence(store, run_id))
 
 
 def earlier_evidence(gate: GateFile) -> RunEvidence | None:
-    """What the newest run of this gate file found, if its store holds one: a planner may learn from it."""
+    """Return the evidence of this gate file's newest run for the planner; None if its store has none."""
     if not exists(gate.store_url):
         return None
     try:

@@ -1,4 +1,4 @@
-"""`dialect: auto`: how the baseline writes its tool calls, as its chat template says."""
+"""Resolve `dialect: auto`: how the baseline writes its tool calls, by its chat template."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ANY = "its calls are read in any dialect"
 def with_dialects(
     sets: Sequence[Evalset], folder: ModelFolder | None, tell: Callable[[str], None]
 ) -> tuple[Evalset, ...]:
-    """The sets, their cases naming a dialect where they had `auto`, which stays where nothing tells of one.
+    """Return the sets with `dialect: auto` replaced by the template's dialect; it stays if the template shows none.
 
-    folder: the one whose template the baseline reads; None: a server renders. tell: told what was found, and by what.
+    folder: the folder of the baseline's template; None: a server renders. tell: receives the result and its reason.
     """
     if not any(_untold(case) for item in sets for case in item.cases):
         return tuple(sets)

@@ -1,8 +1,7 @@
-"""OpenTelemetry traces of runs: run, job, answer. Nothing is imported unless OTEL_* of the environment asks for them; a
-run is judged alike whatever becomes of its trace.
+"""OpenTelemetry traces of runs: run, job, answer. Nothing is imported unless OTEL_* variables ask for traces, and a
+failed trace never affects a run.
 
-The trace's id follows from the run's, so each is found by the other, and a run that is resumed goes on in its trace. No
-prompt and no answer is in one.
+The trace id is derived from the run's id, so a resumed run continues its trace. Traces contain no prompts or answers.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ if TYPE_CHECKING:
 
 ASKED_BY = ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 EXPORTERS = ("otlp", "console")
-SEND_SECONDS = 5.0  # for which the end of a run waits until its spans are sent
+SEND_SECONDS = 5.0  # how long the end of a run waits for its spans to be sent
 Warn = Callable[[str], None]
 
 
 def is_wanted() -> bool:
-    """Whether the environment asks for traces, as the OpenTelemetry specification has it."""
+    """Whether the environment asks for traces, by the OpenTelemetry specification."""
     off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
     return not off and any(os.environ.get(name) for name in ASKED_BY)
 
 
 def trace_id(run: str) -> str:
-    """Of every trace of this run: 32 hexadecimal digits."""
+    """Return the trace id of this run: 32 hexadecimal digits."""
     return hashlib.sha256(f"qualgate run {run}".encode()).hexdigest()[:32]
 
 
 @contextmanager
 def traced(observe: Listener, warn: Warn) -> Iterator[Listener]:
-    """A listener that hands on to `observe`, and traces where that is wanted. warn: told once where it cannot be."""
+    """Yield a listener that forwards to `observe`, and traces if that is wanted. warn: receives one line on failure."""
     try:
         trace = _Trace(_exporter(), warn) if is_wanted() else None
     except (ImportError, QualgateError) as error:
@@ -63,7 +62,7 @@ def traced(observe: Listener, warn: Warn) -> Iterator[Listener]:
         try:
             if not broken:
                 trace.hear(event)
-        except Exception as error:  # whatever it is: the run goes on
+        except Exception as error:  # any error: the run goes on
             broken = True
             warn(f"the trace ends here: {type(error).__name__}: {error}"[:200])
 
@@ -96,7 +95,7 @@ def _exporter() -> SpanExporter:
 
 def _over_grpc() -> SpanExporter:
     try:
-        # Beside the extra, not in it: HTTP does without gRPC.
+        # Not part of the extra: HTTP does not need gRPC.
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (  # pyright: ignore[reportMissingImports]
             OTLPSpanExporter,
         )
@@ -109,7 +108,7 @@ def _over_grpc() -> SpanExporter:
 
 
 class _Trace:
-    """Of one run, from its first event on."""
+    """Trace of one run, from its first event on."""
 
     def __init__(self, exporter: SpanExporter, warn: Warn) -> None:
         from opentelemetry.sdk.resources import Resource
@@ -130,38 +129,38 @@ class _Trace:
             self._ids.trace = int(trace_id(event.run), 16)
             self._run = self._span("run", self._began, {"run": event.run}, links=_asked_by())
         elif event.what == "ended" and self._run is not None:
-            self._run.set_attributes({"qualgate.exit": event.exit or 0, "qualgate.verdicts": storable(event.said)})
+            self._run.set_attributes({"qualgate.exit": event.exit or 0, "qualgate.verdicts": storable(event.message)})
         else:
             self._job(event)
 
     def _job(self, event: Event) -> None:
-        """Its answers began together, and are within it."""
+        """Add a job's span, and its answers' spans within it."""
         completions = event.result.completions if event.result is not None else ()
         now = time.time()
-        began = min((one.began for one in completions if one.began is not None), default=now)
-        ends = [one.began + one.e2e for one in completions if one.began is not None]
+        began = min((completion.began for completion in completions if completion.began is not None), default=now)
+        ends = [completion.began + completion.e2e for completion in completions if completion.began is not None]
         job = self._span("job", began, {"run": event.run, "arm": event.arm, "job": event.job or 0}, self._run)
-        for one in completions:
-            start = began if one.began is None else one.began
-            key = one.key
+        for completion in completions:
+            start = began if completion.began is None else completion.began
+            key = completion.key
             about = {"evalset": key.evalset, "case": key.case_id, "repeat": key.repeat, "arm": key.arm}
             answer = self._span("answer", start, about, job)
-            answer.set_attribute("gen_ai.usage.input_tokens", one.prompt_tokens)
-            answer.set_attribute("gen_ai.usage.output_tokens", one.tokens)
-            answer.set_attribute("gen_ai.response.finish_reasons", (one.finish_reason,))
-            answer.add_event("first token", timestamp=_ns(start + one.ttft))
-            answer.end(_ns(start + one.e2e))
+            answer.set_attribute("gen_ai.usage.input_tokens", completion.prompt_tokens)
+            answer.set_attribute("gen_ai.usage.output_tokens", completion.tokens)
+            answer.set_attribute("gen_ai.response.finish_reasons", (completion.finish_reason,))
+            answer.add_event("first token", timestamp=_ns(start + completion.ttft))
+            answer.end(_ns(start + completion.e2e))
         if event.what == "failed":
             _broken(job, "the job could not be run")
         job.end(_ns(max(ends, default=now)))
 
     def end(self, error: str) -> None:
-        """Whatever it came to. error: the kind, "" of none."""
+        """End the trace. error: the exception's name; "": none."""
         if self._run is not None:
             if error:
                 _broken(self._run, error)
             self._run.end()
-        # The library would wait for half a minute for a collector that is away, and the verdict with it.
+        # The library would delay the verdict by half a minute if the collector is away.
         sent = threading.Thread(target=self._provider.shutdown, daemon=True)
         sent.start()
         sent.join(SEND_SECONDS)
@@ -171,9 +170,11 @@ class _Trace:
     ) -> Span:
         from opentelemetry.trace import set_span_in_context
 
-        said = {f"qualgate.{key}": storable(one) if isinstance(one, str) else one for key, one in about.items()}
+        attributes = {
+            f"qualgate.{key}": storable(value) if isinstance(value, str) else value for key, value in about.items()
+        }
         context = None if within is None else set_span_in_context(within)
-        return self._tracer.start_span(name, context, start_time=_ns(start), attributes=said, links=links)
+        return self._tracer.start_span(name, context, start_time=_ns(start), attributes=attributes, links=links)
 
 
 def _broken(span: Span, why: str) -> None:
@@ -183,7 +184,7 @@ def _broken(span: Span, why: str) -> None:
 
 
 def _ids() -> Any:
-    """Ids of spans that leave Python's own random numbers as they are; the trace's is told."""
+    """Return an id generator with the given trace id, which does not use Python's global random state."""
     from opentelemetry.sdk.trace.id_generator import IdGenerator
 
     class Ids(IdGenerator):
@@ -199,24 +200,24 @@ def _ids() -> Any:
 
 
 def _asked_by() -> tuple[Any, ...]:
-    """A link to who started the command, where the environment says so (TRACEPARENT, as CI hosts give it)."""
+    """Return a link to the caller's span, if the environment has TRACEPARENT, as CI hosts set it."""
     from opentelemetry.trace import Link, get_current_span
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    said = {"traceparent": os.environ.get("TRACEPARENT", ""), "tracestate": os.environ.get("TRACESTATE", "")}
-    context = get_current_span(TraceContextTextMapPropagator().extract(said)).get_span_context()
+    carrier = {"traceparent": os.environ.get("TRACEPARENT", ""), "tracestate": os.environ.get("TRACESTATE", "")}
+    context = get_current_span(TraceContextTextMapPropagator().extract(carrier)).get_span_context()
     return (Link(context),) if context.is_valid else ()
 
 
 class _Once(logging.Handler):
-    """What the library logs, told as a note, once a run: it tries again by itself, and says so each time."""
+    """Report the library's warnings once a run: it logs each of its retries."""
 
     def __init__(self, warn: Warn) -> None:
         super().__init__(logging.WARNING)
         self._warn, self._told = warn, False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """From whatever thread."""
+        """Pass on the first record, from any thread."""
         if not self._told:
             self._told = True
             self._warn(f"traces may be lost: {' '.join(record.getMessage().split())[:200]}")
@@ -224,7 +225,7 @@ class _Once(logging.Handler):
 
 def _told_once(warn: Warn) -> None:
     logger = logging.getLogger("opentelemetry")
-    for earlier in [one for one in logger.handlers if isinstance(one, _Once)]:
+    for earlier in [handler for handler in logger.handlers if isinstance(handler, _Once)]:
         logger.removeHandler(earlier)
     logger.addHandler(_Once(warn))
     logger.propagate = False

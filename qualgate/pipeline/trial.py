@@ -1,4 +1,4 @@
-"""A run of a few cases or variants, to see whether everything works. It is a run of its own and decides nothing."""
+"""Trials: runs of a few cases or variants, to see whether everything works. They decide nothing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from qualgate.records import Evalset, Policy, Trial
 
 
 def as_trial(gate: GateFile, limit: int | None, only: Sequence[str]) -> GateFile:
-    """The gate file as a trial of `limit` cases of each evalset (None: all) and of these variants ((): all).
+    """Return the gate file as a trial of `limit` cases of each evalset (None: all) and of these variants ((): all).
 
-    It looks at nothing on the way, and compares four arms only with all of them. UsageError for what cannot be tried.
+    It has no looks, and compares four arms only if all are in it. Raises UsageError for an invalid limit or variant.
     """
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit}: a trial asks 1 case of each evalset or more.")
@@ -31,17 +31,17 @@ def as_trial(gate: GateFile, limit: int | None, only: Sequence[str]) -> GateFile
 
 
 def tried(policy: Policy, sets: Sequence[Evalset], seed: int) -> tuple[Policy, tuple[Evalset, ...]]:
-    """The policy with what its trial asks of these sets, and the sets with those cases alone; no trial asks all."""
+    """Return the policy with its trial's case counts, and the sets with its cases; without a trial all cases."""
     if policy.trial is None:
         return policy, tuple(sets)
     limit = policy.trial.limit
-    asked = tuple(sets) if limit is None else tuple(_first(item, limit, seed) for item in sets)
-    counts = sum(len(item.cases) for item in asked), sum(len(item.cases) for item in sets)
-    return replace(policy, trial=replace(policy.trial, asked=counts)), asked
+    chosen = tuple(sets) if limit is None else tuple(_first(item, limit, seed) for item in sets)
+    counts = sum(len(item.cases) for item in chosen), sum(len(item.cases) for item in sets)
+    return replace(policy, trial=replace(policy.trial, asked=counts)), chosen
 
 
 def _first(item: Evalset, limit: int, seed: int) -> Evalset:
-    """Whole clusters of the seeded order, until `limit` cases are there."""
+    """Return the set with whole clusters of the seeded order, until `limit` cases are chosen."""
     chosen: set[str] = set()
     for cluster in seeded_order(item.cases, seed):
         if len(chosen) >= limit:

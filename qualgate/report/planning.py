@@ -25,7 +25,7 @@ NOTES_SHOWN = 5
 
 def foretold_as_text(forecast: Foretold) -> str:
     """Return the whole forecast: the plan, the policy's rates, the savings of stopping early, and what is unknown."""
-    lines = [plan_as_text(forecast.plan, forecast.takes, forecast.workers, forecast.held)]
+    lines = [plan_as_text(forecast.plan, forecast.takes, forecast.workers, forecast.quarantine)]
     lines += map(fit, (_memory(forecast.memory), *foreseen_as_lines(forecast.spending)))
     if forecast.rates is not None:
         lines += ["", *policy_as_lines(forecast.rates, forecast.takes, forecast.after)]

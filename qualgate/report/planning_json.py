@@ -24,7 +24,7 @@ def foretold_as_json(forecast: Foretold) -> str:
     beside = {"memory": asdict(forecast.memory), "servers": foreseen_as_body(forecast.spending)}
     beside["uncounted"] = forecast.uncounted or None
     optional = forecast.unforeseen, forecast.early, forecast.after, beside
-    return plan_as_json(forecast.plan, forecast.takes, forecast.held, forecast.rates, *optional)
+    return plan_as_json(forecast.plan, forecast.takes, forecast.quarantine, forecast.rates, *optional)
 
 
 def plan_as_json(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def foreseen_as_lines(foreseen: Foreseen) -> list[str]:
     """Return the forecast use of servers, its source, and whether the budget suffices; [] if no server is used."""
-    if not foreseen.asked:
+    if not foreseen.entries:
         return []
     currency, expected = foreseen.budget.currency, foreseen.expected
     lines = [
@@ -49,7 +49,7 @@ def foreseen_as_lines(foreseen: Foreseen) -> list[str]:
 
 def foreseen_as_body(foreseen: Foreseen) -> dict[str, Any] | None:
     """Return the same as JSON values; None if no server is used."""
-    if not foreseen.asked:
+    if not foreseen.entries:
         return None
     return {
         "max_tokens_total": foreseen.budget.max_tokens,

@@ -62,23 +62,23 @@ def trend_as_json(trends: Sequence[ArmTrend], flaky: Sequence[Flaky]) -> dict[st
     return {
         "trends": [
             {
-                "arm": trend.watched.arm,
-                "metric": trend.watched.metric,
-                "approved_by": trend.watched.approved_by,
-                "other_cases_before": trend.watched.other_cases,
-                "method": trend.told.method,
-                "threshold": trend.told.threshold,
+                "arm": arm.watched.arm,
+                "metric": arm.watched.metric,
+                "approved_by": arm.watched.approved_by,
+                "other_cases_before": arm.watched.other_cases,
+                "method": arm.trend.method,
+                "threshold": arm.trend.threshold,
                 "nights": [
                     {"run": run, "began": began, "mean": mean, "p": p, "log_evidence": evidence}
                     for run, began, mean, p, evidence in zip(
-                        trend.watched.run_ids, trend.watched.began, trend.watched.means, (None, *trend.told.p),
-                        (None, *(value if value > float("-inf") else None for value in trend.told.log_evidence)),
+                        arm.watched.run_ids, arm.watched.began, arm.watched.means, (None, *arm.trend.p),
+                        (None, *(value if value > float("-inf") else None for value in arm.trend.log_evidence)),
                         strict=True,
                     )
                 ],
-                "falls": falls(trend),
+                "falls": falls(arm),
             }
-            for trend in trends
+            for arm in trends
         ],
         "flaky": [
             {"arm": case.arm, "evalset": case.evalset, "case": case.case_id, "changed": case.changed, "of": case.pairs}

@@ -1,1 +1,1 @@
-"""Every piece of evidence in a SQL store: one transaction a job, sealed rows, verdicts that nobody can change."""
+"""The SQL store of all evidence: one transaction per job, sealed rows, verdicts that nobody can change."""

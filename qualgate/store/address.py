@@ -1,6 +1,6 @@
-"""Where a store is: a file (`sqlite:///FILE`) or a database (`postgresql://USER@HOST/DATABASE`), as plain text.
+"""Addresses of stores: a file (`sqlite:///FILE`) or a database (`postgresql://USER@HOST/DATABASE`).
 
-No database's library is needed to read one, so a gate file is checked without any.
+They are parsed without a database library, so a gate file can be checked without one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from qualgate.errors import UsageError
 SQLITE = "sqlite:///"
 ANOTHER = "another store: --store, or `store:` of the gate file"
 DEFAULT = f"{SQLITE}qualgate.db"
-# One pattern for the loader, the JSON schema and the door. A password has no place in it: addresses are printed, kept
-# in runs, and seen by everyone who may list a machine's processes.
+# Shared by the loader, the JSON schema and `fault`. It allows no password: addresses are printed, stored in runs, and
+# visible to everyone who may list a machine's processes.
 POSTGRESQL = (
     r"postgresql(\+psycopg)?://([^:@/?#\s]+@)?([^:@/?#\s]*|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?/[^:@/?#\s]+"
     r"(\?(?!.*(password|secret))[^#\s]*)?"
@@ -25,12 +25,12 @@ _PASSWORD = re.compile(r"://[^/?#]*:[^/?#]*@|(password|secret)[^=&]*=")
 
 
 def is_postgresql(url: str) -> bool:
-    """Whether it means a PostgreSQL database, rightly written or not."""
+    """Whether the address means a PostgreSQL database, valid or not."""
     return url.lower().startswith("postgres")
 
 
 def fault(url: str) -> str:
-    """What is wrong with the address of a database, "" where nothing is; it repeats no part of it."""
+    """Return what is wrong with a database's address, without repeating any part of it; "" if it is valid."""
     if re.fullmatch(POSTGRESQL, url):
         return ""
     if _PASSWORD.search(url):
@@ -45,12 +45,12 @@ def fault(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """`url` for a message, where nobody has yet looked whether it holds a password."""
+    """Return `url` for a message, with a possible password masked."""
     return re.sub(r"((?:password|secret)[^=&]*=)[^&]*", r"\1…", re.sub(r":.*@", ":…@", url))
 
 
 def file_of(url: str) -> Path | None:
-    """The file of an SQLite store. None of one in a database. UsageError for what is neither."""
+    """Return the file of an SQLite store; None for a database. Raises UsageError for any other address."""
     if is_postgresql(url):
         if wrong := fault(url):
             raise UsageError(f"{wrong}.")
@@ -64,20 +64,20 @@ def file_of(url: str) -> Path | None:
 
 
 def placed(url: str, folder: Path) -> str:
-    """With the path of an SQLite store made absolute; a relative one is below `folder`."""
+    """Return the address with an absolute path; relative SQLite paths are resolved in `folder`."""
     if (path := file_of(url)) is None:
         return url
     return f"{SQLITE}{os.path.normpath(folder.absolute() / path.expanduser())}"
 
 
 def near(url: str) -> str:
-    """As it is typed in the working folder."""
+    """Return the address with a path relative to the working folder, if it is inside."""
     path = file_of(url)
     return f"{SQLITE}{path.relative_to(Path.cwd())}" if path and path.is_relative_to(Path.cwd()) else url
 
 
 def artifacts_folder(url: str, gate_folder: Path) -> Path:
-    """Packed checkpoints, and the baseline's artifacts while a run is under way: beside the store's file, or beside the
-    gate file where the store is a database."""
+    """Return the folder of packed checkpoints and a running run's artifacts: beside the store's file, or beside the
+    gate file if the store is a database."""
     path = file_of(url)
     return gate_folder / "qualgate.artifacts" if path is None else path.with_name(f"{path.name}.artifacts")

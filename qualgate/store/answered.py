@@ -1,4 +1,4 @@
-"""A job's answers as rows, made before anybody has to wait for the store, and the units that they are of."""
+"""Rows of a job's answers, built before the write transaction, and their planned units."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ANSWERED = "status = 'done', error = '', attempts = attempts + 1"
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a unit's answer adds to the store."""
+    """Rows that one answer adds to the store."""
 
-    unit: AnyRow  # as it was planned
+    unit: AnyRow  # the planned unit
     row: dict[str, Any]  # sealed
-    changed: tuple[Any, ...]  # the row's values as a file keeps them, its id last
+    changed: tuple[Any, ...]  # the row's values as stored, the unit's id last
     scores: list[tuple[Any, ...]]
-    steps: list[tuple[Any, ...]]  # of its drafts
+    steps: list[tuple[Any, ...]]  # draft steps
 
 
 def answered_rows(
@@ -38,34 +38,34 @@ def answered_rows(
     *,
     counted: bool,
 ) -> list[Answered]:
-    """Of each completion of the job, in their order. planned: its unit; counted: what drafts came to is told by their
-    steps. IntegrityError for a score that is no number and steps that contradict themselves."""
+    """Build the rows of each completion of the job, in order. planned: key → unit; counted: derive draft counts from
+    the draft steps. Raises IntegrityError for a score that is no number, and for contradictory steps."""
     drifts = {drift.key: drift for drift in result.drifts}
-    steps, found = draft_steps.steps_by_key(result), []
+    steps, answers = draft_steps.steps_by_key(result), []
     for completion in result.completions:
         key, unit = completion.key, planned[completion.key]
         if counted:
             completion = draft_steps.with_counts(completion, steps.get(key, ()))
-        said, drafts = score_rows(key, scored.get(key, ())), draft_steps.as_rows(steps.get(key, ()))
-        row = unit_row(completion, drifts.get(key), said, run_id, result.index, draft_steps.digest(drafts))
-        kept = {name: narrow(value) if name in FLOATS else value for name, value in row.items()}
-        changed, scores_of_it = (*kept.values(), unit.unit_id), [(unit.unit_id, *score) for score in said]
-        found.append(Answered(unit, row, changed, scores_of_it, draft_steps.columns(unit.unit_id, drafts)))
-    return found
+        score_columns, drafts = score_rows(key, scored.get(key, ())), draft_steps.as_rows(steps.get(key, ()))
+        row = unit_row(completion, drifts.get(key), score_columns, run_id, result.index, draft_steps.digest(drafts))
+        narrowed = {name: narrow(value) if name in FLOATS else value for name, value in row.items()}
+        changed, scores_of_it = (*narrowed.values(), unit.unit_id), [(unit.unit_id, *score) for score in score_columns]
+        answers.append(Answered(unit, row, changed, scores_of_it, draft_steps.columns(unit.unit_id, drafts)))
+    return answers
 
 
 def put_answered(connection: Connection, new: Sequence[Answered]) -> None:
-    """All of them or none: the transaction is the caller's."""
+    """Write the answers in the caller's transaction."""
     if not new:
         return
     columns = [units.c[name] for name in new[0].row]
-    bulk.change(connection, units.c.unit_id, columns, [one.changed for one in new], also=ANSWERED)
-    bulk.put(connection, scores, (scores.c.unit_id, *SCORE), [score for one in new for score in one.scores])
-    bulk.put(connection, draft_table, draft_table.c.values(), [step for one in new for step in one.steps])
+    bulk.change(connection, units.c.unit_id, columns, [answer.changed for answer in new], also=ANSWERED)
+    bulk.put(connection, scores, (scores.c.unit_id, *SCORE), [score for answer in new for score in answer.scores])
+    bulk.put(connection, draft_table, draft_table.c.values(), [step for answer in new for step in answer.steps])
 
 
 def take_back(connection: Connection, given: Iterable[AnyRow]) -> None:
-    """Remove the answers of units, with all that was made of them. The transaction is the caller's."""
+    """Remove the units' answers, scores and draft steps in the caller's transaction."""
     nothing = {column.name: None for column in units.c if column.nullable and column.name != "cluster"}
     for unit in given:
         for table in (scores, draft_table):
@@ -74,12 +74,12 @@ def take_back(connection: Connection, given: Iterable[AnyRow]) -> None:
 
 
 def planned_units(connection: Connection, run_id: str, arm: str, keys: Iterable[UnitKey]) -> dict[UnitKey, AnyRow]:
-    """Of those keys that are the arm's and planned: their ids, their cases' hashes, their status."""
+    """Return key → (id, case hash, status) for those keys that are planned units of the arm."""
     wanted = [key for key in keys if key.arm == arm]
-    found: dict[UnitKey, AnyRow] = {}
+    by_key: dict[UnitKey, AnyRow] = {}
     for start in range(0, len(wanted), 200):
         some = set(wanted[start : start + 200])
-        # By the two names each, and not by the pair: of pairs SQLite makes a scan over all units of the arm.
+        # By both names separately: for pairs SQLite would scan all units of the arm.
         rows = connection.execute(
             select(*KEY, units.c.unit_id, units.c.case_hash, units.c.status).where(
                 units.c.run_id == run_id,
@@ -88,12 +88,12 @@ def planned_units(connection: Connection, run_id: str, arm: str, keys: Iterable[
                 units.c.case_id.in_(sorted({key.case_id for key in some})),
             )
         ).all()
-        found.update((key, row) for row in rows if (key := UnitKey(*row[:4])) in some)
-    return found
+        by_key.update((key, row) for row in rows if (key := UnitKey(*row[:4])) in some)
+    return by_key
 
 
 def answered_units(connection: Connection, planned: Iterable[AnyRow]) -> dict[int, str]:
-    """Of those that have an answer by now, its digest by the unit's id."""
+    """Return unit id → answer digest, for the units that have an answer."""
     ids = [unit.unit_id for unit in planned]
     return dict(
         bulk.pick(connection, units.c.unit_id, (units.c.unit_id, units.c.answer_sha256), ids, "status = 'done'")

@@ -1,4 +1,4 @@
-"""Many rows of a table at once: what an INSERT, UPDATE or SELECT of as many does, without its cost for each of them."""
+"""Bulk INSERT, UPDATE and SELECT of many rows, without SQLAlchemy's cost per row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rows = Sequence[Sequence[Any]]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Hundreds of thousands of small tuples, all kept: the garbage collector takes a third of the time for nothing."""
+    """Switch garbage collection off: with hundreds of thousands of live tuples it takes a third of the time."""
     ran = gc.isenabled()
     gc.disable()
     try:
@@ -27,8 +27,8 @@ def uncollected() -> Iterator[None]:
 
 
 def put(connection: Connection, table: Table, columns: Sequence[Column[Any]], rows: Rows) -> None:
-    """Insert rows, each of these columns' values in their order; the others are at their defaults. All of them or none:
-    the transaction is the caller's, and it ends where this raises."""
+    """Insert rows of these columns' values; other columns get their defaults. It runs in the caller's transaction,
+    which an error ends."""
     if not rows:
         return
     named = ", ".join(column.name for column in columns)
@@ -43,19 +43,19 @@ def put(connection: Connection, table: Table, columns: Sequence[Column[Any]], ro
 def pick(
     connection: Connection, key: Column[Any], columns: Sequence[Column[Any]], keys: Iterable[int], where: str
 ) -> list[tuple[Any, ...]]:
-    """Of the rows that have one of these keys these columns, where they also are as `where` says in SQL."""
+    """Select columns of the rows with these keys that also meet the SQL condition `where`."""
     named, given = ", ".join(column.name for column in columns), list(keys)
     if connection.dialect.name == "postgresql":
         among, parameter = "= ANY(%s)", given
     else:
         among, parameter = "IN (SELECT value FROM json_each(?))", json.dumps(given)
-    asked = f"SELECT {named} FROM {key.table.name} WHERE {key.name} {among} AND {where}"
-    return [tuple(row) for row in connection.exec_driver_sql(asked, (parameter,)).all()]
+    statement = f"SELECT {named} FROM {key.table.name} WHERE {key.name} {among} AND {where}"
+    return [tuple(row) for row in connection.exec_driver_sql(statement, (parameter,)).all()]
 
 
 def change(connection: Connection, key: Column[Any], columns: Sequence[Column[Any]], rows: Rows, also: str) -> None:
-    """Update the rows that `key` names. rows: of each these columns' values in their order, and the key's last; also:
-    what is set in every row, in SQL."""
+    """Update rows by `key`. rows: the columns' values of each row, and its key last; also: SQL assignments for every
+    row."""
     if not rows:
         return
     mark = "%s" if connection.dialect.name == "postgresql" else "?"
@@ -79,7 +79,7 @@ def _copy(connection: Connection, statement: str, columns: Sequence[Column[Any]]
 
 
 def _given(connection: Connection, columns: Sequence[Column[Any]], rows: Rows) -> list[tuple[Any, ...]]:
-    """What the database is given of them. SQLite takes any value as it is."""
+    """Convert the values for the database; SQLite takes them as they are."""
     if connection.dialect.name != "postgresql":
         return [tuple(row) for row in rows]
     bound = [column.type.bind_processor(connection.dialect) or _same for column in columns]

@@ -1,4 +1,4 @@
-"""The time by the store's own clock, which every machine that shares the store agrees on."""
+"""The store's own clock, which all machines that share the store agree on."""
 
 from __future__ import annotations
 

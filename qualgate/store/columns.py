@@ -1,6 +1,8 @@
-"""The kinds of values that columns hold. SQLite keeps a value of any kind in any column, and gives it back from a
-damaged file: what is read here is of its column's kind, or `WrongKind`. PostgreSQL's text cannot hold U+0000, which
-models do say: there it is written as two characters that it can hold, so both databases give back the same text.
+"""Column types that check each value they read.
+
+SQLite allows any type in any column, so a damaged file could return anything: a value of another type raises
+`WrongKind`. PostgreSQL text cannot hold U+0000, which models do write: it is stored as two other characters, so both
+databases return the same text.
 """
 
 from __future__ import annotations
@@ -15,23 +17,23 @@ from sqlalchemy import Dialect, MetaData
 
 
 class WrongKind(Exception):
-    """A value that is not of its column's kind: the file is damaged. `Store` says where."""
+    """A value that is not of its column's type: the file is damaged. `Store` reports where."""
 
 
 class _Exact:
-    """Mixed into a type: what is read is of `kind`, or NULL where the column may hold it."""
+    """Mixin for column types: values read are of type `kind`, or NULL if the column allows it."""
 
     kind: type
     required = False  # by `require`
 
     def adapt(self, cls: Any, **options: Any) -> Any:
-        """SQLAlchemy's copy of it for a dialect, exact where the dialect has a class of its own for it."""
+        """Return SQLAlchemy's copy for a dialect, with this check mixed into a dialect's own class."""
         copied = super().adapt(_both(type(self), cls), **options)  # type: ignore[misc]
         copied.required = self.required
         return copied
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Any:
-        """Runs for every value of every row: as little as can be."""
+        """Return the check of one value; it runs for every value of every row."""
         kind, required = self.kind, self.required
 
         def exact(value: Any) -> Any:
@@ -48,50 +50,50 @@ def _both(ours: type, theirs: type) -> type:
 
 
 class _Characters(_Exact):
-    """Text of any characters but lone surrogates."""
+    """Text of any characters except lone surrogates."""
 
     kind = str
 
     def bind_processor(self, dialect: Dialect) -> Any:
-        """What the database is given."""
+        """Return the conversion for the database."""
         return without_nul if dialect.name == "postgresql" else None
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Any:
-        """The mirror image."""
+        """Return the conversion back."""
         exact = super().result_processor(dialect, coltype)
         return (lambda value: with_nul(exact(value))) if dialect.name == "postgresql" else exact
 
 
 def without_nul(text: str | None) -> str | None:
-    """U+0000 as U+0001 U+0001, and U+0001 as U+0001 U+0002: texts sort as they did."""
+    """Encode U+0000 as U+0001 U+0001, and U+0001 as U+0001 U+0002, which keeps the sort order."""
     if text is None or ("\0" not in text and "\1" not in text):
         return text
     return text.replace("\1", "\1\2").replace("\0", "\1\1")
 
 
 def with_nul(text: str | None) -> str | None:
-    """The mirror image of `without_nul`."""
+    """Decode the text of `without_nul`."""
     if text is None or "\1" not in text:
         return text
     return text.replace("\1\1", "\0").replace("\1\2", "\1")
 
 
 class Text(_Characters, sqlalchemy.Text):
-    """Of any length."""
+    """Text of any length."""
 
 
 class String(_Characters, sqlalchemy.String):
-    """Of a length that nobody holds it to: SQLite does not, and what one store holds the other must."""
+    """Text whose length is not enforced: SQLite does not, and both databases must hold the same values."""
 
 
 class Integer(_Exact, sqlalchemy.Integer):
-    """To 64 bits."""
+    """Integers of 64 bits."""
 
     kind = int
 
 
 class Float(_Exact, sqlalchemy.Float):
-    """64 bits."""
+    """Floats of 64 bits."""
 
     kind = float
 
@@ -103,25 +105,25 @@ class LargeBinary(_Exact, sqlalchemy.LargeBinary):
 
 
 class Floats(LargeBinary):
-    """An array of float64, little-endian. One whose every number is a float32, as an engine's log-probs are, takes half
-    the room: see `narrow`. Whoever reads it gets float64, so no seal knows of it."""
+    """An array of float64, little-endian. If every number is a float32, such as an engine's log-probs, it is stored in
+    half the space, see `narrow`. Readers get float64, so seals do not depend on this."""
 
     def bind_processor(self, dialect: Dialect) -> Any:
-        """What the database is given."""
+        """Return the conversion for the database."""
         bound = super().bind_processor(dialect)
         return (lambda blob: bound(narrow(blob))) if bound else narrow
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Any:
-        """The mirror image."""
+        """Return the conversion back."""
         exact = super().result_processor(dialect, coltype)
         return lambda value: wide(exact(value))
 
 
-_NARROW = b"f"  # behind the numbers: no float64s take as many bytes
+_NARROW = b"f"  # marks float32s: with this byte the length is no multiple of 8
 
 
 def narrow(blob: bytes | None) -> bytes | None:
-    """float64s as float32s where that loses no bit; anything else as it is, what is narrow already too."""
+    """Convert float64s to float32s if that loses no bit; return anything else unchanged."""
     if not blob or len(blob) % 8:
         return blob
     count = len(blob) // 8
@@ -135,7 +137,7 @@ def narrow(blob: bytes | None) -> bytes | None:
 
 
 def wide(blob: bytes | None) -> bytes | None:
-    """The mirror image of `narrow`. What neither it nor `seal` made stays, for `seal` to refuse."""
+    """Convert the bytes of `narrow` back. Other bytes stay, for `seal` to refuse."""
     if blob is None or len(blob) % 4 != 1 or blob[-1:] != _NARROW:
         return blob
     count = len(blob) // 4
@@ -143,10 +145,10 @@ def wide(blob: bytes | None) -> bytes | None:
 
 
 class Boolean(sqlalchemy.Boolean):
-    """0 and 1 in SQLite, a kind of its own in PostgreSQL."""
+    """Booleans: 0 and 1 in SQLite, a native type in PostgreSQL."""
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Any:
-        """The truth of it."""
+        """Return the conversion to bool; None for PostgreSQL."""
         if dialect.name == "postgresql":
             return None
 
@@ -159,7 +161,7 @@ class Boolean(sqlalchemy.Boolean):
 
 
 def require(metadata: MetaData) -> None:
-    """Columns that are never NULL give none. A query whose join or maximum may find nothing says what stands there."""
+    """Make NOT NULL columns refuse NULL when read. Queries with outer joins or maxima need a default value."""
     for table in metadata.tables.values():
         for column in table.columns:
             if isinstance(column.type, _Exact):
@@ -173,9 +175,9 @@ SQL_KINDS = {
 
 
 def wrong_value(metadata: MetaData, read: Callable[[str], Iterable[tuple[Any, ...]]]) -> str:
-    """For a message: the first value of a wrong kind, with its table, column and row; "" where every one is right.
+    """Describe the first value of a wrong type, with its table, column and row; "" if there is none.
 
-    read: gives the rows of a SELECT, text as bytes.
+    read: executes a SELECT and returns its rows, text as bytes.
     """
     for table in metadata.sorted_tables:
         key = [column.name for column in table.primary_key]
@@ -186,13 +188,13 @@ def wrong_value(metadata: MetaData, read: Callable[[str], Iterable[tuple[Any, ..
             wrong = f"(typeof({column.name}) NOT IN ('{expected}', 'null'){missing})"
             if expected == "text":  # SQL cannot tell whether bytes are UTF-8; Python can
                 rows = read(f"SELECT {named}, typeof({column.name}), {wrong}, {column.name} FROM {table.name}")
-                found = next((row for row in rows if row[-2] or not _is_text(row[-1])), None)
+                bad_row = next((row for row in rows if row[-2] or not _is_text(row[-1])), None)
             else:
                 rows = read(f"SELECT {named}, typeof({column.name}) FROM {table.name} WHERE {wrong}")
-                found = next(iter(rows), None)
-            if found is not None:
-                row = ", ".join(f"{name} {_plain(value)}" for name, value in zip(key, found, strict=False))
-                kind = _plain(found[len(key)])
+                bad_row = next(iter(rows), None)
+            if bad_row is not None:
+                row = ", ".join(f"{name} {_plain(value)}" for name, value in zip(key, bad_row, strict=False))
+                kind = _plain(bad_row[len(key)])
                 what = "is missing" if kind == "null" else "is no UTF-8" if kind == expected else f"is {kind}"
                 return f"{table.name}.{column.name} of the row with {row} {what}, where {expected} was recorded"
     return ""

@@ -1,4 +1,4 @@
-"""A store moved to another database, or to a file: in one transaction, every row compared, every seal recomputed."""
+"""Copy a store to another database or file: in one transaction, comparing every row and recomputing every seal."""
 
 from __future__ import annotations
 
@@ -16,34 +16,33 @@ from qualgate.store.database import Store, open_store, plainly
 from qualgate.store.schema import metadata
 from qualgate.store.tables import runs
 
-BATCH = 200  # rows, for an INSERT and for reading
+BATCH = 200  # rows per INSERT and read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """What was copied."""
+    """Size of a copy."""
 
     rows: int
     runs: int
-    broken: tuple[str, ...]  # seals that do not hold, in both stores alike
+    broken: tuple[str, ...]  # broken seals, the same in both stores
 
 
 def copy_store(source_url: str, target_url: str) -> Copied:
     """Copy every row of the store at `source_url` to the one at `target_url`, which must be new or empty.
 
-    All of it or none: a copy that is stopped on the way leaves an empty store, which may be copied to again. Rows are
-    read back and compared before the transaction ends. UsageError where the target holds anything; IntegrityError where
-    it gives back another row, or other faults of its seals, than the source.
+    An interrupted copy leaves an empty store, which can be copied to again. Rows are read back and compared before the
+    transaction ends. Raises UsageError if the target holds rows, and IntegrityError if rows or broken seals differ.
     """
     with open_store(source_url, create=False) as source, open_store(target_url) as target:
-        # The source first let go: while a large copy is committed, a server would end a session that says nothing.
-        with target.write() as taken, source.read() as given:
-            _check_empty(target, taken)
-            rows = sum(_copy(table, source.url, given, taken) for table in metadata.sorted_tables)
-            _number_on(taken)
+        # The source is released first: a server ends idle sessions while a large copy is committed.
+        with target.write() as writing, source.read() as reading:
+            _check_empty(target, writing)
+            rows = sum(_copy(table, source.url, reading, writing) for table in metadata.sorted_tables)
+            _number_on(writing)
             for table in metadata.sorted_tables:
-                _compare(table, source.url, given, taken)
-            copied = given.scalar(select(func.count()).select_from(runs)) or 0
+                _compare(table, source.url, reading, writing)
+            copied = reading.scalar(select(func.count()).select_from(runs)) or 0
         broken = tuple(seals.broken(source))
         if tuple(seals.broken(target)) != broken:
             raise IntegrityError(
@@ -61,30 +60,30 @@ def _check_empty(target: Store, connection: Connection) -> None:
             )
 
 
-def _copy(table: Table, source_url: str, given: Connection, taken: Connection) -> int:
-    batches = given.execute(_ordered(table), execution_options={"yield_per": BATCH}).mappings().partitions()
+def _copy(table: Table, source_url: str, reading: Connection, writing: Connection) -> int:
+    batches = reading.execute(_ordered(table), execution_options={"yield_per": BATCH}).mappings().partitions()
     rows = 0
     for batch in _read(source_url, batches):
         try:
-            taken.execute(insert(table), [dict(row) for row in batch])
-        except Refused as error:  # the target was empty, so nothing of its own is in the way
-            said = str(error.orig).splitlines()[0]
+            writing.execute(insert(table), [dict(row) for row in batch])
+        except Refused as error:  # the target was empty, so the source's rows conflict
+            message = str(error.orig).splitlines()[0]
             raise IntegrityError(
                 f"{source_url} is damaged: of its {table.name} some are of rows that it does not hold, or are there "
-                f"twice ({said}). Restore it from a backup; nothing was copied."
+                f"twice ({message}). Restore it from a backup; nothing was copied."
             ) from error
         rows += len(batch)
     return rows
 
 
 def _read(source_url: str, rows: Iterator[Any]) -> Iterator[Any]:
-    """What cannot be read is the source's fault, though it is found while the target is written."""
+    """Read rows, reporting errors as the source's although the target is being written."""
     with plainly(source_url):
         yield from rows
 
 
 def _number_on(connection: Connection) -> None:
-    """A file goes on from the highest number there is; a database is told it."""
+    """Set a database's sequences to the highest number of each table; a file needs nothing."""
     if connection.dialect.name != "postgresql":
         return
     for table in metadata.sorted_tables:
@@ -95,10 +94,10 @@ def _number_on(connection: Connection) -> None:
                 connection.execute(next_one, {"named": table.name, "column": column.name, "highest": highest})
 
 
-def _compare(table: Table, source_url: str, given: Connection, taken: Connection) -> None:
-    for one, other in zip_longest(_read(source_url, _rows(table, given)), _rows(table, taken)):
-        if one != other:
-            row = (one or other)[: len(table.primary_key)]
+def _compare(table: Table, source_url: str, reading: Connection, writing: Connection) -> None:
+    for source_row, target_row in zip_longest(_read(source_url, _rows(table, reading)), _rows(table, writing)):
+        if source_row != target_row:
+            row = (source_row or target_row)[: len(table.primary_key)]
             raise IntegrityError(f"{table.name}: the row {row} does not come back as it was; nothing was copied.")
 
 

@@ -1,4 +1,4 @@
-"""Opening a store, wherever it is: its schema's version, its transactions, and database errors in the user's words."""
+"""Open a store: schema version, transactions, and database errors in the user's terms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from qualgate.store import postgresql, sqlite, turns
 from qualgate.store.address import ANOTHER, SQLITE, file_of
 from qualgate.store.columns import WrongKind
 
-# The migrations there are, oldest first; a test compares them with the files.
+# All migrations, oldest first; a test compares them with the files.
 REVISIONS = ("0.2.0",)
 
 
@@ -31,12 +31,12 @@ class Store:
 
     url: str
     engine: Engine
-    patience: float = 0.0  # s, for how long a server that goes away is waited for; of no file
+    patience: float = 0.0  # s to wait for a server that is away; unused for files
     claims: list[postgresql.Claim] = field(default_factory=list)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """One consistent snapshot."""
+        """Yield a connection with one consistent snapshot."""
         with plainly(self.url), self._connection() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -45,9 +45,9 @@ class Store:
 
     @contextmanager
     def write(self, run: str = "") -> Iterator[Connection]:
-        """One transaction, on disk when the block ends, gone without a trace when it raises or the process dies. No
-        other process writes meanwhile; run: to this one, whose rows alone are written: in a database others may then
-        write to theirs."""
+        """Yield a connection with one transaction: on disk when the block ends, rolled back if it raises or the process
+        dies. No other process writes meanwhile; with `run`, whose rows alone may be written, other processes may write
+        to other runs of a database."""
         with plainly(self.url):
             for claim in self.claims:
                 claim.keep()
@@ -60,8 +60,8 @@ class Store:
 
     @contextmanager
     def sole(self, name: str) -> Iterator[None]:
-        """Hold `name` alone among all processes on all machines. Of a store in a file nothing is held: its processes
-        are on one machine, and have that machine's locks. InfrastructureError where another process holds it."""
+        """Lock `name` against all processes on all machines. For a file nothing is locked: its processes share one
+        machine and that machine's locks. Raises InfrastructureError if another process holds the lock."""
         if self.engine.dialect.name != "postgresql":
             yield
             return
@@ -76,7 +76,7 @@ class Store:
 
     @property
     def written(self) -> object:
-        """While it stays the same, nobody wrote to the store."""
+        """A value that changes whenever somebody writes to the store."""
         if (path := file_of(self.url)) is not None:
             return sqlite.written(path)
         with self.read() as connection:
@@ -92,8 +92,7 @@ class Store:
         return nullcontext() if path is None else turns.turn(path)
 
     def shrink(self) -> str:
-        """Give the room of what was removed back to the disk where nobody is at work on a file; in a database make it
-        free for what comes next. A line on what came of it."""
+        """Free removed rows' space: on disk for an unused file, for reuse in a database; return a report line."""
         if (path := file_of(self.url)) is not None:
             self.close()
             return sqlite.shrink(path)
@@ -101,7 +100,7 @@ class Store:
             return postgresql.vacuum(self.engine)
 
     def close(self) -> None:
-        """Give the connections back. Closing twice does no harm."""
+        """Close the connections. Closing twice does no harm."""
         self.engine.dispose()
 
     def __enter__(self) -> Store:
@@ -112,10 +111,10 @@ class Store:
 
 
 def open_store(url: str, create: bool = True) -> Store:
-    """Open the store at `url`, making a new one where there is none (unless `create` is False).
+    """Open the store at `url`, making a new one if there is none and `create` is True.
 
-    Raises StoreVersionError when its schema is not this program's, UsageError when there is no store to open or its
-    server lets nobody in, InfrastructureError where it is away, IntegrityError when its file is damaged.
+    Raises StoreVersionError for another schema version, UsageError if there is no store or its server denies access,
+    InfrastructureError if the server is away, and IntegrityError for a damaged file.
     """
     path = file_of(url)
     if path is not None and not path.parent.is_dir():
@@ -127,47 +126,47 @@ def open_store(url: str, create: bool = True) -> Store:
         raise UsageError(f"{url}: there is no store yet{near} `qualgate run GATE_FILE` makes one; check the path.")
     store = _unchecked(url)
     try:
-        found = _revision(store)
-        if found is None and create:
+        revision = _revision(store)
+        if revision is None and create:
             _migrate(store)
-        elif found is None:
+        elif revision is None:
             raise UsageError(
                 f"{url}: {'the database' if path is None else 'the file'} is empty. "
                 f"`qualgate db upgrade --store {url}` makes a store of it, and so does `qualgate run GATE_FILE`; "
                 f"check the {'address' if path is None else 'path'}."
             )
         else:
-            _check(url, found)
+            _check(url, revision)
     except BaseException:
         store.close()
         raise
     return replace(store, patience=postgresql.RECONNECT_SECONDS)
 
 
-def _check(url: str, found: str | None) -> None:
-    _check_known(url, found)
-    if found != REVISIONS[-1]:
+def _check(url: str, current: str | None) -> None:
+    _check_known(url, current)
+    if current != REVISIONS[-1]:
         raise StoreVersionError(
-            f"{url} is at revision {found}, this qualgate needs {REVISIONS[-1]}. Run: qualgate db upgrade --store {url}"
+            f"{url} is at revision {current}, this qualgate needs {REVISIONS[-1]}. Run: qualgate db upgrade --store "
+            f"{url}"
         )
 
 
-def _check_known(url: str, found: str | None) -> None:
-    if found is not None and re.fullmatch("00[0-9]{2}", found):
+def _check_known(url: str, revision: str | None) -> None:
+    if revision is not None and re.fullmatch("00[0-9]{2}", revision):
         raise StoreVersionError(
             f"{url} was made by qualgate 0.1, whose stores this version neither reads nor upgrades; nothing in it was "
             f"changed. Give {ANOTHER}, and keep version 0.1 where you still need the old runs."
         )
-    if found not in REVISIONS:
+    if revision not in REVISIONS:
         raise StoreVersionError(
-            f"{url} is at revision {found}, which a newer qualgate wrote; this one knows up to {REVISIONS[-1]}. "
+            f"{url} is at revision {revision}, which a newer qualgate wrote; this one knows up to {REVISIONS[-1]}. "
             f"Upgrade qualgate: {upgrade_advice()}"
         )
 
 
 def check_store(url: str) -> None:
-    """Raise what `open_store` would raise where a run begins, and UsageError where it can only be read. Where there is
-    no store yet, none is made."""
+    """Raise what `open_store` would raise for a run, and UsageError for a read-only store, without making one."""
     path = file_of(url)
     if path is not None and sqlite.is_read_only(path):
         raise sqlite.only_readable(url)
@@ -178,42 +177,42 @@ def check_store(url: str) -> None:
 
 
 def exists(url: str) -> bool:
-    """Whether there is a store, or a file that should be one. Raises as `open_store` where it cannot be opened."""
+    """Whether there is a store, or a file that should be one. Raises as `open_store` does if it cannot be opened."""
     if (path := file_of(url)) is not None:
         return path.is_file()
     with _unchecked(url) as store:
-        found = _revision(store)
-    if found is not None:
+        revision = _revision(store)
+    if revision is not None:
         open_store(url, create=False).close()
-    return found is not None
+    return revision is not None
 
 
 def upgrade(url: str) -> str:
-    """Bring a store to this program's revision: of a file after a backup copy beside it, of a database in one
-    transaction. Returns what was done."""
+    """Upgrade a store to this program's revision: a file after a backup beside it, a database in one transaction.
+    Returns a report line."""
     path = file_of(url)
     if path is not None and not path.is_file():
         raise UsageError(f"{url}: there is no store to upgrade. Check the path.")
     with _unchecked(url) as store:
-        found = _revision(store)
-        if found is None:
+        revision = _revision(store)
+        if revision is None:
             _migrate(store)
             return f"{url}: made a new store at revision {REVISIONS[-1]}."
-        _check_known(url, found)
-        if found == REVISIONS[-1]:
-            return f"{url}: already at revision {found}, nothing to do."
-        done = f"{url}: upgraded from revision {found} to {REVISIONS[-1]}"
+        _check_known(url, revision)
+        if revision == REVISIONS[-1]:
+            return f"{url}: already at revision {revision}, nothing to do."
+        done = f"{url}: upgraded from revision {revision} to {REVISIONS[-1]}"
         if path is None:
             _migrate(store)
             return f"{done}, in one transaction."
-        backup = path.with_name(f"{path.name}.{found}-{datetime.now(UTC):%Y%m%d-%H%M%S}.backup")
+        backup = path.with_name(f"{path.name}.{revision}-{datetime.now(UTC):%Y%m%d-%H%M%S}.backup")
         sqlite.back_up(path, backup)
         _migrate(store)
         return f"{done}. The old store is kept as {backup}."
 
 
 def _unchecked(url: str) -> Store:
-    """Whatever is there, as long as a store could be."""
+    """Open the address without checking that it is a store."""
     path = file_of(url)
     if path is not None:
         return Store(url, sqlite.engine(url, path))
@@ -225,15 +224,14 @@ def _unchecked(url: str) -> Store:
 
 
 def _revision(store: Store) -> str | None:
-    """The schema's revision; None for an empty database."""
     with store.read() as connection:
         names = inspect(connection).get_table_names()
         if not names:
             return None
         if "alembic_version" in names:
-            found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-            if found is not None:
-                return found
+            revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+            if revision is not None:
+                return revision
     raise UsageError(
         f"{store.url} is a database, but not a qualgate store. Give another (on PostgreSQL: a database of its "
         "own, or a schema: ?options=-csearch_path=NAME)."
@@ -241,19 +239,19 @@ def _revision(store: Store) -> str | None:
 
 
 def _migrate(store: Store) -> None:
-    # Here and not above: alembic takes a quarter of a second to import, and most commands never migrate.
+    # Imported late: alembic takes a quarter of a second, and most commands never migrate.
     from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
-    with store.write() as connection:  # two processes at once: the second waits, and finds nothing left to do
+    with store.write() as connection:  # of two processes the second waits, and has nothing left to do
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
 
 def migrations_folder() -> Path:
-    """Where the migrations are: installed as `qualgate_migrations`, or `migrations/` of a checkout."""
+    """Return the folder of migrations: the installed `qualgate_migrations`, or `migrations/` of a checkout."""
     spec = find_spec("qualgate_migrations")
     if spec is not None and spec.origin is not None:
         return Path(spec.origin).parent
@@ -261,7 +259,7 @@ def migrations_folder() -> Path:
 
 
 def if_absent(connection: Connection, table: Table) -> Insert:
-    """An INSERT that leaves a row of the same key as it is."""
+    """Return an INSERT that keeps an existing row of the same key."""
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects.postgresql import insert  # a tenth of a second, and most stores are files
     else:
@@ -271,7 +269,7 @@ def if_absent(connection: Connection, table: Table) -> Insert:
 
 @contextmanager
 def plainly(url: str) -> Iterator[None]:
-    """Database errors as ours, with the next step."""
+    """Raise database errors as ours, with the next step."""
     try:
         yield
     except (WrongKind, DBAPIError) as error:

@@ -1,4 +1,4 @@
-"""People's decisions on verdicts: append-only, each row chained to the one before by its hash."""
+"""People's decisions on verdicts: append-only, each row chained to the previous one by its hash."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from qualgate.store.rows import check_run, check_verdict
 from qualgate.store.tables import decisions, runs, verdicts
 
 Action = Literal["approve", "block"]
-GENESIS = "0" * 64  # what the first row is chained to
+GENESIS = "0" * 64  # previous hash of the first row
 CHAINED = ("run_id", "variant", "verdict_sha256", "action", "name", "reason", "created_at", "prev_hash")
-DOUBLE_CLICK = timedelta(seconds=10)  # the same decision with the same words is the same click until then
+DOUBLE_CLICK = timedelta(seconds=10)  # an identical decision within this time is a double click
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What a person decided about a verdict, one row of the chain."""
+    """A person's decision about a verdict, one row of the chain."""
 
     run_id: str
     variant: str
@@ -43,10 +43,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a person saw beside the verdict."""
+    """The state that a person saw beside the verdict."""
 
-    decision: str | None = None  # hash of the newest decision on the variant; None where there was none
-    seal: str | None = None  # `evidence_seal` of the evidence that was checked for them; None: none was
+    decision: str | None = None  # hash of the newest decision on the variant; None if there was none
+    seal: str | None = None  # `evidence_seal` of the evidence that was checked for them; None: unchecked
 
 
 UNSEEN = Seen()
@@ -90,7 +90,7 @@ def append(
     if action == "approve":
         with store.read() as connection:
             _refuse_changed(connection, run_id, seen)
-        check_evidence(store, run_id)  # the seal is of stored digests: a changed text or score leaves it as it was
+        check_evidence(store, run_id)  # the seal covers stored digests, so it misses a changed text or score
     return _append(store, row, seen)
 
 
@@ -116,7 +116,7 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
         if action == "approve" and word == "invalid":
             raise UsageError(f"{variant!r} cannot be approved: its run is invalid. Run it again.")
         made = chain(connection)
-        newest = [one for one in made if (one.run_id, one.variant) == (run_id, variant)][-1:]
+        newest = [decision for decision in made if (decision.run_id, decision.variant) == (run_id, variant)][-1:]
         if newest and newest[0].hash != seen.decision:
             if _is_double_click(newest[0], row):
                 return newest[0]  # or it was committed and then the connection was lost
@@ -152,33 +152,33 @@ def _refuse_trial(connection: Connection, run_id: str) -> None:
 
 
 def _seen(text: str) -> bool:
-    """At least one mark that a reader sees: a letter, digit, sign or symbol that is not blank."""
+    """Whether the text has a visible character: a letter, digit, sign or symbol that is not blank."""
     return any(category(mark)[0] in "LNPS" and mark not in BLANK for mark in text)
 
 
 def chain(connection: Connection) -> tuple[Decision, ...]:
-    """Every decision, oldest first, the whole chain recomputed; the newest on a verdict counts. IntegrityError names
-    the first broken row."""
-    head, found = GENESIS, []
+    """Return every decision, oldest first, after recomputing the whole chain; the newest on a verdict counts. Raises
+    IntegrityError naming the first broken row."""
+    head, chained = GENESIS, []
     for row in connection.execute(select(decisions).order_by(decisions.c.decision_id)):
         if row.prev_hash != head:
             raise IntegrityError(_broken(row, "does not follow the row before it: one was removed, added or moved"))
         if row.hash != row_hash(row._mapping):
             raise IntegrityError(_broken(row, "is not what was written"))
         head = row.hash
-        found.append(_decision(row._mapping))
-    return tuple(found)
+        chained.append(_decision(row._mapping))
+    return tuple(chained)
 
 
 def check_chain(store: Store) -> str:
-    """The hash of the chain's head. Raises as `chain`."""
+    """Return the hash of the chain's head. Raises as `chain` does."""
     with store.read() as connection:
         made = chain(connection)
     return made[-1].hash if made else GENESIS
 
 
 def row_hash(row: Any) -> str:
-    """sha256 over the CHAINED columns, the hash of the row before among them."""
+    """Return the sha256 of the CHAINED columns, which include the previous row's hash."""
     return content_hash({name: row[name] for name in CHAINED})
 
 

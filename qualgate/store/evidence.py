@@ -1,4 +1,4 @@
-"""Reading back what a run recorded, checked against its digests."""
+"""Read a run's evidence, checked against its digests."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from qualgate.store.tables import arms, cases, evalsets, runs, units
 
 RUNS_NAMED = 5
 STATUSES = ("pending", "done", "error", "settled")  # of a unit
-MOST_ATTEMPTS = 10_000  # a unit is tried again when its run is resumed: by hand
+MOST_ATTEMPTS = 10_000  # a unit is tried again when its run is resumed, by hand
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a stored case asks, and what it holds to be judged by."""
+class CaseFacts:
+    """Facts of a stored case that judging needs."""
 
     question: str = ""
     budget: int | None = None  # `max_new_tokens`
@@ -54,36 +54,36 @@ class Asked:
     references: tuple[str, ...] | None = None  # keys of `metrics.READERS`; None: not known
 
 
-UNKNOWN = Asked()  # of a case whose body is broken, which `check_case` tells
-PARSED = ("tool_call.", "json.valid")  # metrics that are 0 where an answer could not be read
+UNKNOWN = CaseFacts()  # for a case with a broken body, which `check_case` reports
+PARSED = ("tool_call.", "json.valid")  # metrics that are 0 if an answer cannot be parsed
 
 
 @lasting
 def evidence(store: Store, run_id: str, scoring: int | None = None, *, answers: bool = False) -> RunEvidence:
-    """Everything a verdict may rest on, each digest recomputed from the columns it covers.
+    """Return everything that a verdict may rest on, with each digest recomputed from the columns it covers.
 
-    scoring: by which scores, 0 for those of the run itself; the newest by default.
-    answers: with each answer's tokens, margins and the hash of its text, which only some policies need.
+    scoring: number of the scoring, 0 for the run's own; the newest by default.
+    answers: include each answer's tokens, margins and text hash, which only some policies need.
     """
     with uncollected():
         return _read(store, run_id, scoring, answers)
 
 
 def no_such_run(connection: Connection, run_id: str) -> UsageError | IntegrityError:
-    """For a run that the store does not hold: which it does; or that it lost the run's own row."""
+    """Return the error for a missing run: it lists the newest runs, or reports that the run's own row is lost."""
     if connection.execute(select(arms.c.run_id).where(arms.c.run_id == run_id)).first():
         return IntegrityError(f"run {run_id} has arms and no row of its own. Restore the store from a backup.")
-    found = connection.execute(select(runs.c.run_id).order_by(runs.c.created_at.desc()).limit(RUNS_NAMED + 1))
-    newest = [row.run_id for row in found]
+    rows = connection.execute(select(runs.c.run_id).order_by(runs.c.created_at.desc()).limit(RUNS_NAMED + 1))
+    newest = [row.run_id for row in rows]
     more = ", …" if len(newest) > RUNS_NAMED else ""
     there = f"Its runs, newest first: {', '.join(newest[:RUNS_NAMED])}{more}" if newest else "It holds none yet"
     return UsageError(f"no run {run_id!r:.80} in this store. {there}.")
 
 
 def check_evidence(store: Store, run_id: str, scoring: int | None = None) -> None:
-    """Raise IntegrityError, naming the first of it, where a run's stored evidence is not what was recorded.
+    """Raise IntegrityError, naming the first fault, if a run's stored evidence is not what was recorded.
 
-    scoring: whose scores are looked at; None: the newest.
+    scoring: number of the scoring to check; None: the newest.
     """
     if faults := evidence(store, run_id, scoring).integrity:
         raise IntegrityError(
@@ -103,8 +103,8 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
             .order_by(evalsets.c.position)
         ).all()
         arm_rows = connection.execute(select(arms).where(arms.c.run_id == run_id).order_by(arms.c.position)).all()
-        held = {row.name for row in arm_rows}, {row.name for row in sets}
-        if not arm_rows or connection.execute(_of_others(run_id, *held)).first():
+        named = {row.name for row in arm_rows}, {row.name for row in sets}
+        if not arm_rows or connection.execute(_of_others(run_id, *named)).first():
             raise IntegrityError(
                 f"run {run_id}: this store lacks arms or evalsets that its answers are of. Restore it from a backup; "
                 "nothing can rest on it as it is."
@@ -113,9 +113,9 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         number = scorings.newest_scoring(connection, run_id) if scoring is None else scoring
         scored = scorings.scores_by_unit(connection, run_id, number) if number else recorded
         drafts = draft_steps.steps_by_unit(connection, run_id)
-        found = connection.execute(_EVIDENCE.where(units.c.run_id == run_id)).all()
-        asked = select(units.c.case_hash).where(units.c.run_id == run_id)
-        bodies = connection.execute(select(cases).where(cases.c.case_hash.in_(asked))).all()
+        unit_rows = connection.execute(_EVIDENCE.where(units.c.run_id == run_id)).all()
+        hashes = select(units.c.case_hash).where(units.c.run_id == run_id)
+        bodies = connection.execute(select(cases).where(cases.c.case_hash.in_(hashes))).all()
         fault = scorings.fault(connection, run_id, number, scored)
         again = None if fault or not number else _Again.read(connection, run_id, number)
         run_faults = list(_faults(check_run, [run]))
@@ -123,32 +123,32 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
     trial = None if run_faults else plain.policy(run.policy_json).trial
     integrity = [*run_faults, *stop_faults, *_faults(check_arm, arm_rows), *_faults(check_case, bodies)]
     integrity += [fault] if fault else []
-    asked_of = {row.case_hash: _asked(row) for row in bodies}
-    if lost := {row.case_hash for row in found} - set(asked_of):
+    facts_of = {row.case_hash: _case_facts(row) for row in bodies}
+    if lost := {row.case_hash for row in unit_rows} - set(facts_of):
         integrity.append(f"case {min(lost)[:12]}, which was asked, is not in the store")
-    if run.expected_sha256 != expected_digest(sets, [(*row[:4], row.case_hash, row.cluster) for row in found]):
+    if run.expected_sha256 != expected_digest(sets, [(*row[:4], row.case_hash, row.cluster) for row in unit_rows]):
         integrity.append("the list of expected units or evalsets is not the one written before generation")
-    by_arm, broken = _units(run_id, found, recorded, scored, drafts, answers=answers)
+    by_arm, broken = _units(run_id, unit_rows, recorded, scored, drafts, answers=answers)
     if run.status == "complete":
-        broken += _unended(found, [row.name for row in arm_rows], stopped)
-    cases_asked = {(row.evalset, row.case_id): asked_of.get(row.case_hash, UNKNOWN) for row in found}
+        broken += _unended(unit_rows, [row.name for row in arm_rows], stopped)
+    case_facts = {(row.evalset, row.case_id): facts_of.get(row.case_hash, UNKNOWN) for row in unit_rows}
     seen = tuple(_arm(row, by_arm[row.name], stopped.get(row.name)) for row in arm_rows)
     as_recorded = RunEvidence(
         run_id=run_id,
-        expected=tuple(UnitKey(*row[:4]) for row in found),
+        expected=tuple(UnitKey(*row[:4]) for row in unit_rows),
         metrics={row.name: plain.names(row.metrics_json) for row in sets},
         made_at=_began(run_id),
         baseline=seen[0],
         variants=seen[1:],
         integrity=(*integrity, *broken),
-        clusters={(row.evalset, row.case_id): row.cluster for row in found if row.cluster is not None},
-        questions={case: asked.question for case, asked in cases_asked.items()},
-        budgets={case: asked.budget for case, asked in cases_asked.items() if asked.budget is not None},
-        tasks={case: asked.task for case, asked in cases_asked.items() if asked.task is not None},
-        references={case: asked.references for case, asked in cases_asked.items() if asked.references is not None},
+        clusters={(row.evalset, row.case_id): row.cluster for row in unit_rows if row.cluster is not None},
+        questions={case: facts.question for case, facts in case_facts.items()},
+        budgets={case: facts.budget for case, facts in case_facts.items() if facts.budget is not None},
+        tasks={case: facts.task for case, facts in case_facts.items() if facts.task is not None},
+        references={case: facts.references for case, facts in case_facts.items() if facts.references is not None},
         trial=trial.said if trial else "",
     )
-    return again.applied(as_recorded, found, bodies, recorded, scored) if again else as_recorded
+    return again.applied(as_recorded, unit_rows, bodies, recorded, scored) if again else as_recorded
 
 
 def as_scored_again(
@@ -157,7 +157,7 @@ def as_scored_again(
     references: Mapping[tuple[str, str], tuple[str, ...]],
     how: ScoredAgain | None,
 ) -> RunEvidence:
-    """The evidence with what a scoring read otherwise. references: keys of `metrics.READERS` of corrected cases."""
+    """Return the evidence with a scoring's metrics and references. references: keys of `metrics.READERS` by case."""
     return replace(
         evidence,
         metrics=evidence.metrics | {name: item.metrics for name, item in sets.items()},
@@ -168,7 +168,7 @@ def as_scored_again(
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """A later scoring: when it was made, and the evalsets as it read them."""
+    """A later scoring: its time, and the evalsets as it read them."""
 
     made_at: str
     sets: Mapping[str, RescoredSet]
@@ -180,27 +180,26 @@ class _Again:
     def applied(
         self,
         evidence: RunEvidence,
-        found: Iterable[AnyRow],
+        rows: Iterable[AnyRow],
         bodies: Iterable[AnyRow],
-        recorded: scorings.Said,
-        scored: scorings.Said,
+        recorded: scorings.ScoresByUnit,
+        scored: scorings.ScoresByUnit,
     ) -> RunEvidence:
         by_hash = {row.case_hash: row for row in bodies}
-        hashes = {(row.evalset, row.case_id): row.case_hash for row in found} if self.sets else {}
+        hashes = {(row.evalset, row.case_id): row.case_hash for row in rows} if self.sets else {}
         references = {}
         for case in ((name, case_id) for name, item in self.sets.items() for case_id in item.cases):
             with suppress(IntegrityError, KeyError):  # a broken or lost case is named elsewhere
                 body = corrected(check_case(by_hash[hashes[case]]), case[0], self.sets)
                 references[case] = reference_keys(body)
-        then, now = (_metrics_by_set(found, said) for said in (recorded, scored))
+        then, now = (_metrics_by_set(rows, scores) for scores in (recorded, scored))
         return as_scored_again(evidence, self.sets, references, scored_again(self.made_at, then, now, self.sets))
 
 
-def _metrics_by_set(found: Iterable[AnyRow], said: scorings.Said) -> dict[str, set[str]]:
-    """Evalset → metrics that its answers have scores of."""
+def _metrics_by_set(rows: Iterable[AnyRow], scores: scorings.ScoresByUnit) -> dict[str, set[str]]:
     metrics: dict[str, set[str]] = defaultdict(set)
-    for row in found:
-        metrics[row.evalset].update(score[0] for score in said.get(row.unit_id, ()))
+    for row in rows:
+        metrics[row.evalset].update(score[0] for score in scores.get(row.unit_id, ()))
     return metrics
 
 
@@ -211,10 +210,10 @@ def _of_others(run_id: str, named: Collection[str], sets: Collection[str]) -> Se
 
 @lasting
 def grown(store: Store, seen: RunEvidence, keys: Collection[UnitKey]) -> RunEvidence:
-    """What was read of a run that is under way, and these units as they are by now, each digest recomputed.
+    """Return evidence of a running run with these units read again, each digest recomputed.
 
-    For looks on the way, of which there are many: the list, the cases and all other answers are taken as they were
-    read. Scores are the run's own: it is not complete, so there are no others.
+    For the many looks of a run: the list, the cases and all other answers are kept as read before. Scores are the run's
+    own, since an incomplete run has no others.
     """
     names = {arm.name for arm in (seen.baseline, *seen.variants)}
     with uncollected(), store.read() as connection:
@@ -226,16 +225,16 @@ def grown(store: Store, seen: RunEvidence, keys: Collection[UnitKey]) -> RunEvid
             units.c.evalset.in_({key.evalset for key in keys}),
             units.c.case_id.in_({key.case_id for key in keys}),
         )
-        found = [row for row in connection.execute(_EVIDENCE.where(*chosen)).all() if UnitKey(*row[:4]) in keys]
-        ids = [row.unit_id for row in found]
-        said = scorings.scores_by_unit(connection, seen.run_id, 0, ids)
+        rows = [row for row in connection.execute(_EVIDENCE.where(*chosen)).all() if UnitKey(*row[:4]) in keys]
+        ids = [row.unit_id for row in rows]
+        scores = scorings.scores_by_unit(connection, seen.run_id, 0, ids)
         drafts = draft_steps.steps_by_unit(connection, seen.run_id, ids)
-    new, broken = _units(seen.run_id, found, said, said, drafts, answers=False)
+    new, broken = _units(seen.run_id, rows, scores, scores, drafts, answers=False)
     place = {key: number for number, key in enumerate(seen.expected)}
 
     def with_new(arm: ArmEvidence, row: AnyRow) -> ArmEvidence:
-        kept = (unit for unit in arm.units if unit.key not in keys)
-        ordered = sorted((*kept, *new[arm.name]), key=lambda unit: place[unit.key])
+        others = (unit for unit in arm.units if unit.key not in keys)
+        ordered = sorted((*others, *new[arm.name]), key=lambda unit: place[unit.key])
         return _arm(row, ordered, arm.stopped)
 
     return replace(
@@ -249,20 +248,20 @@ def grown(store: Store, seen: RunEvidence, keys: Collection[UnitKey]) -> RunEvid
 def _units(
     run_id: str,
     rows: Iterable[AnyRow],
-    recorded: scorings.Said,
-    scored: scorings.Said,
+    recorded: scorings.ScoresByUnit,
+    scored: scorings.ScoresByUnit,
     drafts: draft_steps.Steps,
     *,
     answers: bool,
 ) -> tuple[dict[str, list[UnitEvidence]], list[str]]:
-    """By arm what is there, in order, and what is not what was recorded."""
+    """Return arm → its units' evidence, in order, and a line for each unit that is not what was recorded."""
     by_arm: dict[str, list[UnitEvidence]] = defaultdict(list)
     broken = []
     for row in rows:
         if row.status not in STATUSES or row.attempts not in range(MOST_ATTEMPTS) or row.error is None:
             broken.append(f"{unit_name(UnitKey(*row[:4]))}: what became of it is not what was recorded")
             continue
-        if row.status in ("pending", "settled"):  # not there; whether that is excused, its arm's record says
+        if row.status in ("pending", "settled"):  # no answer; the arm's record tells whether that is excused
             continue
         key = UnitKey(*row[:4])
         steps = drafts.get(row.unit_id, ())
@@ -275,20 +274,20 @@ def _units(
 
 
 def _unended(rows: Iterable[AnyRow], names: Sequence[str], stopped: Mapping[str, Stopped]) -> Iterator[str]:
-    """Units of a complete run that did not end, or as if a verdict were settled that none was. names: the baseline's
-    first."""
+    """Yield a line for each unit of a complete run that did not end, or is `settled` without a settled verdict. names:
+    all arms, the baseline's first."""
     settled = {*stopped, *(names[:1] if len(stopped) == len(names) - 1 else ())}
     for row in rows:
         if row.status in ("pending", "error") or (row.status == "settled" and row.arm not in settled):
             yield f"{unit_name(UnitKey(*row[:4]))}: is {row.status} in a run that is complete"
 
 
-def _arm(row: AnyRow, found: Iterable[UnitEvidence], stopped: Stopped | None) -> ArmEvidence:
+def _arm(row: AnyRow, arm_units: Iterable[UnitEvidence], stopped: Stopped | None) -> ArmEvidence:
     size, spec = plain.footprint(row.footprint_json), plain.arm_spec(row.spec_json)
     return ArmEvidence(
         name=row.name,
         identity=plain.identity(row.observed_json),
-        units=tuple(found),
+        units=tuple(arm_units),
         stopped=stopped,
         facts=size.facts if size else {},
         unmeasured=size.unmeasured if size else {},
@@ -305,16 +304,16 @@ def _arm(row: AnyRow, found: Iterable[UnitEvidence], stopped: Stopped | None) ->
     )
 
 
-def _asked(case: AnyRow) -> Asked:
+def _case_facts(case: AnyRow) -> CaseFacts:
     try:
         body = check_case(case)
     except IntegrityError:
         return UNKNOWN
-    return Asked(question_hash(body), body.get("max_new_tokens"), body.get("task"), reference_keys(body))
+    return CaseFacts(question_hash(body), body.get("max_new_tokens"), body.get("task"), reference_keys(body))
 
 
 def _began(run_id: str) -> str:
-    """From the run's id, which is sealed: the columns of times are not."""
+    """Return the run's start from its id, which is sealed, unlike the columns of times; "" if it has none."""
     try:
         return datetime.strptime(run_id[:15], "%Y%m%d-%H%M%S").replace(tzinfo=UTC).isoformat()
     except ValueError:
@@ -336,7 +335,7 @@ _EVIDENCE = select(
     units.c.status,
     units.c.attempts,
     units.c.error,
-    units.c.case_hash,  # from here on, after the key: what the digest covers, in its order
+    units.c.case_hash,  # the digest covers the key and the columns from here on, in this order
     units.c.finish_reason,
     *(units.c[name] for name in MEASURED),
     units.c.text,
@@ -347,23 +346,23 @@ _EVIDENCE = select(
 _HEAD, _TEXT = map(list(_EVIDENCE.selected_columns).index, (units.c.case_hash, units.c.text))
 
 
-def _intact(run_id: str, row: AnyRow, said: Sequence[Sequence[Any]], steps: Sequence[tuple[Any, ...]]) -> bool:
-    """As it was written into this run."""
+def _intact(run_id: str, row: AnyRow, scores: Sequence[Sequence[Any]], steps: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether a unit's row, scores and steps are what was written into this run."""
     arrays = {name: row._mapping[name] for name in ARRAYS}
     if row.text is None or row.token_ids is None:
         return False
     plain_columns = (*row[:4], *row[_HEAD:_TEXT])
     drafts = draft_steps.digest(steps)
     return row.sha256 == unit_digest(
-        run_id, plain_columns, drafts, said, row.text.encode("utf-8"), row.token_ids, arrays
+        run_id, plain_columns, drafts, scores, row.text.encode("utf-8"), row.token_ids, arrays
     )
 
 
-def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], answers: bool) -> UnitEvidence:
+def _unit_evidence(key: UnitKey, row: AnyRow, scores: Sequence[Sequence[Any]], answers: bool) -> UnitEvidence:
     if row.status == "error":
         return UnitEvidence(key=key, case_hash=row.case_hash, status="error", cluster=row.cluster, error=row.error)
-    values: dict[str, float | None] = {score[0]: score[1] for score in said}
-    # An answer that began as the baseline's was not decoded token by token: its times say nothing about serving it.
+    values: dict[str, float | None] = {score[0]: score[1] for score in scores}
+    # An answer that began as the baseline's was not decoded token by token, so its times do not count.
     timed = not row.baseline_proposed
     values["latency.ttft"] = row.ttft if timed else None
     values["latency.e2e"] = row.e2e if timed else None
@@ -376,8 +375,8 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         case_hash=row.case_hash,
         status="done",
         values=values,
-        scorers={score[0]: score[6] for score in said},
-        unsaid={score[0]: score[3] for score in said if score[1] is None and score[3]},
+        scorers={score[0]: score[6] for score in scores},
+        unsaid={score[0]: score[3] for score in scores if score[1] is None and score[3]},
         kernel=row.kernel or "",
         truncated=row.finish_reason == "length",
         unanswered="" if row.thought_tokens or says_something(row.text) else "empty",
@@ -395,7 +394,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         first_divergence=row.first_divergence,
         finished=row.finish_reason in ("eos", "stop"),
         attempts=_attempts(row, timed),
-        answer=(row.token_ids or None) if answers else None,  # of a server that tells none there are none
+        answer=(row.token_ids or None) if answers else None,  # some servers return no tokens
         margins=row.margins if answers else None,
         job=row.job,
         draft_proposed=row.draft_proposed,
@@ -409,16 +408,16 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
 
 
 def nothing_read(values: Mapping[str, float | None]) -> bool:
-    """Whether an answer may be readable otherwise than its scorers read it: then its text is evidence."""
+    """Whether a scorer could not parse an answer, which may then be read otherwise: its text is evidence."""
     return any(value == 0 and name.startswith(PARSED) for name, value in values.items())
 
 
-# What a job took that the machinery lost is not known; one constant for the many units without such a job.
+# An attempt lost to infrastructure has no known cost; a shared constant, since most units have no such attempt.
 _LOST = Attempt(outcome="failed", cause="infrastructure")
 
 
 def _attempts(row: AnyRow, timed: bool) -> tuple[Attempt, ...]:
-    """Every try at a unit. What an answer that began as the baseline's cost by itself is not known."""
+    """Return every attempt at a unit. timed: False for an answer that began as the baseline's, of unknown time."""
     last = Attempt(
         outcome="done",
         prompt_tokens=row.prompt_tokens,
@@ -429,12 +428,12 @@ def _attempts(row: AnyRow, timed: bool) -> tuple[Attempt, ...]:
 
 
 def case_bodies(store: Store, hashes: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Case hash → the case's JSON object; a case that is not what its hash says is left out."""
-    wanted, found = sorted(hashes), {}
+    """Return case hash → the case's JSON object; a case that does not match its hash is left out."""
+    wanted, bodies = sorted(hashes), {}
     with store.read() as connection:
         for start in range(0, len(wanted), 500):
             chosen = select(cases).where(cases.c.case_hash.in_(wanted[start : start + 500]))
             for row in connection.execute(chosen):
                 with suppress(IntegrityError):
-                    found[row.case_hash] = check_case(row)
-    return found
+                    bodies[row.case_hash] = check_case(row)
+    return bodies

@@ -1,4 +1,4 @@
-"""One digest of a run's stored evidence, read from its rows' seals in milliseconds. None of these is recomputed."""
+"""One digest of a run's stored evidence, read from its rows' seals in milliseconds, without recomputing them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from qualgate.store.tables import arms, runs, scorings, stoppings, units
 
 
 def evidence_seal(connection: Connection, run_id: str) -> str:
-    """sha256 over the seals of the run, its arms, answers, later scorings and early stops.
+    """Return the sha256 of the seals of the run, its arms, answers, later scorings and early stops.
 
-    It changes with whatever qualgate records. A text or score that somebody changes in the database leaves it as it
-    was; `check_evidence` finds that.
+    It changes with everything that qualgate records, but not with a text or score changed in the database;
+    `check_evidence` finds those.
     """
     return content_hash([_rows(connection, statement) for statement in _sealed(run_id)])
 

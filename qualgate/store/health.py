@@ -1,4 +1,4 @@
-"""How a store is, as `doctor --service` tells it. Reads alone."""
+"""Health of a store for `doctor --service`, by reading alone."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from qualgate.store.schema import APPEND_ONLY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """Of a store that could be opened, so its revision is the program's."""
+    """Health of a store that could be opened, so its revision is the program's."""
 
     server: str  # "SQLite 3.46.1", "PostgreSQL 17.2"
     nbytes: int
-    role: str  # who asks; "" of a file
-    owns: bool  # that role could change what is sealed
-    lacking: tuple[str, ...]  # what a run needs and the role may not: "INSERT on units"
+    role: str  # the current role; "" for a file
+    owns: bool  # whether that role could change sealed rows
+    lacking: tuple[str, ...]  # privileges that a run needs and the role lacks: "INSERT on units"
     unguarded: tuple[str, ...]  # tables of history that the database lets change
     skew: float  # s, this machine's clock before the store's
 
 
 def health(store: Store) -> Health:
-    """In one snapshot."""
+    """Return the store's health, read in one snapshot."""
     with store.read() as connection:
         on_server = connection.dialect.name == "postgresql"
         before = time.time()
@@ -62,14 +62,14 @@ def _server(connection: Connection) -> str:
 
 
 def _guarded(connection: Connection) -> set[str]:
-    """Tables whose rows the database itself keeps as they are."""
-    there = {tuple(row) for row in connection.execute(text(_TRIGGERS[connection.dialect.name]))}
+    """Return the tables whose triggers forbid changes of rows."""
+    triggers = {tuple(row) for row in connection.execute(text(_TRIGGERS[connection.dialect.name]))}
     verbs = ("no_update", "no_delete") if connection.dialect.name == "sqlite" else ("append_only",)
-    return {table for table in APPEND_ONLY if all((table, f"{table}_{verb}") in there for verb in verbs)}
+    return {table for table in APPEND_ONLY if all((table, f"{table}_{verb}") in triggers for verb in verbs)}
 
 
 def _lacking(connection: Connection) -> list[str]:
-    asked = [(verb, table) for verb, tables in needed().items() for table in tables]
+    privileges = [(verb, table) for verb, tables in needed().items() for table in tables]
     may = text("SELECT has_table_privilege(:table, :verb)")
-    return [f"{verb} on {table}" for verb, table in asked
+    return [f"{verb} on {table}" for verb, table in privileges
             if not connection.execute(may, {"table": table, "verb": verb}).scalar_one()]  # fmt: skip

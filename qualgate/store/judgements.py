@@ -1,6 +1,6 @@
-"""A judge's raw replies, as they came: append-only, each sealed with the run, the judge and the question it answers.
+"""A judge's raw replies: append-only, each sealed with its run, judge and request.
 
-What a reply means is not stored: it is read again, by the reader of today, whenever evidence is, so that a run is
+Their interpretation is not stored: replies are parsed by the current reader whenever evidence is read, so a run can be
 scored again without the judge.
 """
 
@@ -23,8 +23,8 @@ from qualgate.store.tables import judgements, units
 
 
 def add(store: Store, run_id: str, judge: str, replies: Iterable[Judgement]) -> None:
-    """Keep what came back, whole or not at all. judge: its version. One that is there already stays as it is."""
-    rows = [_row(run_id, judge, one) for one in replies]
+    """Store replies in one transaction; existing ones stay as they are. judge: its version."""
+    rows = [_row(run_id, judge, reply) for reply in replies]
     if rows:
         _add(store, run_id, rows)
 
@@ -37,30 +37,30 @@ def _add(store: Store, run_id: str, rows: list[dict[str, Any]]) -> None:
 
 
 def read(store: Store, run_id: str, judge: str) -> tuple[tuple[Judgement, ...], str]:
-    """What this judge replied in this run, in a fixed order, and what of it is not what was recorded, "" mostly."""
+    """Return a judge's replies in a run, in a fixed order, and a fault; with a fault there are no replies."""
     with store.read() as connection:
         chosen = select(judgements).where(judgements.c.run_id == run_id, judgements.c.judge == judge)
-        found = connection.execute(chosen.order_by(*judgements.primary_key.columns)).all()
-    kept = []
-    for row in found:
-        values: dict[str, Any] = {one.name: getattr(row, one.name) for one in fields(Judgement)}
+        rows = connection.execute(chosen.order_by(*judgements.primary_key.columns)).all()
+    replies = []
+    for row in rows:
+        values: dict[str, Any] = {field.name: getattr(row, field.name) for field in fields(Judgement)}
         values["swapped"] = bool(row.swapped)
-        one = Judgement(**values)
-        if row.sha256 != _row(run_id, judge, one)["sha256"]:
+        judgement = Judgement(**values)
+        if row.sha256 != _row(run_id, judge, judgement)["sha256"]:
             where = f"{row.variant or 'label'}: {row.evalset}/{row.case_id}"
             return (), f"{where}: what the judge replied is not what was recorded"
-        kept.append(one)
-    return tuple(kept), ""
+        replies.append(judgement)
+    return tuple(replies), ""
 
 
 def answers(store: Store, run_id: str) -> dict[UnitKey, tuple[str, str]]:
-    """Text of each answer of a run, complete or not, and its case's hash."""
-    asked = select(*KEY, units.c.text, units.c.case_hash).where(units.c.run_id == run_id, units.c.status == "done")
+    """Return key → (text, case hash) of each answer of a run, complete or not."""
+    statement = select(*KEY, units.c.text, units.c.case_hash).where(units.c.run_id == run_id, units.c.status == "done")
     with store.read() as connection:
-        return {UnitKey(*row[:4]): (row.text, row.case_hash) for row in connection.execute(asked)}
+        return {UnitKey(*row[:4]): (row.text, row.case_hash) for row in connection.execute(statement)}
 
 
-def _row(run_id: str, judge: str, one: Judgement) -> dict[str, Any]:
-    values = asdict(one) | {"run_id": run_id, "judge": judge, "swapped": int(one.swapped)}
+def _row(run_id: str, judge: str, judgement: Judgement) -> dict[str, Any]:
+    values = asdict(judgement) | {"run_id": run_id, "judge": judge, "swapped": int(judgement.swapped)}
     values |= {name: storable(values[name]) for name in ("reply", "error", "served", "label") if values[name]}
     return values | {"sha256": content_hash(values)}

@@ -1,5 +1,5 @@
-"""Loads that rules judged, append-only, each sealed: how servers bear many users says nothing of what they answer, so a
-load is no run, and its word no verdict on one."""
+"""Judged loads, append-only and sealed. A load measures servers under many users, not their answers, so it is no run
+and its result no verdict."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from qualgate.store.tables import loads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredLoad:
-    """One `qualgate load`. gate_file: its text. policy_sha256: of what its words depend on beside the servers and
-    their cases. exit: the command's. body: as load.json has it."""
+    """One `qualgate load`. gate_file: its text; policy_sha256: of the rules and settings that the result depends on;
+    exit: the command's exit code; body: the content of load.json."""
 
     load_id: str
     created_at: str
@@ -34,7 +34,7 @@ class StoredLoad:
 
 
 def add(store: Store, gate_name: str, gate_file: str, policy_sha256: str, exit_: int, body: dict[str, Any]) -> str:
-    """Write it, once and for good; its id, which no run has."""
+    """Store a load and return its id, which no run has."""
     row = {
         "load_id": f"load-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
         "created_at": plain.now(),
@@ -55,21 +55,21 @@ def _add(store: Store, row: dict[str, Any]) -> None:
 
 
 def newest(store: Store, limit: int, offset: int = 0, gate_name: str | None = None) -> tuple[StoredLoad, ...]:
-    """The newest first, from `offset`; of all gate files, or of those of one name. IntegrityError for one that is not
-    what was recorded."""
+    """Return loads from `offset`, the newest first; of all gate files, or of one name. Raises IntegrityError for a
+    changed load."""
     rows = _of(select(loads), gate_name).order_by(loads.c.created_at.desc(), loads.c.load_id.desc())
     with store.read() as connection:
         return tuple(_load(row) for row in connection.execute(rows.limit(limit).offset(offset)))
 
 
 def count(store: Store, gate_name: str | None = None) -> int:
-    """Of all gate files, or of those of one name."""
+    """Return the number of loads; of all gate files, or of one name."""
     with store.read() as connection:
         return connection.execute(_of(select(func.count()).select_from(loads), gate_name)).scalar_one()
 
 
 def one_load(store: Store, load_id: str) -> StoredLoad:
-    """UsageError for one that is not there, IntegrityError for one that is not what was recorded."""
+    """Return one load. Raises UsageError if it does not exist, IntegrityError if it was changed."""
     with store.read() as connection:
         row = connection.execute(select(loads).where(loads.c.load_id == load_id)).one_or_none()
     if row is None:
@@ -82,7 +82,7 @@ def _of(rows: Select[Any], gate_name: str | None) -> Select[Any]:
 
 
 def _load(row: Any) -> StoredLoad:
-    held = {name: value for name, value in row._mapping.items() if name != "sha256"}
-    if row.sha256 != content_hash(held):
+    columns = {name: value for name, value in row._mapping.items() if name != "sha256"}
+    if row.sha256 != content_hash(columns):
         raise IntegrityError(f"load {row.load_id:.64} is not what was recorded. Restore the store from a backup.")
-    return StoredLoad(body=json.loads(held.pop("body_json")), **held)
+    return StoredLoad(body=json.loads(columns.pop("body_json")), **columns)

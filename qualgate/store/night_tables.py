@@ -1,4 +1,4 @@
-"""The tables of nights: what became of each gate file and model, and who is still to be told."""
+"""Tables of nights: results of each gate file and model, and digests to deliver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ nights = Table(  # append-only
     Column("due_at", String(32), nullable=False),
     Column("began_at", String(32), nullable=False),
     Column("finished_at", String(32), nullable=False),
-    Column("run_id", String(64), ForeignKey("runs.run_id")),  # NULL where it came to none, and `said` says why
+    Column("run_id", String(64), ForeignKey("runs.run_id")),  # NULL without a run; `said` gives the reason
     Column("repeated", Boolean, nullable=False),  # nothing had changed since that run
     Column("exit", Integer, nullable=False),
     Column("said", Text, nullable=False),
@@ -31,7 +31,7 @@ digests = Table(
     Column("nightly", String(200), nullable=False),
     Column("created_at", String(32), nullable=False),
     Column("target", String(320), nullable=False),  # slack, webhook, mail:ADDRESS, no secret; "" nobody
-    Column("last_night", Integer, nullable=False),  # it tells of the nights up to this one; 0: of none
+    Column("last_night", Integer, nullable=False),  # the digest covers the nights up to this one; 0: none
     Column("body_json", Text, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("error", Text, nullable=False),  # why the last attempt failed

@@ -1,4 +1,4 @@
-"""Results of each night, append-only; and digests, which wait here until they are delivered."""
+"""Results of each night, append-only, and digests until they are delivered."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from qualgate.store.postgresql import lasting
 class Night:
     """One gate file over one model, or over its own variants, on one night. Times are UTC text."""
 
-    nightly: str  # the name of the nightly file, which keeps its nights apart from another's in the same store
-    gate: str  # its name there
+    nightly: str  # name of the nightly file; several may share a store
+    gate: str  # name of the gate file in it
     model: str  # the folder that took the variants' place; "" where none did
     due_at: str
     began_at: str
     finished_at: str
-    run_id: str | None  # None where it came to none, and `said` says why
+    run_id: str | None  # None without a run; `said` gives the reason
     repeated: bool  # nothing had changed since that run, whose verdict it repeats
     exit: int
     said: str = ""
 
     @property
     def name(self) -> str:
-        """For people: "support", or "support: support-8b-awq"."""
+        """Name for people: "support", or "support: support-8b-awq"."""
         return f"{self.gate}: {self.model.rstrip('/').rpartition('/')[2]}" if self.model else self.gate
 
 
@@ -50,14 +50,14 @@ class Digest:
 
 
 def add_night(store: Store, night: Night) -> None:
-    """Write it, once and for good."""
+    """Store a night."""
     row = {name: getattr(night, name) for name in Night.__dataclass_fields__}
     _add(store, nights, [row | {"said": plain.storable(night.said)}])
 
 
 @lasting
 def _add(store: Store, table: Table, rows: Sequence[dict[str, Any]]) -> None:
-    """Rows told from others by their times: those that are there were committed, and then the connection was lost."""
+    """Insert rows unless they exist: a repetition after a lost connection has the same times."""
     with store.write() as connection:
         same = and_(*(table.c[name] == value for name, value in rows[0].items()))
         if connection.execute(select(*table.primary_key).where(same)).first() is None:
@@ -65,8 +65,8 @@ def _add(store: Store, table: Table, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def last_nights(store: Store, nightly: str, gate: str | None = None, before: str | None = None) -> tuple[Night, ...]:
-    """The newest of each gate file and model of a nightly file, in their order. gate: of this one alone; before: due
-    before that time."""
+    """Return the newest night of each gate file and model of a nightly file, in their order. gate: only this gate file;
+    before: only nights due before that time."""
     newest = select(func.max(nights.c.night_id)).where(nights.c.nightly == nightly)
     newest = newest.group_by(nights.c.gate, nights.c.model)
     if gate is not None:
@@ -79,7 +79,7 @@ def last_nights(store: Store, nightly: str, gate: str | None = None, before: str
 
 
 def failures(store: Store, night: Night) -> int:
-    """How often it had failed (13) by then, of the tries for the time at which it was due."""
+    """Return the number of failed tries (13) for the night's due time, up to this one."""
     same = [nights.c[name] == getattr(night, name) for name in ("nightly", "gate", "model", "due_at")]
     failed = nights.c.exit == Exit.INFRASTRUCTURE, nights.c.began_at <= night.began_at
     with store.read() as connection:
@@ -88,7 +88,7 @@ def failures(store: Store, night: Night) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untold:
-    """A night that no digest has told of, and the exit code of the one before it, where there was one."""
+    """A night that no digest covers yet, and the exit code of the previous one; None if there is none."""
 
     night_id: int
     night: Night
@@ -96,7 +96,7 @@ class Untold:
 
 
 def untold(store: Store, nightly: str) -> tuple[Untold, ...]:
-    """Of one nightly file, oldest first. More than the last command's where that was killed before it told."""
+    """Return the nights that no digest covers yet, oldest first. Nights of a killed command are among them."""
     earlier = nights.alias("earlier")
     before = (
         select(func.max(earlier.c.night_id))
@@ -112,18 +112,18 @@ def untold(store: Store, nightly: str) -> tuple[Untold, ...]:
     rows = select(nights, func.coalesce(before, 0).label("before"))
     rows = rows.where(nights.c.nightly == nightly, nights.c.night_id > last.scalar_subquery())
     with store.read() as connection:
-        found = connection.execute(rows.order_by(nights.c.night_id)).all()
-        ids = [row.before for row in found]
+        untold_rows = connection.execute(rows.order_by(nights.c.night_id)).all()
+        ids = [row.before for row in untold_rows]
         codes = {
             row.night_id: row.exit
             for row in connection.execute(select(nights.c.night_id, nights.c.exit).where(nights.c.night_id.in_(ids)))
         }
-    return tuple(Untold(night_id=row.night_id, night=_night(row), before=codes.get(row.before)) for row in found)
+    return tuple(Untold(night_id=row.night_id, night=_night(row), before=codes.get(row.before)) for row in untold_rows)
 
 
 def add_digests(store: Store, nightly: str, bodies: Mapping[str, dict[str, Any]], last_night: int) -> None:
-    """What each target is told, before the first attempt to send any, so that nothing can lose them. last_night: the
-    newest that they tell of. Where nobody is to be told, that is kept."""
+    """Store a digest for each target before the first attempt to send any. last_night: the newest night that they
+    cover. Without targets an empty digest is stored, so that these nights count as covered."""
     row = {
         "nightly": nightly,
         "created_at": (now := plain.now()),
@@ -137,7 +137,7 @@ def add_digests(store: Store, nightly: str, bodies: Mapping[str, dict[str, Any]]
 
 
 def undelivered(store: Store, nightly: str) -> tuple[Digest, ...]:
-    """Of one nightly file, oldest first."""
+    """Return the undelivered digests of one nightly file, oldest first."""
     waiting = select(digests).where(digests.c.nightly == nightly, digests.c.delivered_at.is_(None))
     waiting = waiting.order_by(digests.c.digest_id)
     with store.read() as connection:
@@ -156,7 +156,7 @@ def undelivered(store: Store, nightly: str) -> tuple[Digest, ...]:
 
 @lasting
 def note_attempt(store: Store, sent: Digest, error: str) -> None:
-    """What came of an attempt; error "" is a delivery. sent: as it was before."""
+    """Store the result of an attempt; error "" is a delivery. sent: the digest before the attempt."""
     values = {"attempts": sent.attempts + 1, "error": plain.storable(error)}
     if not error:
         values["delivered_at"] = plain.now()

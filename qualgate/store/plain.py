@@ -1,4 +1,4 @@
-"""Frozen records as the plain JSON kept in a column, and back.
+"""Convert frozen records to the plain JSON of a column, and back.
 
 The text is ASCII: a lone surrogate or a NUL in a case stays an escape, which every database can hold.
 """
@@ -17,32 +17,32 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fals
 
 
 def to_json(value: Any) -> str:
-    """Plain values, or one of the records of this module."""
+    """Return the JSON of plain values or a record."""
     return _encode(asdict(value) if hasattr(value, "__dataclass_fields__") else value)
 
 
 def policy_to_json(policy: Policy) -> str:
-    """Without lines and prices: a comment added to the gate file is not another policy, nor a new verdict."""
+    """Return the policy's JSON without line numbers and prices, which must not make another policy or verdict."""
     body = asdict(policy)
     if policy.judge is not None:
-        body["judge"]["served"]["price"] = None  # which decides nothing
+        body["judge"]["served"]["price"] = None  # it decides nothing
     for rule in body["rules"]:
         del rule["line"]
     return to_json(body)
 
 
 def arm_spec(text: str) -> ArmSpec:
-    """What an arm was asked to be."""
+    """Return an arm's specification."""
     return read(ArmSpec, text)
 
 
 def identity(text: str | None) -> ArmIdentity | None:
-    """None where nothing was recorded."""
+    """Return an arm's identity; None if nothing was recorded."""
     return None if text is None else read(ArmIdentity, text)
 
 
 def evalset(row: Any) -> Evalset:
-    """Without its cases. `row`: all of an evalset's columns."""
+    """Return an evalset without its cases. row: all of its columns."""
     return Evalset(
         name=row.name,
         version=row.version,
@@ -55,35 +55,35 @@ def evalset(row: Any) -> Evalset:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Of metrics, modes, normalizers."""
+    """Return names of metrics, modes or normalizers."""
     return read(tuple[str, ...], text)
 
 
 def footprint(text: str | None) -> ArmFootprint | None:
-    """None where nothing was recorded."""
+    """Return an arm's footprint; None if nothing was recorded."""
     return None if text is None else read(ArmFootprint, text)
 
 
 def spent(text: str | None) -> Spent | None:
-    """None where nothing was recorded."""
+    """Return the spending; None if nothing was recorded."""
     return None if text is None else read(Spent, text)
 
 
 def policy(text: str) -> Policy:
-    """By which a run is judged."""
+    """Return a policy."""
     return read(Policy, text)
 
 
 def verdict(text: str) -> Verdict:
-    """On one variant."""
+    """Return a verdict on one variant."""
     return read(Verdict, text)
 
 
 def now() -> str:
-    """UTC, as the store writes it."""
+    """Return the current UTC time in the store's format."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def storable(text: str) -> str:
-    """`text` with lone surrogates written out as `\\udc80`: UTF-8, and so a database, cannot hold them."""
+    """Return the text with lone surrogates escaped as `\\udc80`: UTF-8, and so a database, cannot hold them."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

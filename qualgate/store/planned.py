@@ -1,4 +1,4 @@
-"""A plan as the rows of a run that begins, made before anybody has to wait for the store."""
+"""Rows of a new run, built from its plan before the write transaction."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ LISTED = ("run_id", *EXPECTED, "status", "attempts", "error")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRows:
-    """A new run, its closed list of units with it."""
+    """Rows of a new run with its closed list of units."""
 
     run: Mapping[str, Any]
     evalsets: list[dict[str, Any]]
     arms: list[dict[str, Any]]
     cases: Mapping[str, str]  # hash → body
-    units: list[tuple[Any, ...]]  # of the columns of LISTED
+    units: list[tuple[Any, ...]]  # columns of LISTED
 
 
 def planned_rows(plan: Plan) -> PlannedRows:
-    """Under a name of its own, begun now."""
+    """Build the rows of a run that begins now, under a new id."""
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     known = {(item.name, case.id): case for item in plan.evalsets for case in item.cases}
     sets = [
@@ -85,16 +85,16 @@ def planned_rows(plan: Plan) -> PlannedRows:
 
 
 def put_cases(store: Store, new: PlannedRows, run: str) -> None:
-    """Those that the store has not, kept once by content however many runs use them: a batch at a time, so that nobody
-    waits for long, and before the run itself, so that no run waits for the other one that has the same."""
-    every = sorted(new.cases.items())  # in one order: of two that waited for each other's, one would be ended
+    """Store new cases, once by content for all runs. They are written in batches, so that others wait only briefly, and
+    before the run, so that runs with the same cases do not wait for each other."""
+    every = sorted(new.cases.items())  # one order for all processes, against deadlocks
     for start in range(0, len(every), BATCH):
         with store.write(run) as connection:
             _add_cases(connection, every[start : start + BATCH])
 
 
 def put_planned(connection: Connection, new: PlannedRows) -> str:
-    """The run's name. Its cases are there: they are never deleted."""
+    """Insert the run and return its id. Its cases are stored already and never deleted."""
     connection.execute(insert(runs), dict(new.run))
     connection.execute(insert(evalsets), new.evalsets)
     connection.execute(insert(arms), new.arms)

@@ -1,4 +1,4 @@
-"""Take the answers and scores of old runs out of a store for good. Verdicts, decisions and seals stay."""
+"""Delete the answers and scores of old runs from a store. Verdicts, decisions and seals stay."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from qualgate.store.evidence_seal import evidence_seal
 from qualgate.store.queries import retention
 from qualgate.store.tables import runs, scores, units
 
-NUMBER = 8  # bytes that a number is counted with
+NUMBER = 8  # bytes that a number counts as
 _OF_BYTES = (columns.Text, columns.String, columns.LargeBinary)
 _LENGTH = {"sqlite": "length(CAST({} AS BLOB))", "postgresql": "octet_length({})"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """How much of one run goes, or went."""
+    """Amount of one run's data to delete, or deleted."""
 
     run_id: str
     answers: int
@@ -42,7 +42,7 @@ def to_prune(store: Store, before: str) -> tuple[list[Amount], int]:
 
 
 def prune_run(store: Store, run_id: str) -> Amount:
-    """Take out a complete run's answers and scores in one transaction, and return what went.
+    """Delete a complete run's answers and scores in one transaction, and return the amount.
 
     Raises:
         UsageError: The run is under way, a verdict in force or the trend rests on it, or it changed meanwhile.
@@ -55,7 +55,7 @@ def prune_run(store: Store, run_id: str) -> Amount:
     if faults := seals.broken_in_run(store, run_id):
         raise IntegrityError(f"run {run_id}: {faults[0]}. Nothing of it was pruned; restore the store from a backup.")
     with store.write(run_id) as connection:
-        _check_may_go(connection, run_id, prunings.pruned_runs(connection))  # others wait for this; they were checked
+        _check_may_go(connection, run_id, prunings.pruned_runs(connection))  # checked before; others wait for this
         if evidence_seal(connection, run_id) != seal:
             raise UsageError(f"run {run_id} was changed by another process meanwhile. Prune again.")
         removed = amount(connection, run_id)
@@ -69,7 +69,7 @@ def prune_run(store: Store, run_id: str) -> Amount:
 
 
 def amount(connection: Connection, run_id: str) -> Amount:
-    """Return how much of a run would go."""
+    """Return the amount of a run's data to delete."""
     answers = select(func.count()).where(units.c.run_id == run_id, units.c.text.is_not(None))
     sizes = [_nbytes(connection, units, prunings.EMPTIED, run_id)]
     sizes += [_nbytes(connection, table, table.c.keys(), run_id) for table in prunings.DELETED]
@@ -94,7 +94,7 @@ def _check_may_go(connection: Connection, run_id: str, pruned: Collection[str]) 
 
 
 def _nbytes(connection: Connection, table: Table, names: Sequence[str], run_id: str) -> int:
-    """Bytes that the run's values of these columns take; none where a value is NULL."""
+    """Return the bytes of the run's values in these columns; NULL counts 0."""
     length = _LENGTH[connection.dialect.name]
     each = []
     for name in names:

@@ -1,8 +1,8 @@
-"""Runs whose answers and scores were taken out of the store for good: when, and the seal of what stayed.
+"""Pruned runs, whose answers and scores were deleted: the time, and the seal of the remaining rows.
 
-The row is written in the transaction that takes the answers out. It seals every row of the run that stays, so a run is
-pruned only if the row is whole, nothing of the answers is back, and nothing else was changed. Answers that are missing
-without such a row are damage.
+A pruning's row is written in the transaction that deletes the answers. It seals every remaining row of the run. So a
+run counts as pruned only if the row is intact, no answer is back, and nothing else was changed. Answers that are
+missing without such a row are damage.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class Pruning:
 
 
 def pruned(connection: Connection, run_id: str) -> Pruning | None:
-    """Return the run's pruning; None for a run that was never pruned. IntegrityError where what stayed of it is not
-    what the pruning left."""
+    """Return the run's pruning; None if it was never pruned. Raises IntegrityError if the remaining rows changed."""
     row = connection.execute(select(prunings).where(prunings.c.run_id == run_id)).one_or_none()
     if row is None:
         return None
@@ -63,8 +62,8 @@ def refuse_pruned(connection: Connection, run_id: str) -> None:
 
 
 def pruned_runs(connection: Connection, run_ids: Collection[str] | None = None) -> dict[str, Pruning]:
-    """Return every pruned run, or those of `run_ids`, without looking at what stayed of them. IntegrityError for a row
-    that was changed."""
+    """Return every pruned run, or those of `run_ids`, without checking their remaining rows. Raises IntegrityError for
+    a changed pruning."""
     chosen = select(prunings)
     rows = connection.execute(chosen if run_ids is None else chosen.where(prunings.c.run_id.in_(run_ids))).all()
     for row in rows:
@@ -75,14 +74,14 @@ def pruned_runs(connection: Connection, run_ids: Collection[str] | None = None) 
 
 
 def whole_prunings(connection: Connection, run_ids: Collection[str] | None = None) -> dict[str, Pruning]:
-    """Return the same, where what stayed of each of them was looked at too. IntegrityError as of `pruned`."""
+    """Return the same after checking the remaining rows of each. Raises IntegrityError as `pruned` does."""
     recorded = {run_id: pruned(connection, run_id) for run_id in pruned_runs(connection, run_ids)}
     return {run_id: pruning for run_id, pruning in recorded.items() if pruning is not None}
 
 
 def emptied_runs(connection: Connection, run_ids: Collection[str] | None = None) -> dict[str, Pruning]:
-    """Return the same, where an answer that is in the store is an IntegrityError: a false record hides no run that
-    could be read. Unlike `whole_prunings` it does not hash what stayed, 20 to 45 ms for a run of 1,200 answers."""
+    """Return the same; raise IntegrityError if an answer of one is in the store: a false record must not hide a run.
+    Unlike `whole_prunings` it does not hash the remaining rows, which takes 20 to 45 ms for a run of 1,200 answers."""
     recorded = pruned_runs(connection, run_ids)
     back = select(units.c.run_id).where(units.c.run_id.in_(recorded), _ANSWERED).limit(1)
     if recorded and (run_id := connection.scalar(back)) is not None:
@@ -91,7 +90,7 @@ def emptied_runs(connection: Connection, run_ids: Collection[str] | None = None)
 
 
 def add(connection: Connection, run_id: str) -> None:
-    """Record that the run was pruned, once all of it that goes is gone."""
+    """Record that the run was pruned, after its answers and scores were deleted."""
     row = {"run_id": run_id, "created_at": plain.now(), "rest_sha256": _rest_digest(connection, run_id)}
     connection.execute(insert(prunings), {**row, "sha256": _digest(row)})
 
@@ -111,14 +110,14 @@ def _not_what_it_left(run_id: str) -> IntegrityError:
 
 
 def _holds_answers(connection: Connection, run_id: str) -> bool:
-    """Whether any of what a pruning takes out is in the store."""
+    """Whether any data that a pruning deletes is in the store."""
     answers = rows_of(units, run_id).where(_ANSWERED)
     remaining = (answers, *(rows_of(table, run_id) for table in DELETED))
     return any(connection.execute(rows.limit(1)).first() is not None for rows in remaining)
 
 
 def _rest_digest(connection: Connection, run_id: str) -> str:
-    """Hash of all rows of the run that stay, but for the columns that are emptied and what a judge's requests cost."""
+    """Return the hash of the run's remaining rows, without emptied columns and the cost of a judge's requests."""
     return seal.digest([list(_rows(connection, table, run_id)) for table in STAYS])
 
 

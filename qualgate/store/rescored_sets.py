@@ -22,18 +22,18 @@ Changes = Mapping[str, Any]  # key of a case's body → its new value; None: the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescoredSet:
-    """What a scoring read in place of the recorded set."""
+    """An evalset as a later scoring read it, in place of the recorded one."""
 
     version: str
     sha256: str
     metrics: tuple[str, ...]
     lenient: tuple[str, ...]
     normalizers: tuple[str, ...]
-    forgiving: bool = False  # `lenient` or `normalizers` are not the recorded ones
+    forgiving: bool = False  # whether `lenient` or `normalizers` differ from the recorded ones
     cases: Mapping[str, dict[str, Any]] = field(default_factory=dict)  # id → Changes
 
     def references(self, case_id: str) -> dict[str, Any]:
-        """What a case is held against now, where that changed; tags are labels and no reference."""
+        """Return the changed keys of a case except tags, which are no reference."""
         return {key: value for key, value in self.cases.get(case_id, {}).items() if key != "tags"}
 
     @property
@@ -48,19 +48,19 @@ class RescoredSet:
 
 
 def sets_to_json(recorded: Sequence[Evalset], today: Sequence[Evalset]) -> str | None:
-    """The text to store; None where no set differs. today: the same sets with the same case ids."""
+    """Return the text to store; None if no set differs. today: the same sets with the same case ids."""
     then = {item.name: item for item in recorded}
-    found = {item.name: _rescored(then[item.name], item) for item in today if differs(then[item.name], item)}
-    return plain.to_json({name: asdict(item) for name, item in found.items()}) if found else None
+    rescored = {item.name: _rescored(then[item.name], item) for item in today if differs(then[item.name], item)}
+    return plain.to_json({name: asdict(item) for name, item in rescored.items()}) if rescored else None
 
 
 def sets_of_json(text: str | None) -> dict[str, RescoredSet]:
-    """Set → what `sets_to_json` wrote of it. IntegrityError for a broken text."""
+    """Return set → its changes, from the text of `sets_to_json`. Raises IntegrityError for a broken text."""
     return read(dict[str, RescoredSet], text) if text else {}
 
 
 def differs(then: Evalset, now: Evalset) -> bool:
-    """Whether two readings of one set are not the same to a scorer."""
+    """Whether two readings of one set differ for a scorer."""
     return then.content != now.content or then.cases != now.cases
 
 
@@ -84,13 +84,14 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any
 
 
 def sets_of_scoring(connection: Connection, run_id: str, number: int) -> dict[str, RescoredSet]:
-    """Set → as this scoring read it, where it differs from the recorded one. IntegrityError for a broken text."""
-    asked = select(scorings.c.evalsets_json).where(scorings.c.run_id == run_id, scorings.c.number == number)
-    return sets_of_json(connection.execute(asked).scalar() if number else None)
+    """Return the sets that this scoring read differently from the recorded ones. Raises IntegrityError for a broken
+    text."""
+    statement = select(scorings.c.evalsets_json).where(scorings.c.run_id == run_id, scorings.c.number == number)
+    return sets_of_json(connection.execute(statement).scalar() if number else None)
 
 
 def as_rescored(item: Evalset, sets: Mapping[str, RescoredSet]) -> Evalset:
-    """The recorded set as the scoring read it."""
+    """Return the recorded set as the scoring read it."""
     if (new := sets.get(item.name)) is None:
         return item
     cases = tuple(Case(evalset=item.name, body=corrected(case.body, item.name, sets)) for case in item.cases)
@@ -101,7 +102,7 @@ def as_rescored(item: Evalset, sets: Mapping[str, RescoredSet]) -> Evalset:
 
 
 def corrected(body: dict[str, Any], evalset: str, sets: Mapping[str, RescoredSet]) -> dict[str, Any]:
-    """A recorded case's body with the references that the scoring read."""
+    """Return a recorded case's body with the references that the scoring read."""
     changes = sets[evalset].cases.get(body["id"], {}) if evalset in sets else {}
     gone = {key for key, value in changes.items() if value is None}
     return {key: value for key, value in {**body, **changes}.items() if key not in gone}
@@ -110,9 +111,9 @@ def corrected(body: dict[str, Any], evalset: str, sets: Mapping[str, RescoredSet
 def scored_again(
     at: str, before: Mapping[str, Collection[str]], now: Mapping[str, Collection[str]], sets: Mapping[str, RescoredSet]
 ) -> ScoredAgain | None:
-    """How a scoring differs from the recorded one but for its scorers' versions; None: not at all.
+    """Return how a scoring differs from the recorded one apart from scorer versions; None if it does not.
 
-    before, now: evalset → metrics that its answers have scores of.
+    before, now: evalset → metrics that its answers have scores for.
     """
     metrics = {
         name: (tuple(sorted(before.get(name, ()))), tuple(sorted(now[name])))

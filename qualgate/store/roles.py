@@ -1,6 +1,6 @@
-"""Who may do what in a PostgreSQL store: grants that make history append-only in the database itself.
+"""Roles of a PostgreSQL store, with grants that make history append-only in the database itself.
 
-The store's owner, who upgrades it, can do everything; nobody else can take a row back or change what is sealed.
+The store's owner, who upgrades it, can do everything; nobody else can delete a row or change sealed data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROLES = {
 
 
 def needed() -> dict[str, list[str]]:
-    """What a writer is granted, and a run needs: privilege → tables."""
+    """Return privilege → tables: the grants of a writer, which a run needs."""
     tables = sorted(metadata.tables)
     return {
         "SELECT": [*tables, "alembic_version"],
@@ -31,8 +31,8 @@ def needed() -> dict[str, list[str]]:
 
 
 def roles_sql(prefix: str = "qualgate", schema: str = "public") -> list[str]:
-    """Statements, each a line, that make the roles where they are missing and grant what each needs. To be run again
-    after an upgrade. UsageError for a prefix that is no plain name."""
+    """Return statements, one line each, that create missing roles and grant their privileges. Run them again after an
+    upgrade. Raises UsageError for a prefix that is no plain name."""
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", prefix):
         raise UsageError(f"--prefix {prefix!r:.60}: give small letters, digits and _, such as qualgate")
     of_writer = needed()
@@ -66,8 +66,8 @@ def roles_sql(prefix: str = "qualgate", schema: str = "public") -> list[str]:
 
 
 def apply_roles(url: str, prefix: str = "qualgate") -> list[tuple[str, str]]:
-    """Run `roles_sql` in one transaction. Each role, and what it is for. UsageError where the store is a file, or
-    where who asks may not make roles."""
+    """Run `roles_sql` in one transaction; return each role and its purpose. Raises UsageError for a file, and if the
+    current role may not create roles."""
     if not is_postgresql(url):
         raise UsageError(f"roles are a database's: give --store with one ({FORMS.partition(', or ')[2]}); a file's "
                          "readers and writers are its system's users")  # fmt: skip

@@ -1,4 +1,4 @@
-"""How one unit and its scores stand in the tables, and the digests that seal them."""
+"""Rows of one unit and its scores, and the digests that seal them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qualgate.store.typed import read
 
 AnyRow = Row[*tuple[Any, ...]]
 KEY = (units.c.arm, units.c.evalset, units.c.case_id, units.c.repeat)
-SCORE = (  # ordered as the digest takes them
+SCORE = (  # in the digest's order
     scores.c.metric,
     scores.c.value,
     scores.c.verdict,
@@ -27,7 +27,7 @@ SCORE = (  # ordered as the digest takes them
     scores.c.reason,
     scores.c.scorer,
 )
-STEP = (  # likewise, of what became of a draft
+STEP = (  # columns of a draft step, in the digest's order
     draft_steps.c.level,
     draft_steps.c.position,
     draft_steps.c.proposed,
@@ -63,31 +63,31 @@ MEASURED = (
 )
 ARRAYS = ("logprobs", "margins", "kl", "kl_upper")
 EXPECTED = ("arm", "evalset", "case_id", "repeat", "case_hash", "cluster")
-EVALSET = ("name", "version", "sha256", "metrics_json", "lenient_json", "normalizers_json")  # but the description
+EVALSET = ("name", "version", "sha256", "metrics_json", "lenient_json", "normalizers_json")  # without the description
 STATUSES = ("running", "complete", "incomplete")  # of a run
-WRITTEN = timedelta(hours=1)  # from a run's id to its row, on a slow disk
+WRITTEN = timedelta(hours=1)  # most time between a run's id and its row, on a slow disk
 RUN = ("run_id", "plan_key", "gate_file", "gate_name", "policy_json", "expected_sha256")
 ARM = ("run_id", "name", "position", "spec_json", "planned_json", "observed_json", "footprint_json")
 
 
 def unit_name(key: UnitKey) -> str:
-    """For messages: arm, set, case and repeat."""
+    """Return a unit's name for messages: arm, set, case and repeat."""
     repeat = f" repeat {key.repeat}" if key.repeat else ""
     return f"{key.arm}: {key.evalset}/{key.case_id}{repeat}"
 
 
 def run_digest(row: Any) -> str:
-    """What seals a run's row: sha256 over the RUN columns."""
+    """Return the seal of a run's row: sha256 of the RUN columns."""
     return content_hash({name: row[name] for name in RUN})
 
 
 def arm_digest(row: Any) -> str:
-    """What seals an arm's row: sha256 over the ARM columns; those not recorded yet count as NULL."""
+    """Return the seal of an arm's row: sha256 of the ARM columns; those not recorded yet count as NULL."""
     return content_hash({name: row.get(name) for name in ARM})
 
 
 def check_run(row: AnyRow) -> None:
-    """`row`: all of a run's columns. Raises IntegrityError."""
+    """Raise IntegrityError if a run's row was changed. row: all columns."""
     if row.sha256 != run_digest(row._mapping):
         raise IntegrityError(_changed(f"the gate file or policy of run {row.run_id}"))
     if row.status not in STATUSES or not _began_then(row):
@@ -95,7 +95,7 @@ def check_run(row: AnyRow) -> None:
 
 
 def _began_then(row: AnyRow) -> bool:
-    """Its times are no part of the seal, its id is, and begins with the second in which it was made."""
+    """Whether the run's times fit its id, which is sealed and begins with the run's second."""
     try:
         began = datetime.strptime(f"{row.run_id[:15]}+0000", "%Y%m%d-%H%M%S%z")
         written = abs(datetime.fromisoformat(row.created_at) - began) < WRITTEN
@@ -105,13 +105,13 @@ def _began_then(row: AnyRow) -> bool:
 
 
 def check_arm(row: AnyRow) -> None:
-    """`row`: all of an arm's columns. Raises IntegrityError."""
+    """Raise IntegrityError if an arm's row was changed. row: all columns."""
     if row.sha256 != arm_digest(row._mapping):
         raise IntegrityError(_changed(f"the identity or sizes of arm {row.name!r} in run {row.run_id}"))
 
 
 def check_case(row: AnyRow) -> dict[str, Any]:
-    """The case as it stands in its evalset. `row`: all of its columns. Raises IntegrityError."""
+    """Return the case's body. row: all columns. Raises IntegrityError if it was changed."""
     try:
         body = read(dict[str, Any], row.body_json)
         if row.case_hash == case_hash(body):
@@ -122,12 +122,12 @@ def check_case(row: AnyRow) -> dict[str, Any]:
 
 
 def verdict_digest(run_id: str, policy_json: str, body_json: str) -> str:
-    """What seals a verdict, and names it."""
+    """Return the digest that seals and names a verdict."""
     return content_hash([run_id, policy_json, body_json])
 
 
 def check_verdict(row: Any) -> Verdict:
-    """What it says. `row`: all of a verdict's columns. Raises IntegrityError."""
+    """Return the verdict. row: all columns. Raises IntegrityError if it was changed."""
     sealed = row.sha256 == verdict_digest(row.run_id, row.policy_json, row.body_json)
     verdict = plain.verdict(row.body_json) if sealed else None
     if verdict is None or (verdict.word, verdict.variant) != (row.word, row.variant):
@@ -149,7 +149,7 @@ def _changed(what: str) -> str:
 
 
 def expected_digest(sets: Iterable[Sequence[Any]], expected: Iterable[Sequence[Any]]) -> str:
-    """Over what was promised before generation: nothing can later be dropped from the list or added to it."""
+    """Return the seal of the closed list of evalsets and units, written before generation."""
     ordered = sorted(map(tuple, expected), key=lambda unit: unit[:4])
     return content_hash([sorted(map(list, sets)), [list(unit) for unit in ordered]])
 
@@ -157,14 +157,14 @@ def expected_digest(sets: Iterable[Sequence[Any]], expected: Iterable[Sequence[A
 def unit_row(
     completion: Completion,
     drift: Drift | None,
-    said: Sequence[Sequence[Any]],
+    scored: Sequence[Sequence[Any]],
     run_id: str,
     job: int | None,
     steps: str | None,
 ) -> dict[str, Any]:
-    """What a finished unit adds to its planned row. `said`: its scores, as `score_rows` orders them. run_id: sealed
-    too, so that no row can be moved to another run. job: its batch. steps: the digest of its draft steps, see
-    `draft_steps`."""
+    """Return the columns that a finished unit adds to its planned row. scored: its scores, in the order of
+    `score_rows`. run_id: sealed too, so that no row can be moved to another run. job: its batch. steps: the digest of
+    its draft steps, see `draft_steps`."""
     row: dict[str, Any] = {
         "text": plain.storable(completion.text),
         "finish_reason": completion.finish_reason,
@@ -197,9 +197,9 @@ def unit_row(
     key = completion.key
     head = (key.arm, key.evalset, key.case_id, key.repeat, completion.case_hash, completion.finish_reason)
     text = row["text"].encode("utf-8")
-    row["answer_sha256"] = seal.digest((*head, *said), text, row["token_ids"])
+    row["answer_sha256"] = seal.digest((*head, *scored), text, row["token_ids"])
     measured = tuple(row[name] for name in MEASURED)
-    row["sha256"] = unit_digest(run_id, (*head, *measured), steps, said, text, row["token_ids"], row)
+    row["sha256"] = unit_digest(run_id, (*head, *measured), steps, scored, text, row["token_ids"], row)
     return row
 
 
@@ -207,24 +207,26 @@ def unit_digest(
     run_id: str,
     plain_columns: Sequence[Any],
     steps: str | None,
-    said: Sequence[Sequence[Any]],
+    scored: Sequence[Sequence[Any]],
     text: bytes,
     token_ids: bytes,
     arrays: Mapping[str, bytes | None],
 ) -> str:
-    """What seals a unit's row. plain_columns: its key, its case's hash, its finish reason and the MEASURED; arrays: the
-    ARRAYS, of which NULL is not the same as none."""
+    """Return the seal of a unit's row. plain_columns: key, case hash, finish reason and the MEASURED columns; arrays:
+    the ARRAYS columns, where NULL differs from empty."""
     parts = [arrays[name] for name in ARRAYS]
     there = [part is not None for part in parts]
-    return seal.digest((run_id, *plain_columns, steps, there, *said), text, token_ids, *(part or b"" for part in parts))
+    return seal.digest(
+        (run_id, *plain_columns, steps, there, *scored), text, token_ids, *(part or b"" for part in parts)
+    )
 
 
 def score_rows(key: UnitKey, given: Iterable[Score]) -> list[tuple[Any, ...]]:
-    """The columns of SCORE, ordered by metric."""
+    """Return rows of the SCORE columns, ordered by metric."""
     rows = []
     for score in sorted(given, key=lambda score: score.metric):
         value = None if score.value is None else float(score.value)
-        if value is not None and value - value != 0:  # a database may keep NaN as NULL, and then it would say nothing
+        if value is not None and value - value != 0:  # a database may store NaN as NULL, which would mean "no score"
             raise IntegrityError(f"{unit_name(key)}: {score.metric} is {value}, not a number; nothing was stored.")
         extracted = None if score.extracted is None else plain.storable(score.extracted)
         rows.append(

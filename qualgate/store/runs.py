@@ -1,7 +1,7 @@
-"""A run from its first write to its verdicts.
+"""Write a run, from its first row to its verdicts.
 
-Work is done at least once, its effect is recorded exactly once: one transaction a job, insert if absent, a repetition
-that says something else is refused.
+Work is done at least once, and its effect is recorded exactly once: one transaction per job, insert if absent, and a
+repetition with other results is refused.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ ENDED = ("done", "settled")  # a unit's terminal states, see `stoppings.py`
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """A run that is under way: what of it is done already."""
+    """A running run: its finished units and stopped variants."""
 
     run_id: str
     done: frozenset[UnitKey]
     resumed: bool
-    stopped: frozenset[str] = frozenset()  # variants whose verdict is settled: nothing more is generated for them
+    stopped: frozenset[str] = frozenset()  # variants whose verdict is settled
 
 
 # ------------------------------------------------------------------------------------------------------- beginning
@@ -87,13 +87,14 @@ def begin(store: Store, plan: Plan) -> RunRecord:
     A run that finished complete is never continued. One whose jobs failed is: its failed units run again.
     """
     with store.read() as connection:
-        found = _unfinished(connection, plan)
-    begun = _go_on(store, plan) if found else _begin_new(store, plan, planned_rows(plan))
-    return begun or begin(store, plan)  # another process was faster: it has begun the run, or ended it
+        unfinished = _unfinished(connection, plan)
+    begun = _go_on(store, plan) if unfinished else _begin_new(store, plan, planned_rows(plan))
+    return begun or begin(store, plan)  # another process began or ended the run meanwhile
 
 
 def _begin_new(store: Store, plan: Plan, new: PlannedRows) -> RunRecord | None:
-    """None where the plan has an unfinished run by now. In a database other plans' runs begin at the same time."""
+    """Begin a new run; None if the plan has an unfinished run by now. In a database other plans' runs can begin
+    meanwhile."""
     put_cases(store, new, plan.key)
     with store.write(plan.key) as connection:
         if _unfinished(connection, plan):
@@ -103,7 +104,7 @@ def _begin_new(store: Store, plan: Plan, new: PlannedRows) -> RunRecord | None:
 
 
 def _go_on(store: Store, plan: Plan) -> RunRecord | None:
-    """None where the plan has no unfinished run any more."""
+    """Resume the plan's unfinished run; None if there is none any more."""
     with store.write() as connection:
         if (run_id := _unfinished(connection, plan)) is None:
             return None
@@ -112,7 +113,6 @@ def _go_on(store: Store, plan: Plan) -> RunRecord | None:
 
 
 def _unfinished(connection: Connection, plan: Plan) -> str | None:
-    """The newest run of this plan that has not ended."""
     return connection.execute(
         select(tables.runs.c.run_id)
         .where(tables.runs.c.plan_key == plan.key, tables.runs.c.status != "complete")
@@ -121,7 +121,7 @@ def _unfinished(connection: Connection, plan: Plan) -> str | None:
 
 
 def _resume(connection: Connection, run_id: str, plan: Plan) -> frozenset[UnitKey]:
-    # The policy and the models' paths are not in the key: they may have changed since the run was begun.
+    # The plan's key leaves out the policy and the models' paths, so they may have changed.
     run = {
         **_run(connection, run_id)._mapping,
         "status": "running",
@@ -154,37 +154,37 @@ def record(
     scored: dict[UnitKey, tuple[Score, ...]],
     spent: Spent | None = None,
 ) -> None:
-    """Record completions of one job with their scores, all or none. spent: what the requests of their arm came to.
+    """Record completions of one job with their scores, all or none. spent: the arm's spending so far.
 
     Recording the same answers again changes nothing; the first measurements stay. Raises IntegrityError for a unit
     that was not planned, for another answer to the same unit, for weights that are not the planned ones, and for drafts
     that contradict themselves.
     """
-    with store.read() as connection:  # nobody waits for this: what was planned never changes
+    with store.read() as connection:  # outside the write transaction: planned units never change
         planned = planned_units(connection, run_id, result.arm, [completion.key for completion in result.completions])
     for completion in result.completions:
         if (unit := planned.get(completion.key)) is None or unit.case_hash != completion.case_hash:
             raise IntegrityError(f"{unit_name(completion.key)} is not in the plan of run {run_id}; nothing was stored.")
-    answered = answered_rows(run_id, result, scored, planned, counted=bool(result.draft_steps))  # nor for this
+    answered = answered_rows(run_id, result, scored, planned, counted=bool(result.draft_steps))  # likewise outside
     with store.write(run_id) as connection:
         spec = _see_arm(connection, run_id, result.arm, result.identity, result.footprint)
         if spec.speculation and not result.draft_steps:
             answered = answered_rows(run_id, result, scored, planned, counted=True)
         new = _unanswered(connection, answered)
         put_answered(connection, new)
-        if (new or not answered) and (result.overflow or result.generation != UNTOLD):  # the end of what came in parts
+        if (new or not answered) and (result.overflow or result.generation != UNTOLD):  # or the last part of a job
             _add_up(connection, run_id, result, spent, served=spec.served is not None)
 
 
 def _unanswered(connection: Connection, given: Sequence[Answered]) -> list[Answered]:
-    """Those that the store has no answer of yet. IntegrityError where it has another one."""
-    done, new = answered_units(connection, [one.unit for one in given]), []
-    for one in given:
-        if one.unit.unit_id not in done:
-            new.append(one)
-        elif done[one.unit.unit_id] != one.row["answer_sha256"]:
+    """Return the answers that the store does not have yet. Raises IntegrityError if it has another answer."""
+    done, new = answered_units(connection, [answer.unit for answer in given]), []
+    for answer in given:
+        if answer.unit.unit_id not in done:
+            new.append(answer)
+        elif done[answer.unit.unit_id] != answer.row["answer_sha256"]:
             raise IntegrityError(
-                f"{unit_name(UnitKey(*one.unit[:4]))} was run twice with different answers or scores. Something "
+                f"{unit_name(UnitKey(*answer.unit[:4]))} was run twice with different answers or scores. Something "
                 "changed during the run (weights, thread count, scorers); begin a new run in another store."
             )
     return new
@@ -192,8 +192,8 @@ def _unanswered(connection: Connection, given: Sequence[Answered]) -> list[Answe
 
 @lasting
 def record_failure(store: Store, run_id: str, failure: JobFailure) -> None:
-    """Mark the job's units as errors. They are tried again when the run is resumed; done units stay done, unless their
-    answers are void, and what a settled verdict no longer asks for stays ended."""
+    """Mark the job's units as errors, to be tried again when the run is resumed. Done units stay done unless their
+    answers are void, and `settled` units stay settled."""
     with store.write() as connection:
         planned = planned_units(connection, run_id, failure.arm, failure.keys)
         for key in failure.keys:
@@ -213,7 +213,7 @@ def record_failure(store: Store, run_id: str, failure: JobFailure) -> None:
 
 
 def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdentity, footprint: ArmFootprint) -> ArmSpec:
-    """The arm as planned; what was loaded of it is kept, and must be what was planned."""
+    """Record the loaded arm and return its specification. Raises IntegrityError if it is not the planned arm."""
     arm = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == name)).one_or_none()
     if arm is None:
         raise IntegrityError(f"run {run_id} has no arm {name!r}; nothing was stored.")
@@ -236,9 +236,9 @@ def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdenti
 
 
 def _add_up(connection: Connection, run_id: str, result: JobResult, spent: Spent | None, *, served: bool) -> None:
-    """Add how the job's answers came about, and what was beyond the dtype on the way, to what its arm had; a module
-    keeps the first place it had in any job, whatever their order. IntegrityError where another server, or another
-    version of it, answers now: of one that the run starts, its command alone is in the identity."""
+    """Add the job's generation counters and dtype overflows to the arm's; a module keeps its smallest place in any job.
+    Raises IntegrityError if another server or version answers now: a started server's identity holds its command
+    alone."""
     row = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == result.arm)).one()
     size = plain.footprint(row.footprint_json)
     assert size is not None, "the arm was seen"
@@ -253,14 +253,14 @@ def _add_up(connection: Connection, run_id: str, result: JobResult, spent: Spent
     for place, module, count in (*size.overflow, *result.overflow):
         places[module] = min(place, places.get(module, place))
         counts[module] += count
-    found = tuple(sorted((places[module], module, count) for module, count in counts.items()))
-    size = replace(size, overflow=found, generation=size.generation + result.generation, spent=spent or size.spent)
+    overflow = tuple(sorted((places[module], module, count) for module, count in counts.items()))
+    size = replace(size, overflow=overflow, generation=size.generation + result.generation, spent=spent or size.spent)
     _update_arm(connection, run_id, result.arm, footprint_json=plain.to_json(size))
 
 
 @lasting
 def add_facts(store: Store, run_id: str, arm: str, facts: dict[str, float]) -> None:
-    """What was measured of an arm beside its answers, once a job of it has finished; what is known already stays."""
+    """Store facts measured of an arm apart from its answers, after its first job; known facts stay."""
     with store.write() as connection:
         row = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == arm)).one()
         size = plain.footprint(row.footprint_json)
@@ -271,24 +271,24 @@ def add_facts(store: Store, run_id: str, arm: str, facts: dict[str, float]) -> N
 
 @lasting
 def note_spent(store: Store, run_id: str, spent: Mapping[str, Spent]) -> None:
-    """What the requests of each arm, and those to a judge, came to until now, in place of what was noted before."""
+    """Store the spending of each arm and of the judge so far, replacing earlier values."""
     with store.write() as connection:
-        for name, one in spent.items():
+        for name, amount in spent.items():
             if name == JUDGING:
                 here = update(tables.runs).where(tables.runs.c.run_id == run_id)
-                connection.execute(here.values(judging_json=plain.to_json(one)))
+                connection.execute(here.values(judging_json=plain.to_json(amount)))
                 continue
             row = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == name)).one()
             size = plain.footprint(row.footprint_json) or ArmFootprint(
                 bytes_on_disk=0, bytes_in_memory=0, quantized_bytes=0, effective_bits=0.0
             )
-            _update_arm(connection, run_id, name, footprint_json=plain.to_json(replace(size, spent=one)))
+            _update_arm(connection, run_id, name, footprint_json=plain.to_json(replace(size, spent=amount)))
 
 
 def _update_arm(connection: Connection, run_id: str, name: str, **values: str) -> None:
     here = (arms.c.run_id == run_id, arms.c.name == name)
     row = connection.execute(select(arms).where(*here)).one()
-    check_arm(row)  # sealing a changed row anew would hide the change
+    check_arm(row)  # a new seal would hide an earlier change
     digest = arm_digest({**row._mapping, **values})
     connection.execute(update(arms).where(*here).values(**values, sha256=digest))
 
@@ -298,8 +298,8 @@ def _update_arm(connection: Connection, run_id: str, name: str, **values: str) -
 
 @lasting
 def finish(store: Store, run_id: str, decided: Iterable[Verdict], complete: bool, policy: Policy | None = None) -> None:
-    """Close the run with its verdicts. `complete`: every job ran; a run with a unit left undone is never complete.
-    policy: by which was decided; None: the one the run was made with."""
+    """Close the run with its verdicts. complete: every job ran; a run with an unfinished unit is never complete.
+    policy: the deciding policy; None: the run's own."""
     with store.write() as connection:
         undone = connection.execute(
             select(func.count()).where(units.c.run_id == run_id, units.c.status.not_in(ENDED))
@@ -314,7 +314,7 @@ def finish(store: Store, run_id: str, decided: Iterable[Verdict], complete: bool
 
 @lasting
 def add_verdicts(store: Store, run_id: str, decided: Iterable[Verdict], policy: Policy) -> None:
-    """A later decision about stored evidence, perhaps by another policy. The newest verdict counts."""
+    """Store later verdicts on a run, perhaps by another policy. The newest verdict counts."""
     with store.write() as connection:
         _run(connection, run_id)
         refuse_pruned(connection, run_id)  # it may have been pruned since its evidence was read
@@ -322,18 +322,18 @@ def add_verdicts(store: Store, run_id: str, decided: Iterable[Verdict], policy: 
 
 
 def policy(store: Store, run_id: str) -> Policy:
-    """The policy the run was made with."""
+    """Return the policy that the run was made with."""
     with store.read() as connection:
         return plain.policy(_run(connection, run_id).policy_json)
 
 
 def _run(connection: Connection, run_id: str) -> AnyRow:
-    """Its row, as it was written. Raises UsageError for an unknown run, IntegrityError for a changed one."""
-    found = connection.execute(select(tables.runs).where(tables.runs.c.run_id == run_id)).one_or_none()
-    if found is None:
+    """Return the run's row. Raises UsageError for an unknown run, IntegrityError for a changed one."""
+    row = connection.execute(select(tables.runs).where(tables.runs.c.run_id == run_id)).one_or_none()
+    if row is None:
         raise no_such_run(connection, run_id)
-    check_run(found)
-    return found
+    check_run(row)
+    return row
 
 
 def _add_verdicts(connection: Connection, run_id: str, decided: Iterable[Verdict], policy_json: str) -> None:
@@ -346,7 +346,7 @@ def _add_verdicts(connection: Connection, run_id: str, decided: Iterable[Verdict
             .order_by(verdicts.c.verdict_id.desc())
             .limit(1)
         ).scalar()
-        if newest == digest:  # deciding again says the same: a person's decision about it still stands
+        if newest == digest:  # the same verdict again: a person's decision about it still stands
             continue
         connection.execute(
             insert(verdicts),

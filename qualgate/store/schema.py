@@ -1,4 +1,4 @@
-"""Every table of the store, whichever file names it, and which of them are history."""
+"""All tables of the store, and the append-only ones."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from qualgate.store.tables import (
 
 __all__ = ["APPEND_ONLY", "WRITTEN_ONCE", "metadata"]
 
-# What a row says is never changed once it is there; the database refuses it (the triggers of migrations/).
+# Rows of these tables never change; the triggers of migrations/ refuse it.
 APPEND_ONLY = frozenset(
     table.name for table in (decisions, judgements, loads, nights, prunings, scorings, stoppings, verdicts)
 )
-# Written once, though no trigger says so: they are sealed with their run. Only the owner takes them out, see `prune`.
+# Written once, without a trigger: they are sealed with their run, and only the owner deletes them, see `prune`.
 WRITTEN_ONCE = frozenset(table.name for table in (cases, draft_steps, evalsets, scores))

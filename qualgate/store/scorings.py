@@ -1,7 +1,7 @@
-"""A run scored again by later scorer versions: beside the scores it was recorded with, never in their place.
+"""Later scorings of a run, stored beside its recorded scores, never in their place.
 
 Scoring 0 is the recorded one, sealed with its units. Each later one is whole (every answer of every arm, every metric),
-written in one transaction and sealed by itself; the newest counts, so no two arms are ever judged by different ones.
+written in one transaction and sealed by itself. The newest counts, so all arms are judged by the same scoring.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from qualgate.store.rescored_sets import RescoredSet, as_rescored, sets_of_scori
 from qualgate.store.rows import KEY, SCORE, AnyRow, check_case, score_rows
 from qualgate.store.tables import cases, evalsets, runs, scores, scorings, units
 
-Said = Mapping[int, Sequence[Sequence[Any]]]  # unit_id → its scores, as `score_rows` orders them
+ScoresByUnit = Mapping[int, Sequence[Sequence[Any]]]  # unit_id → its scores, as `score_rows` orders them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAnswer:
-    """An answer to be scored again."""
+    """An answer to score again."""
 
     unit_id: int
     key: UnitKey
@@ -39,7 +39,7 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scoring:
-    """What there is to score again, and how it was scored last."""
+    """A run's answers and evalsets, with the newest scoring."""
 
     number: int
     recorded: tuple[Evalset, ...]  # with their cases, as they were when the run began
@@ -48,24 +48,24 @@ class Scoring:
 
 
 def newest_scoring(connection: Connection, run_id: str) -> int:
-    """The number of the scoring that counts; 0 when the run was never scored again."""
+    """Return the number of the newest scoring; 0 if the run was never scored again."""
     newest = select(func.coalesce(func.max(scorings.c.number), 0))
     return connection.execute(newest.where(scorings.c.run_id == run_id)).scalar_one()
 
 
 def newest_sets(connection: Connection, run_id: str) -> dict[str, RescoredSet]:
-    """Set → as the newest scoring read it, where it differs from the recorded one."""
+    """Return the sets that the newest scoring read differently from the recorded ones."""
     return sets_of_scoring(connection, run_id, newest_scoring(connection, run_id))
 
 
 def made_at(connection: Connection, run_id: str, number: int) -> str:
-    """When this scoring was made, UTC text; "" of the recorded one."""
+    """Return the time of a scoring, UTC text; "" for the recorded one."""
     when = select(scorings.c.created_at).where(scorings.c.run_id == run_id, scorings.c.number == number)
     return connection.execute(when).scalar() or ""
 
 
 def read(store: Store, run_id: str) -> Scoring:
-    """The whole run's answers and cases. UsageError for a run that is not complete: nothing whole could be written."""
+    """Return the run's answers and cases. Raises UsageError for an incomplete run: it cannot be scored as a whole."""
     with bulk.uncollected(), store.read() as connection:
         status = connection.execute(select(runs.c.status).where(runs.c.run_id == run_id)).scalar()
         if status != "complete":
@@ -74,9 +74,9 @@ def read(store: Store, run_id: str) -> Scoring:
                 "scored again. Run its gate file: qualgate run"
             )
         number = newest_scoring(connection, run_id)
-        said: dict[int, list[Score]] = {}
+        by_unit: dict[int, list[Score]] = {}
         for unit_id, *columns in connection.execute(_scores_of(run_id, number)):
-            said.setdefault(unit_id, []).append(Score(**dict(zip((c.name for c in SCORE), columns, strict=True))))
+            by_unit.setdefault(unit_id, []).append(Score(**dict(zip((c.name for c in SCORE), columns, strict=True))))
         rows = connection.execute(
             select(units.c.unit_id, *KEY, units.c.text, units.c.finish_reason, units.c.calls)
             .where(units.c.run_id == run_id, units.c.status == "done")
@@ -89,7 +89,7 @@ def read(store: Store, run_id: str) -> Scoring:
                 text=row.text,
                 finish_reason=row.finish_reason,
                 calls=None if row.calls is None else tuple(map(tuple, json.loads(row.calls))),
-                scores=tuple(said.get(row[0], ())),
+                scores=tuple(by_unit.get(row[0], ())),
             )
             for row in rows
         )
@@ -101,11 +101,11 @@ def read(store: Store, run_id: str) -> Scoring:
 def add(
     store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], sets: str | None = None, now: str = ""
 ) -> int:
-    """Write a new scoring, whole or not at all, and return its number.
+    """Write a new scoring in one transaction, and return its number.
 
-    after: the newest scoring when the answers were read. scored: unit_id → scores, of every answer. sets: what
-    `sets_to_json` made of the evalsets. now: UTC text, by default the clock's. UsageError when there is another scoring
-    by now, or a unit without its scores.
+    after: the newest scoring when the answers were read. scored: unit_id → scores, of every answer. sets: text of
+    `sets_to_json`. now: UTC text, by default the clock's. Raises UsageError if another scoring was added since, or a
+    unit has no scores.
     """
     with bulk.uncollected():
         return _add(store, run_id, after, scored, sets, now or plain.now())
@@ -115,10 +115,10 @@ def add(
 def _add(
     store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], sets: str | None, now: str
 ) -> int:
-    rows, said, head = _sealed(store, run_id, after, scored, sets, now)  # nobody waits for this
+    rows, new_scores, head = _sealed(store, run_id, after, scored, sets, now)  # outside the write transaction
     with store.write(run_id) as connection:
         ours = select(scorings.c.number).where(scorings.c.run_id == run_id, scorings.c.created_at == now)
-        if connection.scalar(ours) == after + 1:  # committed, and then the connection was lost
+        if connection.scalar(ours) == after + 1:  # committed before the connection was lost
             return after + 1
         prunings.refuse_pruned(connection, run_id)
         if newest_scoring(connection, run_id) != after:
@@ -127,20 +127,20 @@ def _add(
         if connection.scalars(sealed).all() != [row[-1] for row in rows]:
             raise UsageError(f"run {run_id} was changed by another process meanwhile; score it again")
         connection.execute(insert(scorings), head)
-        new = [(unit_id, after + 1, *one) for unit_id, given in said.items() for one in given]
+        new = [(unit_id, after + 1, *columns) for unit_id, given in new_scores.items() for columns in given]
         bulk.put(connection, scores, (scores.c.unit_id, scores.c.scoring, *SCORE), new)
     return after + 1
 
 
 def _sealed(
     store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], sets: str | None, now: str
-) -> tuple[Sequence[AnyRow], Said, dict[str, Any]]:
-    """The answers as they are, their new scores as rows, and the row that seals both."""
+) -> tuple[Sequence[AnyRow], ScoresByUnit, dict[str, Any]]:
+    """Return the answers' rows, their new scores as rows, and the row that seals both."""
     with store.read() as connection:
         rows = connection.execute(_sealed_units(run_id)).all()
     if {row[0] for row in rows} != set(scored):
         raise UsageError(f"run {run_id}: a scoring must hold every answer of the run; nothing was stored")
-    said = {row[0]: score_rows(_key(row), scored[row[0]]) for row in rows}
+    new_scores = {row[0]: score_rows(_key(row), scored[row[0]]) for row in rows}
     head: dict[str, Any] = {
         "run_id": run_id,
         "number": after + 1,
@@ -148,11 +148,11 @@ def _sealed(
         "scorers_json": plain.to_json({score.metric: score.scorer for given in scored.values() for score in given}),
         "evalsets_json": sets,
     }
-    return rows, said, head | {"sha256": _digest(head, rows, said)}
+    return rows, new_scores, head | {"sha256": _digest(head, rows, new_scores)}
 
 
-def fault(connection: Connection, run_id: str, number: int, said: Said) -> str | None:
-    """What is wrong with `said`, the scores stored under this number; None when they are what was written."""
+def fault(connection: Connection, run_id: str, number: int, by_unit: ScoresByUnit) -> str | None:
+    """Return what is wrong with the scores stored under this number; None if they are what was written."""
     of_run = select(scores.c.unit_id).join_from(scores, units).where(units.c.run_id == run_id)
     if connection.execute(of_run.where(scores.c.scoring > newest_scoring(connection, run_id)).limit(1)).first():
         return f"run {run_id} holds scores of a scoring that this store has no record of"
@@ -161,18 +161,18 @@ def fault(connection: Connection, run_id: str, number: int, said: Said) -> str |
     row = connection.execute(
         select(scorings).where(scorings.c.run_id == run_id, scorings.c.number == number)
     ).one_or_none()
-    if row is None or row.sha256 != _digest(row._mapping, connection.execute(_sealed_units(run_id)).all(), said):
+    if row is None or row.sha256 != _digest(row._mapping, connection.execute(_sealed_units(run_id)).all(), by_unit):
         return f"the scores of scoring {number} of run {run_id} are not what was recorded"
     return None
 
 
 def scores_by_unit(
-    connection: Connection, run_id: str, number: int, of: Collection[int] | None = None
+    connection: Connection, run_id: str, number: int, unit_ids: Collection[int] | None = None
 ) -> dict[int, list[tuple[Any, ...]]]:
-    """unit_id → its scores in this scoring, ordered by metric. of: these units alone."""
+    """Return unit_id → its scores in this scoring, ordered by metric. unit_ids: only these units."""
     by_unit: dict[int, list[tuple[Any, ...]]] = {}
     chosen = _scores_of(run_id, number)
-    for row in connection.execute(chosen if of is None else chosen.where(units.c.unit_id.in_(of))).all():
+    for row in connection.execute(chosen if unit_ids is None else chosen.where(units.c.unit_id.in_(unit_ids))).all():
         by_unit.setdefault(row[0], []).append(tuple(row[1:]))
     return by_unit
 
@@ -184,7 +184,7 @@ def _scores_of(run_id: str, number: int) -> Any:
 
 
 def _sealed_units(run_id: str) -> Any:
-    """All of a complete run's, but for those that a settled verdict made needless: nothing was said there."""
+    """Return the query of a complete run's answered units; units ended by a settled verdict have no answer."""
     done = (units.c.run_id == run_id, units.c.status == "done")
     return select(units.c.unit_id, *KEY, units.c.sha256).where(*done).order_by(units.c.unit_id)
 
@@ -193,15 +193,15 @@ def _key(row: Any) -> UnitKey:
     return UnitKey(*row[1 : 1 + len(KEY)])
 
 
-def _digest(head: Any, rows: Sequence[AnyRow], said: Said) -> str:
-    """Over the scores and, by their own digests, the answers they speak of."""
+def _digest(head: Any, rows: Sequence[AnyRow], by_unit: ScoresByUnit) -> str:
+    """Return the seal of the scores and, through their digests, of the scored answers."""
     named = tuple(head[name] for name in ("run_id", "number", "created_at", "scorers_json", "evalsets_json"))
-    each = (seal.digest((*row[1:], *said.get(row[0], ()))) for row in rows)
+    each = (seal.digest((*row[1:], *by_unit.get(row[0], ()))) for row in rows)
     return seal.digest(named, "".join(each).encode("ascii"))
 
 
 def _evalsets(connection: Connection, run_id: str) -> tuple[Evalset, ...]:
-    found: dict[str, list[Case]] = {}
+    by_set: dict[str, list[Case]] = {}
     stored = connection.execute(
         select(units.c.evalset, cases)
         .join(cases, cases.c.case_hash == units.c.case_hash)
@@ -209,6 +209,6 @@ def _evalsets(connection: Connection, run_id: str) -> tuple[Evalset, ...]:
         .order_by(units.c.unit_id)
     )
     for row in stored:
-        found.setdefault(row.evalset, []).append(Case(evalset=row.evalset, body=check_case(row)))
+        by_set.setdefault(row.evalset, []).append(Case(evalset=row.evalset, body=check_case(row)))
     rows = connection.execute(select(evalsets).where(evalsets.c.run_id == run_id).order_by(evalsets.c.position))
-    return tuple(replace(plain.evalset(row), cases=tuple(found.get(row.name, ()))) for row in rows)
+    return tuple(replace(plain.evalset(row), cases=tuple(by_set.get(row.name, ()))) for row in rows)

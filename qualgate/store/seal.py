@@ -1,7 +1,7 @@
-"""The seal of a unit's row, and the arrays in it.
+"""The seal of a unit's row, and the packing of its arrays.
 
-Two digests a unit: `answer_sha256` covers what was said and how it was scored, which running the same job again must
-repeat; `sha256` covers that and what was measured (times, log-probs, drift), which must not change once recorded.
+A unit has two digests. `answer_sha256` covers the answer and its scores, which a repeated job must reproduce. `sha256`
+also covers measurements (times, log-probs, drift), which must not change once recorded.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 def pack_ints(values: Sequence[int]) -> bytes:
-    """int32, little-endian."""
+    """Pack as int32, little-endian."""
     return struct.pack(f"<{len(values)}i", *values)
 
 
 def pack_floats(values: Sequence[float]) -> bytes:
-    """float64, little-endian."""
+    """Pack as float64, little-endian."""
     return struct.pack(f"<{len(values)}d", *values)
 
 
 def ints(blob: bytes | None) -> tuple[int, ...]:
-    """What `pack_ints` packed; () for NULL."""
+    """Unpack the bytes of `pack_ints`; () for NULL."""
     return struct.unpack(f"<{_count(blob, 4)}i", blob) if blob else ()
 
 
 def floats(blob: bytes | None) -> tuple[float, ...]:
-    """What `pack_floats` packed; () for NULL."""
+    """Unpack the bytes of `pack_floats`; () for NULL."""
     return struct.unpack(f"<{_count(blob, 8)}d", blob) if blob else ()
 
 
@@ -48,16 +48,16 @@ def _count(blob: bytes, size: int) -> int:
 
 
 def pack_kl(kl: Sequence[float], top1_differs: Sequence[int] | None = None) -> bytes:
-    """A KL is never negative, so its sign is free: it is set where the most likely tokens differ."""
+    """Pack KL values. A KL is never negative, so its sign is set where the most likely tokens differ."""
     differs = frozenset(top1_differs or ())
     return pack_floats([-value if place in differs else value for place, value in enumerate(kl)])
 
 
 def kl(blob: bytes | None, top1_agreement: float | None) -> tuple[tuple[float, ...], tuple[int, ...] | None]:
-    """KL and the positions where the most likely tokens differ.
+    """Unpack KL values and the positions where the most likely tokens differ.
 
-    Those are None where only an answer's agreement was recorded. Signs that do not add up to it are not ours; they
-    stay, for the reader to refuse.
+    Positions are None if only the answer's agreement was recorded. Signs that do not match the agreement stay, for the
+    reader to refuse.
     """
     values = floats(blob)
     differs = tuple(place for place, value in enumerate(values) if copysign(1.0, value) < 0)
@@ -67,7 +67,7 @@ def kl(blob: bytes | None, top1_agreement: float | None) -> tuple[tuple[float, .
 
 
 def digest(plain: Sequence[Any], *parts: bytes) -> str:
-    """sha256 over plain values (text, numbers, None, and sequences of them) and byte strings, in their order."""
-    # The lengths stand in the JSON, so no byte can move from one part to the next unnoticed.
+    """Return the sha256 of plain values (text, numbers, None, and sequences of them) and byte strings, in order."""
+    # The JSON includes the lengths, so no byte can move from one part to the next unnoticed.
     head = _encode((*plain, *map(len, parts)))
     return sha256(b"".join((head.encode("ascii"), b"\n", *parts))).hexdigest()

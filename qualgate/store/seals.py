@@ -1,4 +1,4 @@
-"""Every seal of a store, recomputed: of runs and what was said of them, of the chain of decisions, of loads."""
+"""Recompute every seal of a store: of runs and their verdicts, of the chain of decisions, of loads."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from qualgate.store.tables import judgements as replies
 
 
 def broken(store: Store) -> Iterator[str]:
-    """A line for each that does not hold, in a fixed order. Of a pruned run those that are left."""
+    """Yield a line for each broken seal, in a fixed order; for pruned runs of the remaining seals."""
     with store.read() as connection:
         ids = list(connection.scalars(select(runs.c.run_id).order_by(runs.c.run_id)))
     for run_id in ids:
         for fault in broken_in_run(store, run_id):
             yield f"run {run_id}: {fault}"
-    yield from _told(lambda: check_chain(store))
-    yield from _told(lambda: loads.newest(store, loads.count(store)))
+    yield from _fault_of(lambda: check_chain(store))
+    yield from _fault_of(lambda: loads.newest(store, loads.count(store)))
 
 
 def broken_in_run(store: Store, run_id: str) -> list[str]:
-    """Return a line for each seal of one run that does not hold."""
+    """Return a line for each broken seal of one run."""
     return list(_of_run(store, run_id))
 
 
@@ -53,28 +53,28 @@ def _of_run(store: Store, run_id: str) -> Iterator[str]:
 
 
 def _of_scorings(connection: Connection, run_id: str) -> Iterator[str]:
-    """Of all but the newest, which is evidence."""
+    """Yield faults of all scorings but the newest, which is part of the evidence."""
     for number in range(1, scorings.newest_scoring(connection, run_id)):
         fault = scorings.fault(connection, run_id, number, scorings.scores_by_unit(connection, run_id, number))
         yield from filter(None, (fault,))
 
 
 def _of_cases(connection: Connection, run_id: str) -> Iterator[str]:
-    """Of the cases that a run asked, which its pruning does not seal: other runs may have asked them too."""
-    asked = select(units.c.case_hash).where(units.c.run_id == run_id).distinct()
-    rows = connection.execute(select(cases).where(cases.c.case_hash.in_(asked)).order_by(cases.c.case_hash)).all()
+    """Yield faults of a run's cases, which its pruning does not seal since runs share cases."""
+    hashes = select(units.c.case_hash).where(units.c.run_id == run_id).distinct()
+    rows = connection.execute(select(cases).where(cases.c.case_hash.in_(hashes)).order_by(cases.c.case_hash)).all()
     for row in rows:
-        yield from _told(lambda row=row: check_case(row))
-    if lost := {*connection.scalars(asked)} - {row.case_hash for row in rows}:
+        yield from _fault_of(lambda row=row: check_case(row))
+    if lost := {*connection.scalars(hashes)} - {row.case_hash for row in rows}:
         yield f"case {min(lost)[:12]}, which was asked, is not in the store"
 
 
 def _of_rows(connection: Connection, table: Any, run_id: str, check: Callable[[Any], object]) -> Iterator[str]:
     for row in connection.execute(select(table).where(table.c.run_id == run_id).order_by(*table.primary_key)):
-        yield from _told(lambda row=row: check(row))
+        yield from _fault_of(lambda row=row: check(row))
 
 
-def _told(check: Callable[[], object]) -> Iterator[str]:
+def _fault_of(check: Callable[[], object]) -> Iterator[str]:
     try:
         check()
     except QualgateError as error:

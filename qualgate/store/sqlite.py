@@ -1,7 +1,7 @@
-"""A store in one file: durable, one writer at a time, read by everyone meanwhile.
+"""Stores in one file: durable, one writer at a time, readable by everyone meanwhile.
 
-A file that may only be read, as on read-only media, is opened for reading. SQLite cannot share memory there with who
-writes, so a file without a log is read as one that nobody changes; a change is noticed, and what was read is refused.
+A read-only file is opened for reading. SQLite cannot share memory with a writer there, so a file without a log is read
+as immutable; a change is detected, and the read is refused.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from qualgate.store.address import ANOTHER
 from qualgate.store.columns import WrongKind, wrong_value
 from qualgate.store.schema import metadata
 
-OLDEST = (3, 35)  # of SQLite, which Python brings along or the system
+OLDEST = (3, 35)  # SQLite version of Python or the system
 BUSY_SECONDS = 30.0  # how long a write waits for another process's transaction
 _HEADER = b"SQLite format 3\0"
 AGAIN = "What is written next uses the room that is free in it."
-# Taking the write lock at the start: a read that turns into a write later could fail instead of waiting.
+# Take the write lock at the start: a read that becomes a write later could fail instead of waiting.
 TO_WRITE = "BEGIN IMMEDIATE"
 _FUSE = ("sshfs", "glusterfs", "ceph", "ceph-fuse", "s3fs", "gcsfuse", "rclone", "juicefs")
-# Folders that a virtual machine shares with its host, which sees neither its locks nor its memory. virtiofs may be one,
-# but is as often the whole disk of a machine or container that alone writes it, and locks as a disk does.
+# Folders that a virtual machine shares with its host, which sees neither its locks nor its memory. virtiofs is not
+# listed: it is often the whole disk of one machine or container, and supports locks.
 _OF_A_HOST = {"9p", "vboxsf"}
 # Write-ahead logging shares memory between the processes of one machine: https://sqlite.org/wal.html, section 1.
 NETWORK = frozenset({
@@ -41,7 +41,7 @@ NETWORK = frozenset({
 
 
 def engine(url: str, path: Path) -> Engine:
-    """UsageError where this Python's SQLite is too old, or the file is on a network's file system."""
+    """Return an engine for the file. Raises UsageError if SQLite is too old, or the file on a network file system."""
     if sqlite3.sqlite_version_info < OLDEST:
         raise UsageError(
             f"{url}: this Python has SQLite {sqlite3.sqlite_version}, and {'.'.join(map(str, OLDEST))} or newer is "
@@ -61,14 +61,14 @@ def engine(url: str, path: Path) -> Engine:
 
 
 def is_read_only(path: Path) -> bool:
-    """Whether the file, or its folder, which takes the log, may not be written to by this process."""
+    """Whether this process may not write the file or its folder, which holds the log."""
     place, effective = path.resolve(), os.access in os.supports_effective_ids
-    writable = (os.access(one, os.W_OK, effective_ids=effective) for one in (place, place.parent))
+    writable = (os.access(part, os.W_OK, effective_ids=effective) for part in (place, place.parent))
     return place.is_file() and not all(writable)
 
 
 def _for_reading(url: str, path: Path) -> Engine:
-    """A connection for each transaction, for SQLite keeps what it once read of a file that nobody changes."""
+    """Return an engine with a connection per transaction, since SQLite caches pages of an immutable file."""
 
     def opened() -> sqlite3.Connection:
         unshared = "&immutable=1" if len(written(path)) < 2 else ""
@@ -80,7 +80,7 @@ def _for_reading(url: str, path: Path) -> Engine:
 
     def check(connection: Connection) -> None:
         seen = connection.info["seen"]
-        if len(seen) < 2 and written(path) != seen:  # beside a log SQLite itself keeps readers and writers apart
+        if len(seen) < 2 and written(path) != seen:  # with a log SQLite itself separates readers and writers
             raise InfrastructureError(f"{url}: another process wrote to it while it was read. Try again.")
 
     made = create_engine("sqlite://", creator=opened, poolclass=NullPool)
@@ -100,20 +100,20 @@ def begins_as_one(path: Path) -> bool:
 
 
 def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """Of which kind the one is that holds `path`, or what it is a link to; "" where the system does not say."""
+    """Return the type of the file system that holds `path`, after following links; "" if unknown."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:  # no Linux
         return ""
-    folder, found = path.resolve().parent, {}  # SQLite puts its log beside what a link leads to
+    folder, kinds = path.resolve().parent, {}  # SQLite puts its log beside the link's target
     for line in lines:
         _, place, kind, how, *_ = line.split(" ")
         if kind == "9p" and not any(sign in how for sign in ("trans=virtio", "aname=drvfs")):
-            kind = "9p of a sandbox"  # such as gVisor's, whose own disk it is
+            kind = "9p of a sandbox"  # such as gVisor's own disk
         place = place.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
         if folder.is_relative_to(place):
-            found[len(place)] = kind  # of two at one place, the later hides the earlier
-    return found[max(found)] if found else ""
+            kinds[len(place)] = kind  # a later mount hides an earlier one at the same place
+    return kinds[max(kinds)] if kinds else ""
 
 
 def _configure(connection: sqlite3.Connection, record: object) -> None:
@@ -125,8 +125,8 @@ def _configure(connection: sqlite3.Connection, record: object) -> None:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    # A file's first WAL needs it alone. Where two open a new store at once SQLite tells one of them "locked" without
-    # waiting (its busy handler is not asked: both hold a read lock), so the waiting is done here.
+    # The first switch to WAL needs exclusive access. If two processes open a new store at once, SQLite reports "locked"
+    # without waiting (both hold a read lock, so its busy handler is skipped), so the waiting is done here.
     until = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -144,13 +144,13 @@ def _begin(connection: Connection) -> None:
 
 
 def written(path: Path) -> tuple[tuple[int, int], ...]:
-    """Times and sizes of its files: while they stay the same, nobody wrote to it."""
+    """Return times and sizes of the store's files, which change whenever somebody writes."""
     states = [part.stat() for part in (path, path.with_name(f"{path.name}-wal")) if part.is_file()]
     return tuple((state.st_mtime_ns, state.st_size) for state in states if state.st_size)
 
 
 def back_up(path: Path, backup: Path) -> None:
-    """SQLite's own copy, which is whole even while another process writes."""
+    """Copy the file by SQLite's backup, which is consistent even while another process writes."""
     source, target = sqlite3.connect(path), sqlite3.connect(backup)
     try:
         source.backup(target)
@@ -160,8 +160,8 @@ def back_up(path: Path, backup: Path) -> None:
 
 
 def shrink(path: Path) -> str:
-    """Give the room of rows that were removed back to the disk; a line on what came of it. The file stays as large
-    where others are at work on it, or the disk has no room for the copy that SQLite makes."""
+    """Return removed rows' space to the disk, and return a report line. The file keeps its size if others use it, or
+    the disk has no space for SQLite's copy."""
     before, free = _size(path), disk_usage(path.parent).free
     if free < before:
         return f"{path}: {size_text(before)} of free disk are needed to make it smaller, {size_text(free)} are. {AGAIN}"
@@ -177,37 +177,36 @@ def shrink(path: Path) -> str:
 
 
 def _size(path: Path) -> int:
-    """Bytes of the file and of what stands in its log alone."""
     return sum(size for _, size in written(path))
 
 
 def plain(url: str, path: Path, error: WrongKind | DBAPIError) -> QualgateError:
-    """A database error as ours, with the next step."""
-    said = str(error.orig) if isinstance(error, DBAPIError) else str(error)
-    if isinstance(error, WrongKind) or "decode to UTF-8" in said:
-        said = f"malformed: {_wrong_value(path) or said}"
-    if "not a database" in said:
+    """Return a database error as ours, with the next step."""
+    text = str(error.orig) if isinstance(error, DBAPIError) else str(error)
+    if isinstance(error, WrongKind) or "decode to UTF-8" in text:
+        text = f"malformed: {_wrong_value(path) or text}"
+    if "not a database" in text:
         return UsageError(f"{url} is not a qualgate store: the file is not a database. Give {ANOTHER}.")
-    if "malformed" in said or "corrupt" in said or "no such" in said:  # table or column
-        return IntegrityError(f"{url} is damaged ({said}). Restore it from a backup; nothing can rest on it as it is.")
-    if "readonly" in said:
+    if "malformed" in text or "corrupt" in text or "no such" in text:  # table or column
+        return IntegrityError(f"{url} is damaged ({text}). Restore it from a backup; nothing can rest on it as it is.")
+    if "readonly" in text:
         return only_readable(url)
-    if "unable to open" in said and is_read_only(path) and len(written(path.resolve())) > 1:
+    if "unable to open" in text and is_read_only(path) and len(written(path.resolve())) > 1:
         return UsageError(
             f"{url}: its newest rows stand in {path.name}-wal, which only who may write the file can read into it: run "
             "`qualgate runs` as its owner, or copy both files to a folder of your own."
         )
-    if "unable to open" in said:
-        return UsageError(f"{url}: {said}. qualgate needs to read and write the file and its folder.")
-    if "locked" in said:
+    if "unable to open" in text:
+        return UsageError(f"{url}: {text}. qualgate needs to read and write the file and its folder.")
+    if "locked" in text:
         return InfrastructureError(f"{url}: another process has been writing for {BUSY_SECONDS:.0f} s. Try again.")
-    if "append-only" in said or "constraint" in said.lower():
-        return IntegrityError(f"{url} refused the write: {said}. Stored evidence is never changed.")
-    return InfrastructureError(f"{url}: {said}. Free space or fix the disk, then run again; it resumes.")
+    if "append-only" in text or "constraint" in text.lower():
+        return IntegrityError(f"{url} refused the write: {text}. Stored evidence is never changed.")
+    return InfrastructureError(f"{url}: {text}. Free space or fix the disk, then run again; it resumes.")
 
 
 def only_readable(url: str) -> UsageError:
-    """Of a store that this process may read and not write."""
+    """Return the error for a store that this process may only read."""
     return UsageError(
         f"{url} can only be read here: the file, or its folder, may not be written to. `report`, `runs`, `answers` and "
         f"`gate --no-write` read it; what stores something needs {ANOTHER}."
@@ -219,7 +218,7 @@ def _wrong_value(path: Path) -> str:
     connection.text_factory = bytes
     try:
         return wrong_value(metadata, connection.execute)
-    except sqlite3.Error:  # the file is worse than that
+    except sqlite3.Error:  # the file is damaged beyond that
         return ""
     finally:
         connection.close()

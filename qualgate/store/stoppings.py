@@ -1,7 +1,6 @@
-"""Variants whose generation ended before their list did, because their verdict was settled. Append-only, and sealed.
+"""Variants that were stopped early because their verdict was settled. Append-only and sealed.
 
-A unit that is not generated for that reason ends as `settled`. The status alone excuses nothing: without the record of
-its variant it is missing, like any other.
+Their remaining units end as `settled`. Without the record of its variant such a unit counts as missing.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ SEALED = ("run_id", "variant", "look", "seen", "word", "order_sha256", "policy_s
 
 @lasting
 def stop(store: Store, run_id: str, variant: str, stopped: Stopped) -> None:
-    """Record that the variant is settled, and end its units that are not done; the baseline's with the last variant's.
+    """Record that the variant is settled, and end its remaining units; with the last variant the baseline's, too.
 
-    UsageError when the run has another policy than the one that was settled.
+    Raises UsageError if the run has another policy than the one that settled the verdict.
     """
     with store.write(run_id) as connection:
         run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one()
@@ -56,14 +55,13 @@ def _end_units(connection: Connection, run_id: str, arm: str) -> None:
 
 
 def stopped_variants(connection: Connection, run_id: str) -> frozenset[str]:
-    """By name; whether their records are what was written, `read` says."""
+    """Return the names of stopped variants, without checking their records as `read` does."""
     return frozenset(connection.execute(select(stoppings.c.variant).where(stoppings.c.run_id == run_id)).scalars())
 
 
 def read(connection: Connection, run: AnyRow) -> tuple[dict[str, Stopped], list[str]]:
-    """Variant → its record, of those that are what was written, and a line for each that is not. run: all its columns,
-    checked."""
-    found: dict[str, Stopped] = {}
+    """Return variant → its intact record, and a line for each changed record. run: all columns, checked."""
+    stopped: dict[str, Stopped] = {}
     faults = []
     policy: Policy | None = None
     for row in connection.execute(
@@ -73,8 +71,10 @@ def read(connection: Connection, run: AnyRow) -> tuple[dict[str, Stopped], list[
         if row.sha256 != _digest(row._mapping) or row.policy_sha256 != content_hash(run.policy_json):
             faults.append(f"the record of why {row.variant!r} was stopped is not what was written")
             continue
-        found[row.variant] = Stopped(look=row.look, seen=row.seen, word=row.word, order=row.order_sha256, policy=policy)
-    return found, faults
+        stopped[row.variant] = Stopped(
+            look=row.look, seen=row.seen, word=row.word, order=row.order_sha256, policy=policy
+        )
+    return stopped, faults
 
 
 def _digest(row: Any) -> str:

@@ -1,8 +1,8 @@
-"""Whose turn it is to write to a file, among the processes of its machine: first come, first served.
+"""Order the writers of a file among the processes of its machine: first come, first served.
 
-SQLite lets write who asks at the right moment. Of sixteen that ask again and again, one waits for seconds, and asking
-takes a processor's time from whoever writes. Here they sleep in line on an empty file beside the store. It is an order
-and no protection: SQLite's own lock is taken as well, and who cannot stand in line writes without it.
+SQLite's writers poll for the lock. Of sixteen of them one can wait for seconds, and polling takes processor time. Here
+they sleep in a queue, a lock on an empty file beside the store. The queue is no protection: SQLite's own lock is taken
+as well, and a process that cannot queue writes without it.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ except ImportError:  # Windows: SQLite's own waiting is all there is
     fcntl = None
 
 
-PATIENCE = 2.0  # s that a turn is waited for: sixteen that do nothing but write wait for 1
-_LATE = dict[Path, Thread]()  # of each file, who still waits for a turn that nobody needs any more
+PATIENCE = 2.0  # s to wait for a turn; sixteen processes that only write wait for 1 s
+_LATE = dict[Path, Thread]()  # file → thread that still waits for an abandoned turn
 
 
 @contextmanager
 def turn(path: Path, seconds: float = PATIENCE) -> Iterator[None]:
-    """Inside the block nobody else that stands in this file's line writes to it, unless a turn was not waited for any
-    longer: a process that is stopped in line gets its turn, too, and holds it for as long as it is stopped. Until that
-    line moves on nothing is written in turns."""
+    """Inside the block no other queued process writes to the file, unless the wait took longer than `seconds`. A
+    stopped process can hold its turn for long; until the queue moves on, processes write without turns."""
     late = _LATE.get(path)
     if fcntl is None or (late is not None and late.is_alive()):
         yield
         return
     try:
         line = os.open(path.with_name(f"{path.name}-turn"), os.O_CREAT | os.O_RDONLY, 0o666)
-    except OSError:  # what is wrong with the folder SQLite says better
+    except OSError:  # SQLite reports faults of the folder better
         yield
         return
     try:
@@ -47,11 +46,12 @@ def turn(path: Path, seconds: float = PATIENCE) -> Iterator[None]:
 
 
 def _waiting(line: int, seconds: float) -> Thread | None:
-    """None once it is this one's turn, or there are no turns; else who still waits for it after so long."""
+    """Wait for this process's turn; None once it has it, or without file locks. After `seconds` return the thread that
+    still waits."""
     assert fcntl is not None
     try:
         fcntl.flock(line, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:  # the system's waiting has no limit: a thread waits for as long as it takes
+    except BlockingIOError:  # flock has no timeout, so a thread waits
         come = Event()
         thread = Thread(target=_wait, args=(os.dup(line), come), daemon=True)
         thread.start()
@@ -64,5 +64,5 @@ def _waiting(line: int, seconds: float) -> Thread | None:
 def _wait(line: int, come: Event) -> None:
     assert fcntl is not None
     fcntl.flock(line, fcntl.LOCK_EX)
-    os.close(line)  # the turn lasts as long as the other one of the same opening, which may be over
+    os.close(line)  # the turn lasts until the original descriptor is closed, too
     come.set()

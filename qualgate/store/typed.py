@@ -1,4 +1,4 @@
-"""Stored JSON as the frozen records that it was made from, every value of the type that its field declares."""
+"""Read stored JSON back into frozen records, checking every value against its field's type."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from qualgate.errors import IntegrityError
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
-LARGEST = 2**63  # whole numbers beyond it were written by nobody
+LARGEST = 2**63  # bound on integers; qualgate writes none beyond it
 
 
 def read(kind: type[T], text: str) -> T:
-    """The record or the tuple of plain values in `text`; fields that it does not name are at their default.
+    """Return the record or plain values in `text`; missing fields get their defaults.
 
-    IntegrityError where it is no such thing: no JSON, another shape, a name or a number that cannot be.
+    Raises IntegrityError for invalid JSON, another shape, an unknown field, or an impossible value.
     """
     try:
         return cast(T, _reader(kind)(json.loads(text)))
@@ -33,67 +33,69 @@ def read(kind: type[T], text: str) -> T:
 
 @lru_cache(maxsize=512)
 def _reader(kind: Any) -> Reader:
-    """What makes a value of this kind of plain ones, found once: a page shows hundreds of records of a few kinds."""
+    """Return the converter from plain values to this type; cached, since a page shows hundreds of records."""
     of = get_args(kind)
     match get_origin(kind) or kind:
         case shape if is_dataclass(shape):
-            return lambda found: _record(cast(type, shape), found)
+            return lambda value: _record(cast(type, shape), value)
         case shape if shape in (Union, UnionType):
             return _one_of(of)
         case shape if shape is Literal:
-            return _where(lambda found: found in of)
+            return _where(lambda value: value in of)
         case shape if shape is tuple:
-            return lambda found: _tuple(of, found)
+            return lambda value: _tuple(of, value)
         case shape if shape in (dict, Mapping):
-            return lambda found: {name: _reader(of[1])(item) for name, item in _shaped(dict, found).items()}
+            return lambda value: {name: _reader(of[1])(item) for name, item in _shaped(dict, value).items()}
         case shape if shape is Any:
-            return lambda found: found
+            return lambda value: value
         case shape if shape is float:
-            return _where(lambda found: _is_whole(found) or (type(found) is float and isfinite(found)))
+            return _where(lambda value: _is_whole(value) or (type(value) is float and isfinite(value)))
         case shape if shape is int:
             return _where(_is_whole)
         case shape if shape in (str, bool):
-            return lambda found: _shaped(shape, found)
-    return _where(lambda found: False)
+            return lambda value: _shaped(shape, value)
+    return _where(lambda value: False)
 
 
 def _where(fits: Callable[[Any], bool]) -> Reader:
-    return lambda found: _checked(fits(found), found)
+    return lambda value: _checked(fits(value), value)
 
 
-def _shaped(shape: Any, found: Any) -> Any:
-    return _checked(type(found) is shape, found)
+def _shaped(shape: Any, value: Any) -> Any:
+    return _checked(type(value) is shape, value)
 
 
 def _one_of(kinds: tuple[Any, ...]) -> Reader:
-    [kind] = (one for one in kinds if one is not type(None))  # every union of the records is of one kind and None
-    return lambda found: _checked(type(None) in kinds, None) if found is None else _reader(kind)(found)
+    [kind] = (
+        option for option in kinds if option is not type(None)
+    )  # every union of the records is of one kind and None
+    return lambda value: _checked(type(None) in kinds, None) if value is None else _reader(kind)(value)
 
 
-def _tuple(of: tuple[Any, ...], found: Any) -> tuple[Any, ...]:
-    each = [of[0]] * len(_shaped(list, found)) if of[-1] is Ellipsis else of
-    return tuple(_reader(one)(item) for one, item in zip(each, found, strict=True))
+def _tuple(of: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    each = [of[0]] * len(_shaped(list, value)) if of[-1] is Ellipsis else of
+    return tuple(_reader(shape)(item) for shape, item in zip(each, value, strict=True))
 
 
-def _record(kind: type, found: Any) -> Any:
+def _record(kind: type, body: Any) -> Any:
     readers, needed = _fields(kind)
-    if wrong := (needed - _shaped(dict, found).keys()) | (found.keys() - readers.keys()):
+    if wrong := (needed - _shaped(dict, body).keys()) | (body.keys() - readers.keys()):
         raise ValueError(f"{kind.__name__} lacks, or does not know, {', '.join(sorted(wrong))}")
-    return kind(**{name: readers[name](value) for name, value in found.items()})
+    return kind(**{name: readers[name](value) for name, value in body.items()})
 
 
 @lru_cache(maxsize=64)
 def _fields(kind: type) -> tuple[dict[str, Reader], frozenset[str]]:
-    """The reader of each field, and which fields have no default."""
-    needed = (one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING)
+    """Return the reader of each field, and the fields without a default."""
+    needed = (field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING)
     return {name: _reader(hint) for name, hint in get_type_hints(kind).items()}, frozenset(needed)
 
 
-def _is_whole(found: Any) -> bool:
-    return type(found) is int and abs(found) < LARGEST
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and abs(value) < LARGEST
 
 
-def _checked(fits: bool, found: Any) -> Any:
+def _checked(fits: bool, value: Any) -> Any:
     if not fits:
-        raise ValueError(f"{type(found).__name__} {found!r:.60} where another kind of value was recorded")
-    return found
+        raise ValueError(f"{type(value).__name__} {value!r:.60} where another kind of value was recorded")
+    return value

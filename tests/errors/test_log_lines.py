@@ -31,7 +31,7 @@ def test_what_a_secret_of_the_environment_holds_is_in_no_line(monkeypatch, name)
 
 
 def test_a_line_of_who_knows_of_no_run_is_about_the_one_under_way():
-    begun = Event(what="begun", run="r1", said="run r1 begins")
+    begun = Event(what="begun", run="r1", message="run r1 begins")
     try:
         tell_event(begun)
         assert json.loads(log_line("24 of 72 answers", event="progress")) | {"time": ""} == {

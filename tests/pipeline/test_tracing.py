@@ -43,11 +43,11 @@ def completion(case: str, **more) -> Completion:
 
 def answered(*completions: Completion) -> Event:
     result = SimpleNamespace(completions=completions)
-    return Event(what="answered", run=RUN, said="", arm="int8", job=3, result=result)  # type: ignore[arg-type]
+    return Event(what="answered", run=RUN, message="", arm="int8", job=3, result=result)  # type: ignore[arg-type]
 
 
-BEGUN = Event(what="begun", run=RUN, said="run begins")
-ENDED = Event(what="ended", run=RUN, said="run ends: int8 block", exit=10)
+BEGUN = Event(what="begun", run=RUN, message="run begins")
+ENDED = Event(what="ended", run=RUN, message="run ends: int8 block", exit=10)
 
 
 def told(*events: Event, observe=lambda event: None, warn=pytest.fail) -> None:
@@ -107,7 +107,7 @@ def test_a_run_that_is_interrupted_and_a_job_that_failed_are_errors(spans):
             raise Interrupted("stopped")
 
     with pytest.raises(Interrupted):
-        told(BEGUN, Event(what="failed", run=RUN, said="", arm="int8", job=0), ENDED, observe=stop)
+        told(BEGUN, Event(what="failed", run=RUN, message="", arm="int8", job=0), ENDED, observe=stop)
     job, run = spans.get_finished_spans()
     assert (job.status.is_ok, run.status.is_ok, run.status.description) == (False, False, "Interrupted")
 

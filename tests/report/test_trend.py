@@ -35,7 +35,7 @@ def fallen() -> ArmTrend:
         approved_by="Ana \x1b[31m",
         other_cases=False,
     )
-    return ArmTrend(watched=seen, told=trend(values, weight=100))
+    return ArmTrend(watched=seen, trend=trend(values, weight=100))
 
 
 def test_a_fall_is_shown_with_its_size_and_nights_and_hostile_names_are_made_visible(fallen, capsys):

@@ -1,10 +1,10 @@
-"""The program that a job on a cluster is: `qualgate run`, and a last line of the job's log that says how it ended.
+"""The program of a cluster job: `qualgate run`, and a last log line with the outcome.
 
     python -m qualgate.pipeline.cluster.inside ID VERSION FOLDER FILES GATE.yaml [OPTIONS of `qualgate run`]
 
-The line carries the job's id, which nothing that a model or a server says can hold. VERSION: of the qualgate that
-submitted it. FOLDER: where the files are laid out and runs keep their artifacts, on storage that the nodes share; ""
-for Ray's own working folder. FILES: the relative paths of what travelled, as JSON: that folder may hold more.
+The line carries the job's id, which no output of a model or a server can contain. VERSION: of the qualgate that
+submitted the job. FOLDER: for files and artifacts, on storage that the nodes share; "" for Ray's working folder.
+FILES: the relative paths of the files that travelled, as JSON; the folder may hold more.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from qualgate.identity import content_hash, file_hash, own_version
 MARK = "qualgate-job "  # begins the line
 REPORTS = "qualgate-reports"  # beside the gate file
 ARTIFACTS = "qualgate.artifacts"  # likewise, of a store that is a database
-LATE_SECONDS = 5.0  # in which what a run wrote last is read
-PART_BYTES = 65_536  # read at a time
+LATE_SECONDS = 5.0  # how long to read a run's last output after it ended
+PART_BYTES = 65_536  # bytes read at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """How a run on a cluster ended, in its own words."""
+    """Outcome of a run on a cluster."""
 
     id: str  # of its job
     exit: int
@@ -46,12 +46,12 @@ class End:
 
 
 def end_line(end: End) -> str:
-    """Return the line of the log that `read_end` reads."""
+    """Return the log line that `read_end` parses."""
     return MARK + json.dumps(asdict(end))
 
 
 def read_end(log: str, job: str) -> End | None:
-    """Return how the job ended; None where its log does not say so."""
+    """Return the job's outcome; None if its log has none."""
     for line in reversed(log.splitlines()):
         if line.startswith(MARK):
             try:
@@ -64,7 +64,7 @@ def read_end(log: str, job: str) -> End | None:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run, and print the line. The exit code is the run's own, 13 for a process that was killed or crashed."""
+    """Run, print the outcome line, and return the run's exit code; 13 for a killed or crashed process."""
     job, version, folder, names, gate_file, *options = words
     here = Path.cwd()
     if version != own_version():
@@ -89,8 +89,8 @@ def _refuse(job: str, why: str) -> Exit:
 
 
 def _run(command: Sequence[str], home: Path) -> tuple[int, str]:
-    """Return its exit code and all that it wrote to stdout, which goes to this process's as well."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # Ray asks each process of a job to stop: the run says how it ended
+    """Run the command; return its exit code and its stdout, which is printed as well."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # Ray signals every process of a job; the run reports its own end
         signal.signal(number, lambda number, frame: None)
     run = subprocess.Popen(command, cwd=home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0)
     parts: list[bytes] = []
@@ -98,7 +98,7 @@ def _run(command: Sequence[str], home: Path) -> tuple[int, str]:
     reader = threading.Thread(target=_read, args=(run.stdout, parts, ended), daemon=True)
     reader.start()
     code = run.wait()
-    reader.join(LATE_SECONDS)  # a process that the run started may hold its stdout for ever
+    reader.join(LATE_SECONDS)  # a child of the run may keep its stdout open for ever
     ended.set()
     return code if code in set(Exit) else Exit.INFRASTRUCTURE, b"".join(parts).decode("utf-8", "replace")
 
@@ -112,7 +112,7 @@ def _read(output: IO[bytes], parts: list[bytes], ended: threading.Event) -> None
 
 
 def _report(home: Path, shown: str) -> str:
-    """Return the JSON report that the run itself says it wrote, "" where it names none, or more than one."""
+    """Return the JSON report that the run printed the path of; "" for none or more than one."""
     paths = set(re.findall(rf"^report: ({REPORTS}/[\w-]+\.json)$", shown, re.MULTILINE))
     try:
         return (home / paths.pop()).read_text(encoding="utf-8") if len(paths) == 1 else ""
@@ -121,8 +121,8 @@ def _report(home: Path, shown: str) -> str:
 
 
 def _laid_out(files: Path, names: Sequence[str], shared: Path) -> Path:
-    """Copy the files into a folder that is named by their content. What runs leave is shared by all such folders: it is
-    named by the run's plan, so a gate file with another margin finds it."""
+    """Copy the files into a folder named by their content hash. All such folders share one artifacts folder, whose
+    entries are named by plan: a gate file with another margin reuses them."""
     hashes = {name: file_hash(files / name) for name in sorted(names)}
     home = shared / content_hash(hashes)[:16]
     for name, digest in hashes.items():
@@ -136,7 +136,7 @@ def _laid_out(files: Path, names: Sequence[str], shared: Path) -> Path:
 
 
 def _copy(file: Path, target: Path) -> None:
-    """Copy a file, whole or not at all: another job may read the same one."""
+    """Copy a file atomically: another job may read it."""
     part = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
         shutil.copy2(file, part)

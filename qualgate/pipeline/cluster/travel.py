@@ -1,8 +1,7 @@
-"""The part of a gate file that travels to a cluster: text and small files beside it, never a model, cache or store.
+"""Collect the files that travel to a cluster: text and small files beside the gate file, never a model or store.
 
-The cluster sees a path that is absolute (on storage that its nodes share), and a file in the gate file's folder, which
-then travels. Only keys that name a file say what travels: a word elsewhere that happens to be a file's name does not.
-Everything else is refused here, before the cluster is asked.
+The cluster reads absolute paths on storage that its nodes share. Files in the gate file's folder travel, if a key
+that names files names them. Everything else is refused before the cluster is contacted.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from qualgate.pipeline.named_paths import strings_in, with_cases
 from qualgate.pipeline.plan import load_set
 from qualgate.store.address import is_postgresql
 
-MOST_BYTES = 64 * 2**20  # of all files that travel: Ray takes 500 MiB, and a model is no such file
-EACH = "*"  # in a place: of a list, or of a mapping, every value
-# Where a gate file names files: sets, which are two files each, and others.
+MOST_BYTES = 64 * 2**20  # of all files together; Ray allows 500 MiB, but no model should travel
+EACH = "*"  # in a key path: every value of a list or mapping
+# Key paths of files in a gate file: evalsets and calibration sets (two files each), and others.
 SETS = (("evalsets", EACH), ("variants", EACH, "calibration"), ("variants", EACH, "quantize", "calibration"))
 FILES = (
     ("prices",), ("feedback",), ("judge", "labels"), ("gate", "expected"), ("gate", "nel_policy"), ("load", "trace"),
 )  # fmt: skip
-# Where it names folders that no arm's record holds, and commands that read files of the gate file's folder.
+# Key paths of folders that no `ArmSpec` holds, and of commands that may read files in the gate file's folder.
 FOLDERS = (("evalsets", EACH, "include_path"), ("baseline", "tokenizer"), ("variants", EACH, "tokenizer"))
 COMMANDS = (("baseline", "serve"), ("variants", EACH, "serve"))
 
@@ -85,8 +84,8 @@ def lay_out(files: Mapping[str, Path], folder: Path) -> None:
 
 
 def _named_files(gate: GateFile, folder: Path) -> Iterator[tuple[str, str, Path, bool]]:
-    """Yield each file that is named by a relative path or one with `~`: the name of the file that names it, the text,
-    the path meant, and whether it is an evalset's or a calibration set's."""
+    """Yield each file named by a relative path or one with `~`: (naming file, text, resolved path, whether it is an
+    evalset or a calibration set)."""
     value = read_yaml(gate.path).value
     sets = [text for place in SETS for text in _texts_at(value, place) if evalsets.is_path(text)]
     for text in dict.fromkeys([*sets, *(text for place in FILES for text in _texts_at(value, place))]):
@@ -101,7 +100,6 @@ def _named_files(gate: GateFile, folder: Path) -> Iterator[tuple[str, str, Path,
 
 
 def _texts_at(value: Any, place: Sequence[str]) -> Iterator[str]:
-    """Yield the texts at a place of a document."""
     if not place:
         if isinstance(value, str):
             yield value
@@ -116,7 +114,7 @@ def _texts_at(value: Any, place: Sequence[str]) -> Iterator[str]:
 
 
 def _unseen(gate: GateFile) -> Iterator[str]:
-    """Folders, and words of a server's command, that lie in the gate file's folder and stay there."""
+    """Yield a fault for each folder, and each word of a server's command, that would have to travel."""
     value = read_yaml(gate.path).value
     for text in (text for place in FOLDERS for text in _texts_at(value, place)):
         if text != SHIPPED_MODEL and not os.path.isabs(text):
@@ -137,14 +135,14 @@ def _store_faults(gate: GateFile) -> Iterator[str]:
 
 
 def _worker_faults(gate: GateFile) -> Iterator[str]:
-    """A job begins on the head node; its engines are to be the cluster's."""
+    """Yield a fault if our own engine would run on the head node instead of on the cluster's workers."""
     if not gate.ray and any(arm.served is None for arm in (gate.baseline, *gate.variants)):
         yield "write `workers: {backend: ray, address: auto}`: without it only the head node would answer"
 
 
 def _model_faults(gate: GateFile) -> Iterator[str]:
-    """Models, adapters, drafts and a server's Python that are not named by an absolute path, nor shipped. A calibration
-    set is a file like an evalset's."""
+    """Yield a fault for each model, adapter, draft or server Python that is neither an absolute path nor shipped.
+    Calibration sets travel like evalsets."""
     absolute = {
         path
         for text in strings_in(read_yaml(gate.path).value)

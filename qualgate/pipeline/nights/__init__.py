@@ -1,1 +1,1 @@
-"""Nights: what of a nightly file is due, what became of it, and who is told."""
+"""Nights: items of a nightly file that are due, their results, and their digests."""

@@ -1,4 +1,4 @@
-"""A night in words: one plain form that is stored, and the shapes that Slack and mail take."""
+"""Describe nights in words: the plain form that is stored, and the forms for Slack and mail."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from qualgate.store.queries import Flaky
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A night with all that is told of it."""
+    """A night with everything that its digest reports."""
 
     night: Night
-    before: int | None  # the exit code of the night, or the try, before; None: there was none
-    failed: int = 0  # how often, of the tries on this night; 0: this one did not
-    again_at: datetime | None = None  # when it is tried again; None: no more, or there is no need
+    before: int | None  # exit code of the previous night or try; None: there was none
+    failed: int = 0  # failed tries on this night; 0: this one did not fail
+    again_at: datetime | None = None  # time of the next try; None: there is none
     verdicts: tuple[Verdict, ...] = ()
     trends: tuple[ArmTrend, ...] = ()
     flaky: tuple[Flaky, ...] = ()
 
     @property
     def changed(self) -> bool:
-        """Whether its verdict is another than the night before's. The first is."""
+        """Whether the exit code differs from the previous night's; True for the first night."""
         return self.night.exit != self.before
 
     @property
     def repeats(self) -> bool:
-        """Whether it failed again as had been told, and is still to be tried: no news."""
+        """Whether a repeated failure has another try to come, so that there is nothing new to report."""
         return self.failed > 1 and self.again_at is not None
 
 
@@ -49,12 +49,12 @@ LONGEST = 2_500  # characters of a Slack block, which takes 3,000
 
 
 def word(code: int) -> str:
-    """Of an exit code."""
+    """Return the word for an exit code."""
     return WORDS.get(code, str(code))
 
 
-def body(name: str, told: Sequence[Told], code: Exit, now: datetime, waiting: int) -> dict[str, Any]:
-    """The plain form. name: of the nightly file; waiting: digests of earlier nights that are not delivered yet."""
+def body(name: str, nights: Sequence[Told], code: Exit, now: datetime, waiting: int) -> dict[str, Any]:
+    """Return the plain form. name: of the nightly file; waiting: number of earlier digests not delivered yet."""
     return {
         "kind": "qualgate.nightly",
         "version": VERSION,
@@ -62,13 +62,13 @@ def body(name: str, told: Sequence[Told], code: Exit, now: datetime, waiting: in
         "at": now.isoformat(timespec="seconds"),
         "exit": int(code),
         "word": word(code),
-        "nights": [_night(one) for one in told],
+        "nights": [_night(night) for night in nights],
         "undelivered": waiting,
     }
 
 
-def _night(one: Told) -> dict[str, Any]:
-    night = one.night
+def _night(entry: Told) -> dict[str, Any]:
+    night = entry.night
     return {
         "name": night.name,
         "gate": night.gate,
@@ -77,25 +77,25 @@ def _night(one: Told) -> dict[str, Any]:
         "repeated": night.repeated,
         "exit": night.exit,
         "word": word(night.exit),
-        "exit_before": one.before,
-        "failed": one.failed,
-        "again_at": one.again_at.isoformat(timespec="seconds") if one.again_at else None,
+        "exit_before": entry.before,
+        "failed": entry.failed,
+        "again_at": entry.again_at.isoformat(timespec="seconds") if entry.again_at else None,
         "said": night.said[:1_000],
         "variants": [
             {"variant": verdict.variant, "word": verdict.word, "reason": (verdict.reasons or ("",))[0][:500]}
-            for verdict in one.verdicts
+            for verdict in entry.verdicts
         ],
-        "falls": [fall for trend in one.trends for fall in falls(trend)],
+        "falls": [fall for trend in entry.trends for fall in falls(trend)],
         "flaky": [
             {"arm": case.arm, "evalset": case.evalset, "case": case.case_id, "changed": case.changed, "of": case.pairs}
-            for case in one.flaky[:20]
+            for case in entry.flaky[:20]
         ],
-        "flaky_cases": len(one.flaky),
+        "flaky_cases": len(entry.flaky),
     }
 
 
 def falls(trend: ArmTrend) -> list[dict[str, Any]]:
-    """Those since the approved run, in plain form; times are when the night's run began."""
+    """Return the falls since the approved run in plain form; times are when the night's run began."""
     seen, last = trend.watched, len(trend.watched.run_ids) - 1
     return [
         {
@@ -110,47 +110,46 @@ def falls(trend: ArmTrend) -> list[dict[str, Any]]:
     ]
 
 
-def wanted(when: When, told: Sequence[Told], code: Exit, waiting: int) -> bool:
-    """Whether a target asked to be told of such a night. A new fall, and a digest that waits, are told to all."""
-    if waiting or any(trend.tonight for one in told for trend in one.trends):
+def wanted(when: When, nights: Sequence[Told], code: Exit, waiting: int) -> bool:
+    """Whether a target wants a digest of these nights. A new fall or an undelivered digest goes to every target."""
+    if waiting or any(trend.tonight for night in nights for trend in night.trends):
         return True
     if when == "changed":
-        return any(one.changed for one in told)
+        return any(night.changed for night in nights)
     return when == "always" or code is not Exit.APPROVE
 
 
-def lines(said: dict[str, Any]) -> list[str]:
-    """For people, from the plain form."""
-    found = [
-        f"{visible_line(said['nightly'])}: {said['word']} ({said['exit']}), {said['at'][:16].replace('T', ' ')} UTC"
+def lines(digest: dict[str, Any]) -> list[str]:
+    """Return the lines for people, from the plain form."""
+    out = [
+        f"{visible_line(digest['nightly'])}: {digest['word']} ({digest['exit']}), "
+        f"{digest['at'][:16].replace('T', ' ')} UTC"
     ]
-    for night in said["nights"]:
+    for night in digest["nights"]:
         before = night["exit_before"]
         was = f", was {word(before)}" if before is not None and before != night["exit"] else ""
         again = ", repeated: nothing changed" if night["repeated"] else ""
-        found.append(f"{visible_line(night['name'])}: {night['word']}{was}{again}")
+        out.append(f"{visible_line(night['name'])}: {night['word']}{was}{again}")
         if night["said"] and not night["repeated"]:
-            found.append(f"  {visible_line(night['said'])}")
+            out.append(f"  {visible_line(night['said'])}")
         if again_at := night["again_at"]:
-            found.append(f"  tried again from {again_at[11:16]} UTC")
+            out.append(f"  tried again from {again_at[11:16]} UTC")
         elif night["failed"]:
-            found.append(f"  tried {counted(night['failed'], 'time')}, and no more until it is due again")
-        found += [
-            f"  {visible_line(one['variant'])}: {one['word']}, {visible_line(one['reason'])}"
-            for one in night["variants"]
+            out.append(f"  tried {counted(night['failed'], 'time')}, and no more until it is due again")
+        out += [
+            f"  {visible_line(variant['variant'])}: {variant['word']}, {visible_line(variant['reason'])}"
+            for variant in night["variants"]
         ]
-        found += [f"  {fall_line(one)}" for one in night["falls"]]
+        out += [f"  {fall_line(fall)}" for fall in night["falls"]]
         if night["flaky_cases"]:
-            found.append(
-                f"  {counted(night['flaky_cases'], 'flaky case')}: answers that changed though nothing else did"
-            )
-    if said["undelivered"]:
-        found.append(f"{counted(said['undelivered'], 'earlier digest')} not delivered until now")
-    return found
+            out.append(f"  {counted(night['flaky_cases'], 'flaky case')}: answers that changed though nothing else did")
+    if digest["undelivered"]:
+        out.append(f"{counted(digest['undelivered'], 'earlier digest')} not delivered until now")
+    return out
 
 
 def fall_line(fall: dict[str, Any]) -> str:
-    """ "FELL since …": one sentence."""
+    """Return one sentence on a fall."""
     begins = "NEW FALL" if fall["new"] else "fallen"
     return (
         f"{begins}: {visible_line(fall['arm'])} {fall['metric']} by {fall['points']:.1f} points since "
@@ -158,9 +157,9 @@ def fall_line(fall: dict[str, Any]) -> str:
     )
 
 
-def as_slack(said: dict[str, Any]) -> dict[str, Any]:
-    """The shape of an incoming webhook: a text for notifications, and the same as a block."""
-    text = "\n".join(lines(said)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+def as_slack(digest: dict[str, Any]) -> dict[str, Any]:
+    """Return the payload of Slack's incoming webhook: a text for notifications, and a block with all lines."""
+    text = "\n".join(lines(digest)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}\n… more: qualgate trend"
     head = cut.partition("\n")[0]
     return {"text": head, "blocks": [{"type": "section", "text": {"type": "plain_text", "text": cut}}]}

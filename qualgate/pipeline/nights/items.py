@@ -1,4 +1,4 @@
-"""Items of a nightly file: its gate files, over their own variants or over the models that are there tonight."""
+"""Items of a nightly file: its gate files, over their own variants or over the models that exist tonight."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from qualgate.pipeline.named_paths import named_paths, with_cases
 from qualgate.store.database import Store
 from qualgate.store.nights import Night, failures, last_nights
 
-# Pauses before what failed (13) is tried again: what was away may be back. Then it waits for the next time it is due.
+# Pauses before an item that failed (13) is tried again; then it waits until it is next due.
 AGAIN_AFTER = tuple(timedelta(minutes=minutes) for minutes in (5, 20, 50))
-# Under these a gate file, and an evalset, name files and folders that they read.
+# Keys of gate files and evalsets that name files and folders.
 INPUTS = frozenset((
     "adapter", "calibration", "draft", "evalsets", "expected", "feedback", "head", "include_path", "labels", "model",
     "nel_policy", "prices", "simulation", "tokenizer", "trace",
@@ -36,29 +36,29 @@ class Item:
     model: str
     gate: GateFile | None
     error: QualgateError | None = None
-    again: bool = False  # although nothing may have changed
+    again: bool = False  # run even if nothing changed
     due_at: datetime | None = None  # None: not now
 
 
 def items(nightly: Nightly) -> Iterator[Item]:
-    """In the file's order, models by name. What cannot be read is an item too: the others are judged all the same."""
+    """Yield the items in the file's order, models by name. An unreadable gate file is an item with an error, so that
+    the others are judged all the same."""
     for name, entry in nightly.gates.items():
         again = entry.unchanged == "run"
         try:
             gate = replace(load_gate_file(nightly.gate_path(name)), store_url=nightly.store_url)
             models = [""] if entry.models is None else _models(entry.models, nightly.path.parent, gate)
         except (QualgateError, OSError) as error:
-            said = InfrastructureError(one_line(error)) if isinstance(error, OSError) else error
-            yield Item(name=name, model="", gate=None, error=said)
+            fault = InfrastructureError(one_line(error)) if isinstance(error, OSError) else error
+            yield Item(name=name, model="", gate=None, error=fault)
             continue
         for model in models:
             yield Item(name=name, model=model, gate=with_model(gate, model) if model else gate, again=again)
 
 
 def due(item: Item, nightly: Nightly, last: Night | None, now: datetime, again: datetime | None = None) -> Item:
-    """With the time at which it was due, where no night has been made of that time yet: missed ones are one.
-    again: when the last one, which failed, is to be tried again. One that was refused is due again once an input of it
-    has changed."""
+    """Return the item with the time at which it was due, if no night was made since; missed times count as one.
+    A refused item is due again once one of its inputs has changed. again: time of the next try after a failure."""
     at = nightly.schedule.last(now)
     if at is None:
         return item
@@ -69,8 +69,8 @@ def due(item: Item, nightly: Nightly, last: Night | None, now: datetime, again: 
 
 
 def _changed(item: Item, nightly: Nightly, began: datetime, now: datetime) -> bool:
-    """Return whether the nightly file, the gate file, or a file or model folder that it names was written, put there or
-    replaced between these times. One that is dated later than now would look changed at every look."""
+    """Return whether the nightly file, the gate file, or a file or model folder that it names was written or replaced
+    between these times. Files dated later than now do not count: they would always look changed."""
     gate_file = nightly.gate_path(item.name)
     paths = {str(nightly.path), str(gate_file)} | ({item.model} if item.model else set())
     paths |= {path for _, _, path in named_paths(gate_file, INPUTS) if not gate_file.is_relative_to(path)}
@@ -89,15 +89,15 @@ def _with_content(path: str) -> list[str]:
 
 
 def _times(path: str) -> tuple[float, ...]:
-    """Return when the file, and a link to it, was written and when it was put there, in s of Unix time."""
+    """Return the mtimes and ctimes of the file and of a link to it, in s of Unix time."""
     try:
-        return tuple(when for one in (os.stat(path), os.lstat(path)) for when in (one.st_mtime, one.st_ctime))
+        return tuple(when for stat in (os.stat(path), os.lstat(path)) for when in (stat.st_mtime, stat.st_ctime))
     except (OSError, ValueError):  # nothing is there, or it is no path
         return ()
 
 
 def again_at(store: Store, night: Night) -> datetime | None:
-    """When one that failed is tried again; None of others, and of one that is tried no more."""
+    """Return when a failed night is tried again; None for others, and after the last try."""
     failed = failures(store, night) if night.exit == Exit.INFRASTRUCTURE else 0
     if not 1 <= failed <= len(AGAIN_AFTER):
         return None
@@ -105,32 +105,34 @@ def again_at(store: Store, night: Night) -> datetime | None:
 
 
 def last_of(store: Store, nightly: Nightly) -> dict[tuple[str, str], tuple[Night, datetime | None]]:
-    """(gate, model) → its newest night, and when that is tried again."""
-    return {(one.gate, one.model): (one, again_at(store, one)) for one in last_nights(store, nightly.name)}
+    """Return (gate, model) → its newest night, and when that is tried again."""
+    return {(night.gate, night.model): (night, again_at(store, night)) for night in last_nights(store, nightly.name)}
 
 
 def next_due(store: Store, nightly: Nightly, now: datetime) -> datetime | None:
-    """The first time after now at which something is due, or tried again; None where nothing ever is."""
+    """Return the first time after now at which something is due or tried again; None if nothing ever is."""
     again = (when for (gate, _), (_, when) in last_of(store, nightly).items() if gate in nightly.gates)
     return min((when for when in (nightly.schedule.next(now), *again) if when and when > now), default=None)
 
 
 def overdue(nightly: Nightly, store: Store, now: datetime) -> dict[tuple[str, str], float]:
-    """(nightly file, gate) → s for which a night has been due that was not made yet; 0 where none is. Models that are
-    new are due when the command runs, and no sooner; those that are gone are not due."""
+    """Return (nightly file, gate) → s since which a night has been overdue; 0 if none is. New models are due only when
+    the command runs; removed models are not due."""
     at, late = nightly.schedule.last(now), {}
     for gate, entry in nightly.gates.items():
-        nights = {one.model: datetime.fromisoformat(one.due_at) for one in last_nights(store, nightly.name, gate)}
-        there = [""] if entry.models is None else _fitting_any(entry.models, nightly.path.parent)
-        known = [nights[model] for model in there if model in nights]
-        made = min(known) if known else max(nights.values(), default=None)  # none known: a fault of the whole gate
+        nights = {night.model: datetime.fromisoformat(night.due_at) for night in last_nights(store, nightly.name, gate)}
+        present = [""] if entry.models is None else _fitting_any(entry.models, nightly.path.parent)
+        known = [nights[model] for model in present if model in nights]
+        made = (
+            min(known) if known else max(nights.values(), default=None)
+        )  # without known models: a fault of the whole gate
         is_due = at is not None and (made is None or made < at)
         late[nightly.name, gate] = (now - at).total_seconds() if is_due and at is not None else 0.0
     return late
 
 
 def with_model(gate: GateFile, model: str) -> GateFile:
-    """The gate file with this folder as its only variant, served as the baseline is."""
+    """Return the gate file with this folder as its only variant, run with the baseline's settings."""
     arm = replace(
         gate.baseline, name=Path(model).name, model=model, dtype_said=False, kv_said=False, adapter=None, served=None
     )
@@ -138,22 +140,22 @@ def with_model(gate: GateFile, model: str) -> GateFile:
 
 
 def _models(patterns: list[str], folder: Path, gate: GateFile) -> list[str]:
-    """The folders, each once. UsageError for a pattern of none, and for two that a verdict could not tell apart."""
+    """Return the matching folders. Raises UsageError for a pattern without match, and for two folders of one name."""
     if gate.four_arm is not None:
         raise UsageError(f"{gate.path}: four arms are judged together; `models` cannot take the place of its variants.")
-    found: dict[str, None] = {}
+    models: dict[str, None] = {}
     for pattern in patterns:
         here = _fitting(pattern, folder)
         if not here:
             raise UsageError(f"`models`: no folder with a model fits {pattern!r:.200} (looked in {folder}).")
-        found |= dict.fromkeys(here)
-    names = [Path(model).name for model in found]
-    for model, name in zip(found, names, strict=True):
+        models |= dict.fromkeys(here)
+    names = [Path(model).name for model in models]
+    for model, name in zip(models, names, strict=True):
         if not re.fullmatch(VARIANT_NAME, name) or name == "baseline":
             raise UsageError(f"`models`: {model!r:.200} cannot be a variant's name; rename the folder.")
         if names.count(name) > 1:
             raise UsageError(f"`models`: two folders are called {name!r}; a verdict could not tell them apart.")
-    return list(found)
+    return list(models)
 
 
 def _fitting_any(patterns: list[str], folder: Path) -> list[str]:
@@ -161,5 +163,5 @@ def _fitting_any(patterns: list[str], folder: Path) -> list[str]:
 
 
 def _fitting(pattern: str, folder: Path) -> list[str]:
-    found = sorted(glob.glob(str(folder / expanded(pattern))))
-    return [one for one in found if os.path.isfile(os.path.join(one, "config.json"))]
+    paths = sorted(glob.glob(str(folder / expanded(pattern))))
+    return [path for path in paths if os.path.isfile(os.path.join(path, "config.json"))]

@@ -1,4 +1,4 @@
-"""One night: items that are due are judged, or repeated where nothing changed, and kept."""
+"""One night: judge the items that are due, or repeat them if nothing changed, and store the results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from qualgate.store.nights import Night, add_night, last_nights
 
 Judge = Callable[[GateFile], Outcome]
 Say = Callable[[str], None]
-# Of several nights the first of these that occurs is the whole's: a gate file that cannot be judged approves nothing.
+# The exit code of several nights is the first of these that occurs: a gate file that cannot be judged approves nothing.
 NIGHT_ORDER = (*EXIT_ORDER[:2], Exit.USAGE, *EXIT_ORDER[2:])
 
 
@@ -33,16 +33,16 @@ class Planned:
     last: Night | None
     does: Literal["wait", "repeat", "run", "refuse"]
     why: str
-    exit: Exit = Exit.APPROVE  # what it is refused with
+    exit: Exit = Exit.APPROVE  # exit code of a refusal
 
 
 def run_nights(
     nightly: Nightly, store: Store, judge: Judge, now: datetime, *, every: bool = False, say: Say = lambda line: None
 ) -> None:
-    """Judge what is due, one after the other, and keep what became of each. Raises Interrupted where that was asked:
-    what is done stays, and the rest is due still. The caller holds the nightly file's lock.
+    """Judge the items that are due, one after the other, and store each result. Raises Interrupted if requested: stored
+    results stay, and the rest remains due. The caller holds the nightly file's lock.
 
-    every: all of the file, due or not.
+    every: all items, due or not.
     """
     last = {} if every else last_of(store, nightly)
     for item in items(nightly):
@@ -53,27 +53,27 @@ def run_nights(
 
 
 def planned(nightly: Nightly, now: datetime, *, every: bool = False) -> tuple[Planned, ...]:
-    """What `run_nights` would do now; nothing is done. Where there is no store yet, none is made."""
+    """Return what `run_nights` would do now, without doing it or making a store."""
     check_store(nightly.store_url)
     try:
         store = open_store(nightly.store_url, create=False)
-    except QualgateError:  # none yet: `check_store` has said what else is wrong
+    except QualgateError:  # no store yet: `check_store` has raised for other faults
         store = None
     last = last_of(store, nightly) if store else {}
-    found = []
+    plans = []
     for item in items(nightly):
         before, again = last.get((item.name, item.model), (None, None))
         item = due(item, nightly, None if every else before, now, again)
         if item.due_at is None:
             why = f"failed; tried again from {again:%H:%M} UTC" if again else "not due"
-            found.append(Planned(item=item, last=before, does="wait", why=why))
+            plans.append(Planned(item=item, last=before, does="wait", why=why))
         elif item.gate is None:
-            found.append(_refused(item, before, item.error))
+            plans.append(_refused(item, before, item.error))
         else:
-            found.append(_foretold(item, item.gate, store, before))
+            plans.append(_foretold(item, item.gate, store, before))
     if store:
         store.close()
-    return tuple(found)
+    return tuple(plans)
 
 
 def _foretold(item: Item, gate: GateFile, store: Store | None, before: Night | None) -> Planned:
@@ -90,16 +90,16 @@ def _refused(item: Item, before: Night | None, error: QualgateError | None) -> P
 
 
 def exit_of_plan(planned: Sequence[Planned]) -> Exit:
-    """Return what a plan exits with: 0 unless something would be refused."""
-    return next((code for code in NIGHT_ORDER if any(one.exit is code for one in planned)), Exit.APPROVE)
+    """Return the exit code of a plan: 0 unless something would be refused."""
+    return next((code for code in NIGHT_ORDER if any(plan.exit is code for plan in planned)), Exit.APPROVE)
 
 
 def exit_of(nightly: Nightly, store: Store, gates: Collection[str] | None = None) -> Exit:
-    """Of the newest night of everything that the file names, or of these gates of it: the first of 14, 13, 64, 10, 12,
-    11, 0 that occurs. What is not due keeps its last word, and what has none yet decides nothing (12)."""
-    last = {(one.gate, one.model): one for one in last_nights(store, nightly.name)}
-    asked = [(item.name, item.model) for item in items(nightly) if gates is None or item.name in gates]
-    codes = [last[key].exit if key in last else Exit.UNDECIDED for key in asked]
+    """Return the exit code of the newest nights of all items, or of these gates: the first of 14, 13, 64, 10, 12, 11, 0
+    that occurs. An item that is not due keeps its last code; one without a night counts as 12."""
+    last = {(night.gate, night.model): night for night in last_nights(store, nightly.name)}
+    keys = [(item.name, item.model) for item in items(nightly) if gates is None or item.name in gates]
+    codes = [last[key].exit if key in last else Exit.UNDECIDED for key in keys]
     return next(code for code in NIGHT_ORDER if code in codes)
 
 
@@ -122,25 +122,25 @@ def _night(nightly: str, item: Item, judge: Judge, store: Store, due_at: datetim
         return replace(night, exit=int(error.exit), said=str(error), finished_at=plain.now())
     except Exception as error:  # one gate file's crash is not the others'
         return replace(night, said=one_line(error), finished_at=plain.now())
-    said = why if run_id else "; ".join(outcome.failures)
+    note = why if run_id else "; ".join(outcome.failures)
     return replace(
-        night, run_id=outcome.run_id, repeated=run_id is not None, exit=int(outcome.exit), said=said,
+        night, run_id=outcome.run_id, repeated=run_id is not None, exit=int(outcome.exit), said=note,
         finished_at=plain.now(),
     )  # fmt: skip
 
 
 def _unchanged(item: Item, gate: GateFile, store: Store) -> tuple[str | None, str]:
-    """The complete run whose verdict stands, because nothing that its answers rest on has changed; None where there is
-    none, or it cannot be known. And why."""
+    """Return (run, reason): the complete run that is still valid because no input of its answers changed; None if there
+    is none, or if that cannot be known."""
     if item.again:
         return None, "`unchanged: run`"
     if any(arm.served is not None for arm in (gate.baseline, *gate.variants)):
         return None, "what a server is cannot be seen from here"
     plan = make_plan(as_run(gate, blame=False, four_arm=False))
-    found = queries.newest_complete(store, plan.key)
-    if found is None:
+    newest = queries.newest_complete(store, plan.key)
+    if newest is None:
         return None, "something changed, or it was never judged"
-    run_id, finished = found
+    run_id, finished = newest
     age = (datetime.now(UTC) - datetime.fromisoformat(finished)).total_seconds()
     if gate.policy.max_age is not None and age >= gate.policy.max_age:
         return None, "its run is older than `max_age`"

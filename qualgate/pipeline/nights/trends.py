@@ -1,4 +1,4 @@
-"""Trends over nights: each arm's numbers since the approved run, and falls in them."""
+"""Trends over nights: each arm's metrics since the approved run, and falls in them."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from qualgate.store.queries.nights import Watched
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmTrend:
-    """One metric of one arm, and what was told from its noise."""
+    """One metric of one arm, and its trend."""
 
     watched: Watched
-    told: Trend
+    trend: Trend
 
     @property
     def falls(self) -> tuple[Fall, ...]:
-        """Since the approved run."""
-        return self.told.falls
+        """The falls since the approved run."""
+        return self.trend.falls
 
     @property
     def tonight(self) -> bool:
-        """Whether the newest night is the one on which a fall was told."""
+        """Whether the newest night is the one that detected a fall."""
         return bool(self.falls) and self.falls[-1].found == len(self.watched.run_ids) - 1
 
 
 def trends(store: Store, run_id: str, alpha: float = 0.05) -> tuple[ArmTrend, ...]:
-    """Of every arm and metric of the run. An arm's metrics share alpha: it is the chance that any of them is told to
-    have fallen, within a year in which none did."""
+    """Return the trend of every arm and metric of the run. An arm's metrics share alpha, the chance of any false fall
+    within a year."""
     return judge_nights(queries.watched(store, run_id), alpha)
 
 
 def judge_nights(watched: Sequence[Watched], alpha: float = 0.05) -> tuple[ArmTrend, ...]:
-    """As `trends`, of nights that were read before."""
-    beside = Counter(one.arm for one in watched)
+    """Return the trends of nights that were already read, as `trends` does."""
+    beside = Counter(series.arm for series in watched)
     return tuple(
         ArmTrend(
-            watched=one,
-            told=trend(np.array(one.values), weight=one.weight, series=beside[one.arm], alpha=alpha),
+            watched=series,
+            trend=trend(np.array(series.values), weight=series.weight, series=beside[series.arm], alpha=alpha),
         )
-        for one in watched
+        for series in watched
     )

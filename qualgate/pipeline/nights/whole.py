@@ -1,4 +1,4 @@
-"""A whole night: alone, what is due is judged and kept, and whatever was not told yet is told."""
+"""A whole night under its lock: judge the items that are due, and deliver the digests."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from qualgate.store.nights import Digest, Untold, add_digests, failures, undeliv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What a night came to."""
+    """Result of a night."""
 
     exit: Exit
-    told: tuple[Told, ...]  # empty where nothing was due
-    said: dict[str, Any]  # the digest's plain form
+    nights: tuple[Told, ...]  # empty where nothing was due
+    body: dict[str, Any]  # the plain form of the digest
     waiting: tuple[Digest, ...]  # digests that could not be delivered
-    due_next: datetime | None  # when something is due, or what failed is tried again
+    due_next: datetime | None  # when the next item is due or tried again
 
 
 def whole_night(
@@ -41,51 +41,51 @@ def whole_night(
     say: Say = lambda line: None,
     wait: Callable[[float], None] = time.sleep,
 ) -> Ended:
-    """Judge what is due, and tell it. InfrastructureError where another night of the file is under way.
+    """Judge the items that are due and deliver digests. Raises InfrastructureError if another night is under way.
 
-    judge: what runs a gate file. every: all of the file, due or not. say: told what begins. wait: between attempts to
-    deliver a digest. Where a night was killed before it told, the next tells of both.
+    judge: runs a gate file. every: all items, due or not. say: receives a line for each item that begins. wait: sleeps
+    between attempts to deliver. If a night was killed before its digest, the next digest covers both.
     """
     at = f"{now:%Y-%m-%d %H:%M} UTC"
     alone = f"nights of {nightly.name}"
     with sole_night(nightly.path, at), open_store(nightly.store_url) as store, store.sole(alone):
         run_nights(nightly, store, judge, now, every=every, say=say)
         code, fresh = exit_of(nightly, store), untold(store, nightly.name)
-        told = tuple(_told(store, one) for one in fresh)
-        said = tell(store, nightly, told, fresh[-1].night_id if fresh else 0, code, now)
+        nights = tuple(_told(store, untold_night) for untold_night in fresh)
+        body = tell(store, nightly, nights, fresh[-1].night_id if fresh else 0, code, now)
         waiting, ahead = delivery.deliver(store, nightly, wait), next_due(store, nightly, now)
-        return Ended(exit=code, told=told, said=said, waiting=waiting, due_next=ahead)
+        return Ended(exit=code, nights=nights, body=body, waiting=waiting, due_next=ahead)
 
 
 def tell(
-    store: Store, nightly: Nightly, told: Sequence[Told], last_night: int, code: Exit, now: datetime
+    store: Store, nightly: Nightly, nights: Sequence[Told], last_night: int, code: Exit, now: datetime
 ) -> dict[str, Any]:
-    """Write a digest of these nights for each target that wants one, to be delivered: the owners of some gates alone
-    are told of theirs, and nobody of a try that failed again where another follows. Returns the plain form of them all;
-    where there is no night to tell of, nothing is written. last_night: the newest of them."""
+    """Store a digest for each target that wants one, and return the plain form of all nights; without nights nothing is
+    stored. Gate owners get their own gates only, and nobody gets a repeated failure with another try to come.
+    last_night: id of the newest night."""
     targets = delivery.targets_of(nightly)
-    waiting = sum(one.target in targets for one in undelivered(store, nightly.name))
-    bodies, news = {}, [night for night in told if not night.repeats]
-    for name, one in targets.items() if news else ():
+    waiting = sum(pending.target in targets for pending in undelivered(store, nightly.name))
+    bodies, news = {}, [night for night in nights if not night.repeats]
+    for name, target in targets.items() if news else ():
         gates = delivery.gates_of(nightly, name)
         theirs = [night for night in news if gates is None or night.night.gate in gates]
         word = code if gates is None else exit_of(nightly, store, gates)
-        if theirs and digest.wanted(one.when, theirs, word, waiting):
+        if theirs and digest.wanted(target.when, theirs, word, waiting):
             bodies[name] = digest.body(nightly.name, theirs, word, now, waiting)
-    if told:
+    if nights:
         add_digests(store, nightly.name, bodies, last_night)
-    return digest.body(nightly.name, told, code, now, waiting)
+    return digest.body(nightly.name, nights, code, now, waiting)
 
 
-def _told(store: Store, one: Untold) -> Told:
-    night, run_id = one.night, one.night.run_id
+def _told(store: Store, untold_night: Untold) -> Told:
+    night, run_id = untold_night.night, untold_night.night.run_id
     failed = failures(store, night) if night.exit == Exit.INFRASTRUCTURE else 0
-    told = Told(night=night, before=one.before, failed=failed, again_at=again_at(store, night))
+    summary = Told(night=night, before=untold_night.before, failed=failed, again_at=again_at(store, night))
     if run_id is None:
-        return told
+        return summary
     return replace(
-        told,
-        verdicts=queries.verdicts_at(store, run_id, one.night.finished_at),
+        summary,
+        verdicts=queries.verdicts_at(store, run_id, untold_night.night.finished_at),
         trends=trends(store, run_id),
         flaky=queries.flaky(store, run_id),
     )

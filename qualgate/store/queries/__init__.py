@@ -1,4 +1,4 @@
-"""Read models for reports and the dashboard: frozen, paged, counted in SQL."""
+"""Queries for reports and the dashboard: frozen records, paged, counted in SQL."""
 
 from qualgate.store.queries.answers import Answer, CaseDetail, case_detail
 from qualgate.store.queries.changed import Changed, changed_scores

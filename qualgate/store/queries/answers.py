@@ -1,4 +1,4 @@
-"""Both arms' answers to one case, with all that was measured of them."""
+"""Both arms' answers to one case, with all measurements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qualgate.store.tables import cases, scores, units
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One arm's answer to one case with all that was measured."""
+    """One arm's answer to one case, with all measurements."""
 
     status: str
     error: str
@@ -30,21 +30,21 @@ class Answer:
     margins: tuple[float, ...]
     ttft: float | None
     e2e: float | None
-    kl: tuple[float, ...]  # this and the next two: variants only; () where it is known within bounds alone
+    kl: tuple[float, ...]  # this and the next two: variants only; () if known only within bounds
     top1_agreement: float | None
     first_divergence: int | None
     scores: tuple[Score, ...]
 
     @property
     def margin_at_divergence(self) -> float | None:
-        """How sure the variant was of the first token in which it left the baseline."""
+        """The variant's margin at the first token that differs from the baseline's."""
         at = self.first_divergence
         return self.margins[at] if at is not None and at < len(self.margins) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseDetail:
-    """One case, and what both arms answered to it."""
+    """One case, and both arms' answers to it."""
 
     evalset: str
     case_id: str
@@ -55,9 +55,9 @@ class CaseDetail:
 
 
 def case_detail(store: Store, run_id: str, variant: str, evalset: str, case_id: str, repeat: int = 0) -> CaseDetail:
-    """Both answers to one case. Raises UsageError when the run has no such case."""
+    """Return both answers to one case. Raises UsageError if the run has no such case."""
     with store.read() as connection:
-        found = {
+        by_arm = {
             row.arm: row
             for row in connection.execute(
                 select(units, cases.c.body_json)
@@ -71,21 +71,21 @@ def case_detail(store: Store, run_id: str, variant: str, evalset: str, case_id: 
                 )
             )
         }
-        if set(found) != {"baseline", variant}:
+        if set(by_arm) != {"baseline", variant}:
             raise UsageError(f"run {run_id!r} has no case {evalset}/{case_id} for {variant!r}.")
         return CaseDetail(
             evalset=evalset,
             case_id=case_id,
             repeat=repeat,
-            body=corrected(check_case(found[variant]), evalset, newest_sets(connection, run_id)),
-            baseline=_answer(connection, found["baseline"]),
-            variant=_answer(connection, found[variant]),
+            body=corrected(check_case(by_arm[variant]), evalset, newest_sets(connection, run_id)),
+            baseline=_answer(connection, by_arm["baseline"]),
+            variant=_answer(connection, by_arm[variant]),
         )
 
 
 def _answer(connection: Connection, row: Any) -> Answer:
     newest = scores.c.scoring == newest_scoring(connection, row.run_id)
-    said = connection.execute(select(*SCORE).where(scores.c.unit_id == row.unit_id, newest).order_by(scores.c.metric))
+    rows = connection.execute(select(*SCORE).where(scores.c.unit_id == row.unit_id, newest).order_by(scores.c.metric))
     return Answer(
         status=row.status,
         error=row.error,
@@ -99,5 +99,5 @@ def _answer(connection: Connection, row: Any) -> Answer:
         kl=seal.kl(row.kl, row.top1_agreement)[0] if row.kl_upper is None else (),
         top1_agreement=row.top1_agreement,
         first_divergence=row.first_divergence,
-        scores=tuple(Score(**score._mapping) for score in said),
+        scores=tuple(Score(**score._mapping) for score in rows),
     )

@@ -1,4 +1,4 @@
-"""Scores that differ between two runs of one store: the same case, asked of an arm of the same name in both."""
+"""Scores that differ between two runs of one store, for the same case and an arm of the same name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qualgate.store.tables import scores, units
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """One score that is another now. None: the scorer could not say."""
+    """One changed score. None: the scorer could not judge."""
 
     arm: str
     metric: str
@@ -28,12 +28,12 @@ class Changed:
 
     @property
     def name(self) -> str:
-        """For people: of which set, which case, which of several answers to it."""
+        """Name for people: set, case, and which of several answers."""
         return f"{self.evalset}/{self.case_id}" + (f"#{self.repeat}" if self.repeat else "")
 
     @property
     def lost(self) -> bool:
-        """It became worse; what nobody can score any more did."""
+        """Whether the score became worse; a lost value counts as worse."""
         return (self.after if self.after is not None else -1.0) < (self.before if self.before is not None else -1.0)
 
 
@@ -47,12 +47,13 @@ _BOTH = (
 )
 
 
-def _changes(sets: Mapping[str, RescoredSet], one: Changed) -> dict[str, Any]:
-    return sets[one.evalset].references(one.case_id) if one.evalset in sets else {}
+def _changes(sets: Mapping[str, RescoredSet], change: Changed) -> dict[str, Any]:
+    return sets[change.evalset].references(change.case_id) if change.evalset in sets else {}
 
 
 def changed_scores(store: Store, before: str, after: str) -> tuple[tuple[Changed, ...], dict[tuple[str, str], int]]:
-    """Scores that differ, by arm, metric and case; and (arm, metric) → how many both runs have. before, after: runs."""
+    """Return the scores that differ, by arm, metric and case; and (arm, metric) → number of scores in both runs.
+    before, after: run ids."""
     with store.read() as connection:
         where = (
             _then.c.run_id == before,
@@ -74,9 +75,9 @@ def changed_scores(store: Store, before: str, after: str) -> tuple[tuple[Changed
             .order_by(*key)
         )
         then, now = newest_sets(connection, before), newest_sets(connection, after)
-        found = tuple(
-            one
-            for one in (Changed(**row._mapping) for row in differing)
-            if _changes(then, one) == _changes(now, one)  # else it was held against another reference
+        changes = tuple(
+            change
+            for change in (Changed(**row._mapping) for row in differing)
+            if _changes(then, change) == _changes(now, change)  # else the reference changed
         )
-        return found, {(arm, metric): number for arm, metric, number in pairs}
+        return changes, {(arm, metric): number for arm, metric, number in pairs}

@@ -1,4 +1,4 @@
-"""An arm's drafts, pass by pass, for whoever counts them anew."""
+"""An arm's draft steps, pass by pass."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from qualgate.store.tables import units
 
 
 def drafted(store: Store, run_id: str, arm: str) -> dict[UnitKey, tuple[DraftStep, ...]]:
-    """Of each answer that drafts were made for, in the order of its passes and levels. {} for an arm without any."""
+    """Return the draft steps of each answer, in the order of passes and levels; {} for an arm without drafts."""
     named = select(units.c.unit_id, *KEY).where(units.c.run_id == run_id, units.c.arm == arm)
     with store.read() as connection:
         keys = {row.unit_id: UnitKey(*row[1:]) for row in connection.execute(named.order_by(units.c.unit_id))}
-        found = steps_by_unit(connection, run_id)
-    return {key: as_records(key, found[unit_id]) for unit_id, key in keys.items() if unit_id in found}
+        steps = steps_by_unit(connection, run_id)
+    return {key: as_records(key, steps[unit_id]) for unit_id, key in keys.items() if unit_id in steps}

@@ -1,4 +1,4 @@
-"""How a variant's drift changes along its answers."""
+"""A variant's drift by position in its answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PositionDrift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What the baseline answered, and to what: the positions that every variant's KL stands at."""
+    """The baseline's answer and its case: the positions of every variant's KL."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -32,7 +32,7 @@ class Said:
 
 
 def baseline_said(store: Store, run_id: str) -> dict[tuple[str, str, int], Said]:
-    """(evalset, case id, repeat) → the baseline's answer, where there is one. IntegrityError for a changed case."""
+    """Return (evalset, case id, repeat) → the baseline's answer. Raises IntegrityError for a changed case."""
     with store.read() as connection:
         rows = connection.execute(
             select(units.c.evalset, units.c.case_id, units.c.repeat, units.c.text, units.c.token_ids, cases)
@@ -48,7 +48,7 @@ def baseline_said(store: Store, run_id: str) -> dict[tuple[str, str, int], Said]
 
 
 def drift_by_position(store: Store, run_id: str, variant: str, positions: int = 200) -> tuple[PositionDrift, ...]:
-    """Mean KL at each of the first positions, of answers of which it is known, and not only within bounds."""
+    """Return the mean KL at each of the first positions, over answers whose KL is known exactly."""
     sums, counts = [0.0] * positions, [0] * positions
     with store.read() as connection:
         rows = connection.execute(

@@ -1,4 +1,4 @@
-"""Answers that changed between right and wrong, side by side with the baseline's."""
+"""Answers that changed between right and wrong, beside the baseline's."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from qualgate.store.scorings import newest_scoring, newest_sets
 from qualgate.store.tables import arms, cases, scores, units
 
 Direction = Literal["lost", "gained"]  # right → wrong, wrong → right
-Judged = tuple[str, str | None]  # a metric, and the evalset it is asked about; None: all
+Judged = tuple[str, str | None]  # (metric, evalset; None: all)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlipCount:
-    """How one metric's answers moved in one set."""
+    """Changes of one metric in one set."""
 
     metric: str
     evalset: str
-    pairs: int  # cases where both sides have a value
+    pairs: int  # cases with a value on both sides
     lost: int
     gained: int
 
@@ -61,19 +61,19 @@ class Flip:
     variant: str
     reason: str  # the scorer's, about the side that is wrong
     first_divergence: int | None
-    prompt: str = ""  # what was asked, see `formatting.prompt_text`
-    reference: str = ""  # and what the answer was held against
-    reasoning: str = ""  # how the case says that thoughts are written
-    noisy: bool | None = None  # the A/A arm changes a score of this case too; None: the run has no such arm
+    prompt: str = ""  # see `formatting.prompt_text`
+    reference: str = ""  # see `formatting.reference_text`
+    reasoning: str = ""  # the case's way of writing thoughts
+    noisy: bool | None = None  # whether the A/A arm changes a score of this case too; None: no such arm
 
     @property
     def case_name(self) -> str:
-        """For people: which case, and which of several answers to it."""
+        """Name for people: case, and which of several answers."""
         return self.case_id + (f"#{self.repeat}" if self.repeat else "")
 
     @property
     def name(self) -> str:
-        """For people: of which set, too."""
+        """Name for people: set and case."""
         return f"{self.evalset}/{self.case_name}"
 
 
@@ -99,14 +99,14 @@ _SCORE_PAIRS = (
         ),
     )
 )
-# A call that only another dialect reads is one that users do not get: see `gate.evidence.unread_calls`.
+# Users do not get a call that only another dialect can read: see `gate.evidence.unread_calls`.
 _AFTER = case((_after.c.error_type == CALL_UNREAD, 0.0), else_=_after.c.value)
 _LOST = and_(_before.c.value == 1, _AFTER == 0)
 _GAINED = and_(_before.c.value == 0, _after.c.value == 1)
 
 
 def flip_counts(store: Store, run_id: str, variant: str) -> tuple[FlipCount, ...]:
-    """For every metric and set that both arms have scores for."""
+    """Return the changes of every metric and set that both arms have scores for."""
     statement = (
         select(
             _after.c.metric,
@@ -133,8 +133,7 @@ def flip_counts(store: Store, run_id: str, variant: str) -> tuple[FlipCount, ...
 def scored_pairs(
     store: Store, run_id: str, variant: str, metric: str
 ) -> list[tuple[str, str, int, float | None, float | None, str | None, str]]:
-    """Evalset, case, repeat, both arms' values by one metric, the reason of the variant's and its scorer; in no
-    order."""
+    """Return (evalset, case, repeat, baseline's value, variant's value, variant's reason, scorer), unordered."""
     of_units = _variant.c.evalset, _variant.c.case_id, _variant.c.repeat
     statement = select(*of_units, _before.c.value, _AFTER, _after.c.reason, _after.c.scorer).select_from(_SCORE_PAIRS)
     statement = statement.where(_variant.c.run_id == run_id, _variant.c.arm == variant, _after.c.metric == metric)
@@ -154,8 +153,8 @@ def flips(
     limit: int = PAGE,
     offset: int = 0,
 ) -> tuple[Flip, ...]:
-    """Scores that changed: right → wrong first; of each, what the A/A arm changes too is last; then by metric, set and
-    case."""
+    """Return the scores that changed: right → wrong first; in each direction those that the A/A arm changes too come
+    last; then by metric, set and case."""
     with store.read() as connection:
         moved = _moved(connection, run_id, variant, [(metric, evalset)], direction)
         statement = select(moved).order_by(*_in_order(moved)).limit(limit).offset(offset)
@@ -173,8 +172,8 @@ def flipped_cases(
     limit: int = PAGE,
     offset: int = 0,
 ) -> tuple[Flip, ...]:
-    """As `flips`, each case once in each direction, by the first of its scores that changed. of: whose scores are
-    looked at; (): all."""
+    """Return flips as `flips` does, but each case once per direction, by the first of its scores that changed. of: the
+    metrics and evalsets; (): all."""
     with store.read() as connection:
         moved = _moved(connection, run_id, variant, of, direction)
         case_of = moved.c.evalset, moved.c.case_id, moved.c.direction
@@ -187,22 +186,22 @@ def flipped_cases(
 
 
 def count_flipped_cases(store: Store, run_id: str, variant: str, of: Sequence[Judged] = ()) -> dict[Direction, int]:
-    """How many `flipped_cases` finds in each direction without a limit."""
+    """Return the number of `flipped_cases` in each direction without a limit."""
     with store.read() as connection:
         moved = _moved(connection, run_id, variant, of, None)
         each = select(moved.c.direction, moved.c.evalset, moved.c.case_id).distinct().subquery()
         counts = connection.execute(select(each.c.direction, func.count()).group_by(each.c.direction))
-        found: dict[Direction, int] = {"lost": 0, "gained": 0}
+        totals: dict[Direction, int] = {"lost": 0, "gained": 0}
         for direction, count in counts:
-            found[direction] = count
-        return found
+            totals[direction] = count
+        return totals
 
 
 def judged_by(verdict: Verdict, evalsets: Collection[str]) -> tuple[Judged, ...]:
-    """The rules on quality that decided: those that are broken, else the critical ones."""
-    counted = [one for one in verdict.comparisons if one.lost is not None and one.tier == "critical"]
-    decided = [one for one in counted if one.status == "broken"] or counted
-    return tuple(dict.fromkeys((one.metric, one.slice if one.slice in evalsets else None) for one in decided))
+    """Return the quality rules that decided: the broken critical ones, else all critical ones."""
+    counted = [rule for rule in verdict.comparisons if rule.lost is not None and rule.tier == "critical"]
+    decided = [rule for rule in counted if rule.status == "broken"] or counted
+    return tuple(dict.fromkeys((rule.metric, rule.slice if rule.slice in evalsets else None) for rule in decided))
 
 
 def _moved(
@@ -212,10 +211,10 @@ def _moved(
     of: Sequence[tuple[str | None, str | None]],
     direction: Direction | None,
 ) -> Subquery:
-    """The scores that changed between right and wrong, a row each, in no order. of: metrics and evalsets, None: any."""
+    """Return the query of scores that changed between right and wrong. of: metrics and evalsets, None: any."""
     newest = _after.c.scoring == newest_scoring(connection, run_id)
     of = of or [(None, None)]
-    asked = [
+    wanted = [
         and_(
             literal(True) if metric is None else _after.c.metric == metric,
             literal(True) if evalset is None else _variant.c.evalset == evalset,
@@ -237,7 +236,7 @@ def _moved(
             cases,
         )
         .select_from(_SCORE_PAIRS.join(cases, cases.c.case_hash == _variant.c.case_hash))
-        .where(_variant.c.run_id == run_id, _variant.c.arm == variant, or_(*asked), newest)
+        .where(_variant.c.run_id == run_id, _variant.c.arm == variant, or_(*wanted), newest)
         .where({"lost": _LOST, "gained": _GAINED, None: _LOST | _GAINED}[direction])
         .subquery()
     )
@@ -250,18 +249,18 @@ def _in_order(moved: Subquery) -> tuple[ColumnElement[Any], ...]:
 
 
 def _flip(row: AnyRow, sets: Mapping[str, RescoredSet]) -> Flip:
-    """A case that is not what was recorded breaks no page that says so: it is shown as that."""
-    said = {name: value for name, value in row._mapping.items() if name not in ("body_json", "case_hash")}
+    """Build a flip; for a changed case the error takes the place of its prompt, so that a page can show it."""
+    columns = {name: value for name, value in row._mapping.items() if name not in ("body_json", "case_hash")}
     try:
-        asked = corrected(check_case(row), row.evalset, sets)
+        body = corrected(check_case(row), row.evalset, sets)
     except IntegrityError as error:
-        return Flip(**said, prompt=str(error))
-    way = str(asked.get("reasoning", ""))
-    return Flip(**said, prompt=prompt_text(asked), reference=reference_text(asked), reasoning=way)
+        return Flip(**columns, prompt=str(error))
+    way = str(body.get("reasoning", ""))
+    return Flip(**columns, prompt=prompt_text(body), reference=reference_text(body), reasoning=way)
 
 
 def changed_by_noise(connection: Connection, run_id: str, case_of: Tuple) -> ColumnElement[bool | None]:
-    """Whether any score of the case changes in the A/A arm too; NULL where the run has none.
+    """Return the SQL expression of whether the A/A arm changes any score of the case; NULL without an A/A arm.
 
     case_of: the case's set and id.
     """

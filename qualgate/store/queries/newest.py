@@ -14,7 +14,7 @@ from qualgate.store.queries.trials import IS_TRIAL
 from qualgate.store.tables import arms, decisions, evalsets, runs, verdicts
 
 _newer_verdict, _newer_decision = verdicts.alias("newer_verdict"), decisions.alias("newer_decision")
-CURRENT_VERDICT = (  # of each variant in each run; looked up by index, so that a page does not look through all runs'
+CURRENT_VERDICT = (  # the newest verdict of each variant in each run, found by index without reading all verdicts
     select(verdicts)
     .where(
         ~exists().where(
@@ -25,7 +25,7 @@ CURRENT_VERDICT = (  # of each variant in each run; looked up by index, so that 
     )
     .subquery("current_verdict")
 )
-CURRENT_DECISION = (  # of each verdict that has one
+CURRENT_DECISION = (  # the newest decision on each verdict
     select(decisions)
     .where(
         ~exists().where(
@@ -40,7 +40,7 @@ CURRENT_DECISION = (  # of each verdict that has one
 
 
 def check_verdicts_placed(connection: Connection) -> None:
-    """Raise IntegrityError for a verdict on no variant of a run: an older one would count in its stead."""
+    """Raise IntegrityError for a verdict on no variant of a run: an older verdict would count in its place."""
     placed = and_(arms.c.run_id == verdicts.c.run_id, arms.c.name == verdicts.c.variant)
     lost = select(verdicts.c.verdict_id).outerjoin(arms, placed).where(arms.c.name.is_(None))
     if (number := connection.execute(lost).scalar()) is not None:
@@ -51,28 +51,28 @@ def check_verdicts_placed(connection: Connection) -> None:
 
 
 def latest_run(store: Store) -> str:
-    """Id of the newest run that is no trial. Raises UsageError when there is none."""
+    """Return the id of the newest run that is no trial. Raises UsageError if there is none."""
     with store.read() as connection:
         newest = select(runs.c.run_id).order_by(runs.c.created_at.desc()).limit(1)
-        found = connection.execute(newest.where(~IS_TRIAL)).scalar()
+        run_id = connection.execute(newest.where(~IS_TRIAL)).scalar()
         trial = connection.execute(newest).scalar()
-    if found is None and trial is not None:
+    if run_id is None and trial is not None:
         raise UsageError(
             f"{store.url} holds trials alone, which decide nothing. `qualgate run GATE_FILE` makes a run; "
             f"--run {trial} shows the newest trial."
         )
-    if found is None:
+    if run_id is None:
         raise UsageError(f"{store.url} holds no run yet. `qualgate run GATE_FILE` makes one.")
-    return found
+    return run_id
 
 
 def latest_run_of(
     store: Store, arm_names: Sequence[str], evalset_names: Sequence[str], *, before: str = ""
 ) -> str | None:
-    """Id of the newest run of exactly these arms on exactly these sets that is no trial, None when there is none.
+    """Return the id of the newest run of exactly these arms and sets that is no trial; None if there is none.
 
-    Two gate files may share a store: one's policy must never judge the other's run. before: a run that is not meant,
-    because it is the one under way.
+    Two gate files may share a store: one's policy must never judge the other's run. before: a run to leave out, such as
+    the one under way.
     """
     statement = (
         select(runs.c.run_id)
@@ -87,8 +87,8 @@ def latest_run_of(
 
 
 def newest_complete(store: Store, plan_key: str) -> tuple[str, str] | None:
-    """The newest complete run of this key whose answers are in the store, and when it was finished (UTC text); None
-    when there is none. A model that is put back as it was may have had a run that was pruned since."""
+    """Return the newest complete run of this key that was not pruned, and when it finished (UTC text); None if there is
+    none."""
     statement = (
         select(runs.c.run_id, runs.c.finished_at)
         .where(runs.c.plan_key == plan_key, runs.c.status == "complete", ~IS_TRIAL)
@@ -96,12 +96,12 @@ def newest_complete(store: Store, plan_key: str) -> tuple[str, str] | None:
     )
     with store.read() as connection:
         away = pruned_runs(connection)
-        found = next((one for one in connection.execute(statement) if one.run_id not in away), None)
-    return None if found is None else (found.run_id, found.finished_at or "")
+        newest = next((run for run in connection.execute(statement) if run.run_id not in away), None)
+    return None if newest is None else (newest.run_id, newest.finished_at or "")
 
 
 def _named_exactly(table: Table, names: Sequence[str]) -> ColumnElement[bool]:
-    """The run's rows of `table` have these names, no more and no fewer."""
+    """Return the SQL condition that the run's rows of `table` have exactly these names."""
     counted = select(func.count()).select_from(table).where(table.c.run_id == runs.c.run_id)
     counted = counted.where(table.c.name.not_like("%@%"))  # witnesses and A/A: not in the gate file
     wanted = set(names)

@@ -1,4 +1,4 @@
-"""Nights of all nightly files side by side, and digests that nobody has yet: for the dashboard."""
+"""Nights of all nightly files and undelivered digests, for the dashboard."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from qualgate.store.database import Store
 from qualgate.store.night_tables import digests, nights
 from qualgate.store.nights import Night
 
-READ = 5_000  # nights, the newest of all
+READ = 5_000  # the newest nights that are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NightLine:
-    """One gate file and model: its newest night, and how the nights before ended."""
+    """One gate file and model: its newest night, and the exit codes of its nights."""
 
     newest: Night
     exits: tuple[int, ...]  # the newest last
-    shown_run: str | None  # the newest night's that came to a run
+    shown_run: str | None  # the newest run of its nights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingDigest:
-    """Not delivered yet. `target` holds no secret."""
+    """A digest that is not delivered yet. target: holds no secret."""
 
     nightly: str
     target: str
@@ -35,25 +35,25 @@ class WaitingDigest:
 
 
 def night_lines(store: Store, most: int = 30) -> tuple[NightLine, ...]:
-    """By nightly file, gate and model. most: nights of each."""
+    """Return a line for each nightly file, gate and model. most: nights of each."""
     with store.read() as connection:
         rows = connection.execute(select(nights).order_by(nights.c.night_id.desc()).limit(READ)).all()
-    of: dict[tuple[str, str, str], list[Night]] = defaultdict(list)
+    by_item: dict[tuple[str, str, str], list[Night]] = defaultdict(list)
     for row in rows:
         night = Night(**{name: getattr(row, name) for name in Night.__dataclass_fields__})
-        of[night.nightly, night.gate, night.model].append(night)
+        by_item[night.nightly, night.gate, night.model].append(night)
     return tuple(
         NightLine(
-            newest=found[0],
-            exits=tuple(night.exit for night in reversed(found[:most])),
-            shown_run=next((night.run_id for night in found if night.run_id is not None), None),
+            newest=history[0],
+            exits=tuple(night.exit for night in reversed(history[:most])),
+            shown_run=next((night.run_id for night in history if night.run_id is not None), None),
         )
-        for _, found in sorted(of.items())
+        for _, history in sorted(by_item.items())
     )
 
 
 def waiting_digests(store: Store) -> tuple[WaitingDigest, ...]:
-    """The oldest first."""
+    """Return undelivered digests, the oldest first."""
     names = ("nightly", "target", "created_at", "attempts", "error")
     waiting = select(*(digests.c[name] for name in names)).where(digests.c.delivered_at.is_(None))
     with store.read() as connection:

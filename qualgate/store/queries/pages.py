@@ -1,4 +1,4 @@
-"""Lists a page at a time: runs, variants nobody has decided about, decisions."""
+"""Paged lists: runs, variants without a decision, decisions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from qualgate.store.rows import check_arm, check_run, check_verdict
 from qualgate.store.tables import arms, runs, scorings, verdicts
 
 PAGE = 50
-NO_VERDICT = -1  # no row's number
+NO_VERDICT = -1  # in place of a verdict's number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantLine:
-    """One variant of one run in a list. `word` is None until there is a verdict."""
+    """One variant of one run in a list. word: None until there is a verdict."""
 
     run_id: str
     variant: str
@@ -35,12 +35,12 @@ class VariantLine:
     action: str | None  # the newest decision on the newest verdict
     name: str | None
     called: Called = field(default_factory=Called)
-    superseded_by: str = ""  # the newest run of the same gate file, where that is another
+    superseded_by: str = ""  # the newest run of the same gate file; "" if it is this one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLine:
-    """A run as a list shows it."""
+    """One run in a list."""
 
     run_id: str
     status: str
@@ -51,23 +51,23 @@ class RunLine:
     errors: int
     settled: int  # ended without an answer, see `store.stoppings`
     trial: bool  # it decides nothing
-    scored_again: str  # when it was last, UTC text; "" where it never was
-    pruned: str  # "pruned on DATE" of a run whose answers and scores were taken out; "" of any other
+    scored_again: str  # time of the last later scoring, UTC text; "" if there is none
+    pruned: str  # "pruned on DATE" for a pruned run; "" for any other
     variants: tuple[VariantLine, ...]
 
 
 def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine, ...]:
-    """Newest first."""
+    """Return a page of runs, newest first."""
     with store.read() as connection:
-        found = connection.execute(
+        rows = connection.execute(
             select(runs, IS_TRIAL.label("trial"))
             .order_by(runs.c.created_at.desc(), runs.c.run_id)
             .limit(limit)
             .offset(offset)
         ).all()
-        for row in found:
+        for row in rows:
             check_run(row)
-        ids = [row.run_id for row in found]
+        ids = [row.run_id for row in rows]
         for arm in connection.execute(select(arms).where(arms.c.run_id.in_(ids))):
             check_arm(arm)
         counts = unit_counts(connection, ids)
@@ -92,19 +92,19 @@ def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine
             settled=sum(n for (run_id, _, status), n in counts.items() if (run_id, status) == (row.run_id, "settled")),
             variants=tuple(lines[row.run_id]),
         )
-        for row in found
+        for row in rows
     )
 
 
 def count_runs(store: Store) -> int:
-    """Of every status."""
+    """Return the number of runs of every status."""
     with store.read() as connection:
         return connection.execute(select(func.count()).select_from(runs)).scalar_one()
 
 
 def queue(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[VariantLine, ...]:
-    """Variants of complete runs, but of no trial, whose newest verdict nobody has decided about, newest run first. Of
-    the runs of one gate file only the newest waits."""
+    """Return variants of complete runs, trials excepted, whose newest verdict has no decision, newest run first. Of one
+    gate file only the newest run is listed."""
     with store.read() as connection:
         passed = superseded(connection)
         newest = runs.c.run_id.not_in(passed.keys())
@@ -112,27 +112,27 @@ def queue(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[VariantLine
 
 
 def count_queue(store: Store) -> int:
-    """How long `queue` is without a limit."""
+    """Return the length of `queue` without a limit."""
     with store.read() as connection:
         waiting = _LINES.where(_WAITING, runs.c.run_id.not_in(superseded(connection).keys()))
         return connection.execute(select(func.count()).select_from(waiting.subquery())).scalar_one()
 
 
 def count_superseded(store: Store) -> int:
-    """How many variants would wait, were there no newer run of their gate file."""
+    """Return the number of variants left out of `queue` because their gate file has a newer run."""
     with store.read() as connection:
         passed = _LINES.where(_WAITING, runs.c.run_id.in_(superseded(connection).keys()))
         return connection.execute(select(func.count()).select_from(passed.subquery())).scalar_one()
 
 
 def list_decisions(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[Decision, ...]:
-    """Newest first."""
+    """Return a page of decisions, newest first."""
     with store.read() as connection:
         return chain(connection)[::-1][offset : offset + limit]
 
 
 def verdict_words(store: Store, sha256s: Sequence[str]) -> dict[str, str]:
-    """sha256 of a verdict → its word, of those that the store has: what the gate had said when a person decided."""
+    """Return sha256 of a verdict → its word, for the verdicts in the store."""
     with store.read() as connection:
         rows = connection.execute(select(verdicts).where(verdicts.c.sha256.in_(sha256s)))
         return {row.sha256: check_verdict(row).word for row in rows}
@@ -174,21 +174,21 @@ def _variant_lines(
     limit: int | None = None,
     offset: int | None = None,
 ) -> Iterable[VariantLine]:
-    """passed: `superseded`."""
+    """Yield the lines of the variants. passed: result of `superseded`."""
     rows = connection.execute(
         _LINES.where(which)
         .order_by(runs.c.created_at.desc(), arms.c.run_id, arms.c.position)
         .limit(limit)
         .offset(offset)
     )
-    found = rows.all()
+    lines = rows.all()
     check_verdicts_placed(connection)
-    ids = [row.verdict_id for row in found if row.verdict_id != NO_VERDICT]
-    said = {row.verdict_id: row for row in connection.execute(select(verdicts).where(verdicts.c.verdict_id.in_(ids)))}
-    decided = {(one.run_id, one.variant, one.verdict_sha256): one for one in chain(connection)}
-    named = called(connection, [row.run_id for row in found])
-    for row in found:
-        newest = said.get(row.verdict_id)
+    ids = [row.verdict_id for row in lines if row.verdict_id != NO_VERDICT]
+    by_id = {row.verdict_id: row for row in connection.execute(select(verdicts).where(verdicts.c.verdict_id.in_(ids)))}
+    decided = {(decision.run_id, decision.variant, decision.verdict_sha256): decision for decision in chain(connection)}
+    named = called(connection, [row.run_id for row in lines])
+    for row in lines:
+        newest = by_id.get(row.verdict_id)
         verdict = check_verdict(newest) if newest else None
         made = decided.get((row.run_id, row.variant, newest.sha256)) if newest else None
         yield VariantLine(

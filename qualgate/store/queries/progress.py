@@ -1,4 +1,4 @@
-"""How far a run is: its units, counted in SQL."""
+"""Progress of runs: their units, counted in SQL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qualgate.store.tables import units
 
 
 def unit_counts(connection: Connection, run_ids: Sequence[str]) -> dict[tuple[str, str, str], int]:
-    """Units by run, arm and status."""
+    """Return (run, arm, status) → number of units."""
     rows = connection.execute(
         select(units.c.run_id, units.c.arm, units.c.status, func.count())
         .where(units.c.run_id.in_(run_ids))

@@ -1,4 +1,4 @@
-"""Tool calls by each reading that scored them: how many of either arm are right, and how many of these forgiven."""
+"""Tool calls by each reading that scored them: how many of each arm are right, and how many of these were forgiven."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from qualgate.store.queries.flipped import scored_pairs
 from qualgate.store.queries.trajectories import ScoredPair
 
 READINGS = {"tool_call.correct": "strict", "tool_call.served": "served", "tool_call.compat": "compat"}  # by metric
-_SERVER = re.compile(r"/\d+ (\S+ \d\S*)")  # in a scorer's version: who reads, and by which version
+_SERVER = re.compile(r"/\d+ (\S+ \d\S*)")  # in a scorer's version: the parser and its version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingLine:
     """One reading of an evalset's answers; each repeat counts."""
 
-    reading: str  # with the server whose reading it is
+    reading: str  # with the name of the server that reads
     asked: int
     baseline: int  # right
     variant: int
-    baseline_forgiven: int  # right here, and wrong strictly
+    baseline_forgiven: int  # right by this reading and wrong strictly
     variant_forgiven: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
-    """Those of one evalset, which is scored by two of them or more."""
+    """Readings of one evalset that has two or more."""
 
     evalset: str
     lines: tuple[ReadingLine, ...]
 
 
 def readings(store: Store, run_id: str, variant: str) -> tuple[Readings, ...]:
-    """By evalset, of those that two readings scored or more."""
+    """Return the readings of each evalset that two or more readings scored."""
     return read_by({metric: scored_pairs(store, run_id, variant, metric) for metric in READINGS})
 
 
 def read_by(scored: Mapping[str, Iterable[ScoredPair]]) -> tuple[Readings, ...]:
-    """Of both arms' scores by metric, in any order."""
-    found: dict[str, dict[str, dict[tuple[str, int], tuple[float | None, float | None]]]] = {}
+    """Return the same from both arms' scores by metric, in any order."""
+    by_set: dict[str, dict[str, dict[tuple[str, int], tuple[float | None, float | None]]]] = {}
     servers: dict[tuple[str, str], set[str]] = {}
     for metric, rows in scored.items():
         for evalset, case_id, repeat, was, now, _, scorer in rows:
-            found.setdefault(evalset, {}).setdefault(metric, {})[case_id, repeat] = was, now
+            by_set.setdefault(evalset, {}).setdefault(metric, {})[case_id, repeat] = was, now
             servers.setdefault((evalset, metric), set()).update(_SERVER.findall(scorer))
     return tuple(
         Readings(
             evalset=name, lines=tuple(_line(metric, by, servers[name, metric]) for metric in READINGS if metric in by)
         )
-        for name, by in sorted(found.items())
+        for name, by in sorted(by_set.items())
         if len(by) > 1
     )
 

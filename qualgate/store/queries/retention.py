@@ -1,4 +1,4 @@
-"""Which runs must keep their answers: `qualgate db prune` leaves them as they are."""
+"""Runs whose answers `qualgate db prune` must keep."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from qualgate.store.tables import arms, runs
 
 
 def finished_before(connection: Connection, time: str) -> list[str]:
-    """Return complete runs, trials too, that ended before this time (UTC text), oldest first."""
+    """Return complete runs, including trials, that ended before this time (UTC text), oldest first."""
     ended = select(runs.c.run_id).where(runs.c.status == "complete", runs.c.finished_at < time)
     return list(connection.scalars(ended.order_by(runs.c.created_at, runs.c.run_id)))
 
 
 def in_force(connection: Connection, pruned: Collection[str] | None = None) -> dict[str, str]:
-    """Return run → why it stays: it is the newest of its gate file, the newest that approved a variant or that a person
-    did, or a night of the trend since an approved run (see `qualgate.store.queries.nights`).
+    """Return run → reason to keep it: it is the newest of its gate file, the newest that the gate or a person approved
+    for a variant, or a night of the trend since an approved run (see `qualgate.store.queries.nights`).
 
     Args:
         connection: Of the store.
-        pruned: Runs that count no more; None: those that were pruned, each checked.
+        pruned: Runs to ignore; None: the pruned runs, each checked.
 
     Raises:
         IntegrityError: A run is recorded as pruned and is not.

@@ -1,4 +1,4 @@
-"""The state of a service at one moment, counted in SQL: what is watched from outside, and nothing of any one run."""
+"""State of a service at one moment, counted in SQL, for monitoring."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from qualgate.store.night_tables import digests, nights
 from qualgate.store.queries.progress import unit_counts
 from qualgate.store.tables import runs, verdicts
 
-MOST_RUNS = 4  # whose units are counted: the newest that are under way
+MOST_RUNS = 4  # running runs whose units are counted, the newest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceState:
-    """Counts and ages. Labels are few: statuses, arms of the runs under way, names of nightly files."""
+    """Counts and ages. Labels are few: statuses, arms of running runs, names of nightly files."""
 
     runs: Mapping[str, int]  # by status
-    units: Mapping[tuple[str, str], int]  # (arm, status) → of the runs under way
+    units: Mapping[tuple[str, str], int]  # (arm, status) → units of running runs
     verdicts: Mapping[str, int]  # by word, since the store was made
     last_nights: Mapping[tuple[str, str], float]  # (nightly file, gate) → s since the epoch, when its newest ended
     night_exits: Mapping[tuple[str, int], int]  # (nightly file, exit) → gates and models whose newest ended so
@@ -30,7 +30,7 @@ class ServiceState:
 
 
 def service_state(store: Store) -> ServiceState:
-    """In one snapshot."""
+    """Return the service's state, read in one snapshot."""
     with store.read() as connection:
         now = clock(connection)
         return ServiceState(
@@ -49,11 +49,11 @@ def _counts(connection: Connection, column: object) -> dict[str, int]:
 
 def _under_way(connection: Connection) -> dict[tuple[str, str], int]:
     newest = select(runs.c.run_id).where(runs.c.status == "running").order_by(runs.c.created_at.desc())
-    found: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
     counted = unit_counts(connection, connection.execute(newest.limit(MOST_RUNS)).scalars().all())
     for (_, arm, status), number in counted.items():
-        found[arm, status] = found.get((arm, status), 0) + number
-    return found
+        counts[arm, status] = counts.get((arm, status), 0) + number
+    return counts
 
 
 def _last_nights(connection: Connection) -> dict[tuple[str, str], float]:
@@ -63,7 +63,7 @@ def _last_nights(connection: Connection) -> dict[tuple[str, str], float]:
 
 
 def _night_exits(connection: Connection) -> dict[tuple[str, int], int]:
-    """Of those that a gate's newest night judged: one that is gone, or a fault that passed, would stand for ever."""
+    """Count exit codes over the gates' newest nights only: removed models and past faults would stay for ever."""
     due = select(nights.c.nightly, nights.c.gate, func.max(nights.c.due_at).label("at"))
     due = due.group_by(nights.c.nightly, nights.c.gate).subquery()
     newest = select(func.max(nights.c.night_id)).join(
@@ -75,8 +75,8 @@ def _night_exits(connection: Connection) -> dict[tuple[str, int], int]:
 
 
 def _waiting(connection: Connection, now: float) -> dict[str, tuple[int, float]]:
-    asked = select(digests.c.nightly, func.count(), func.min(digests.c.created_at))
-    rows = connection.execute(asked.where(digests.c.delivered_at.is_(None)).group_by(digests.c.nightly))
+    waiting = select(digests.c.nightly, func.count(), func.min(digests.c.created_at))
+    rows = connection.execute(waiting.where(digests.c.delivered_at.is_(None)).group_by(digests.c.nightly))
     return {row[0]: (row[1], max(0.0, now - _seconds(row[2]))) for row in rows}
 
 

@@ -1,4 +1,4 @@
-"""Both arms' answers to each case, chosen by what became of them: also those that are wrong in both."""
+"""Both arms' answers to each case, filtered by outcome, including cases wrong in both."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ SORTS: tuple[Sort, ...] = get_args(Sort)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseFilter:
-    """Which cases are wanted. None and "" let every case through."""
+    """Filter of cases. None and "" match every case."""
 
     evalset: str | None = None
     show: Show | None = None
-    metric: str | None = None  # the one that `show` looks at: lost, gained or both-wrong
-    search: str = ""  # a part of either answer or of the case, letter case aside
+    metric: str | None = None  # the metric for `show`: lost, gained or both-wrong
+    search: str = ""  # a part of either answer or of the case, ignoring letter case
     case_id: str | None = None
     scoring: int | None = None  # 0: as the run recorded it; None: the newest
 
@@ -54,23 +54,23 @@ class CaseName:
 
     @property
     def name(self) -> str:
-        """For people: set, case, and which of several answers."""
+        """Name for people: set, case, and which of several answers."""
         return f"{self.evalset}/{self.case_id}" + (f"#{self.repeat}" if self.repeat else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseKey(CaseName):
-    """One case of a variant, and what it is sorted by."""
+    """One case of a variant, with its sort keys."""
 
     unit_ids: tuple[int, int]  # of the baseline's answer and the variant's
-    noisy: bool | None  # the A/A arm changes a score of this case too; None: the run has no such arm
-    tokens: tuple[int, int]  # the lengths of both answers
-    kl: float | None  # the mean over the baseline's tokens; None where it is not known exactly
+    noisy: bool | None  # whether the A/A arm changes a score of this case too; None: no such arm
+    tokens: tuple[int, int]  # lengths of both answers
+    kl: float | None  # mean over the baseline's tokens; None if not known exactly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared(CaseName):
-    """One case with both answers. scores: metric → (baseline's, variant's) value; None: nobody could judge it."""
+    """One case with both answers. scores: metric → (baseline's, variant's) value; None: not judged."""
 
     prompt: str
     reference: str
@@ -96,7 +96,7 @@ _PAIRED = and_(
 def side_by_side(
     store: Store, run_id: str, variant: str, wanted: CaseFilter = EVERY_CASE, *, limit: int = PAGE
 ) -> tuple[tuple[Compared, ...], int]:
-    """Cases in order of set, id and repeat, and how many there are in all."""
+    """Return cases in order of set, id and repeat, and their number without a limit."""
     keys = case_keys(store, run_id, variant, wanted)
     return compared(store, run_id, keys[:limit], wanted.scoring), len(keys)
 
@@ -104,8 +104,8 @@ def side_by_side(
 def case_keys(
     store: Store, run_id: str, variant: str, wanted: CaseFilter = EVERY_CASE, sort: Sort = "case"
 ) -> tuple[CaseKey, ...]:
-    """The wanted cases, sorted: by set, id and repeat; the largest KL first; the longest answer of the variant first;
-    or the earliest difference first. Of cases that flipped, those that the A/A arm changes too come last."""
+    """Return the wanted cases, sorted by set, id and repeat, or with the largest KL, the variant's longest answer or
+    the earliest difference first. Of flipped cases, those that the A/A arm changes too come last."""
     with store.read() as connection:
         number = newest_scoring(connection, run_id) if wanted.scoring is None else wanted.scoring
         of_run = and_(
@@ -120,10 +120,10 @@ def case_keys(
         )  # fmt: skip
         statement = statement.where(of_run, *_where(wanted, number))
         rows = connection.execute(statement.order_by(_after.c.evalset, _after.c.case_id, _after.c.repeat)).all()
-    found = [(_key(row), row.first_divergence) for row in rows]
+    keyed = [(_key(row), row.first_divergence) for row in rows]
     if sort != "case":
-        found.sort(key=lambda one: (wanted.show in ("lost", "gained") and one[0].noisy, _ORDERS[sort](*one)))
-    return tuple(key for key, _ in found)
+        keyed.sort(key=lambda pair: (wanted.show in ("lost", "gained") and pair[0].noisy, _ORDERS[sort](*pair)))
+    return tuple(key for key, _ in keyed)
 
 
 _ORDERS: dict[Sort, Callable[[CaseKey, int | None], float]] = {
@@ -134,7 +134,7 @@ _ORDERS: dict[Sort, Callable[[CaseKey, int | None], float]] = {
 
 
 def compared(store: Store, run_id: str, keys: Sequence[CaseKey], scoring: int | None = None) -> tuple[Compared, ...]:
-    """Both answers to each of these cases, in their order. scoring: see `CaseFilter`."""
+    """Return both answers to each of these cases, in their order. scoring: see `CaseFilter`."""
     with store.read() as connection:
         number = newest_scoring(connection, run_id) if scoring is None else scoring
         sets = sets_of_scoring(connection, run_id, number)
@@ -148,10 +148,10 @@ def compared(store: Store, run_id: str, keys: Sequence[CaseKey], scoring: int | 
         old, new = ([key.unit_ids[arm] for key in keys] for arm in (0, 1))
         chosen = statement.where(_PAIRED, _before.c.unit_id.in_(old), _after.c.unit_id.in_(new))
         rows = connection.execute(chosen)
-        found = {(row.old_id, row.new_id): row for row in rows}
-        if len(found) < len(set(keys)):
+        by_ids = {(row.old_id, row.new_id): row for row in rows}
+        if len(by_ids) < len(set(keys)):
             raise UsageError(f"run {run_id} no longer holds all of these cases. Look at the run again.")
-        return tuple(_compared(connection, found[key.unit_ids], number, sets) for key in keys)
+        return tuple(_compared(connection, by_ids[key.unit_ids], number, sets) for key in keys)
 
 
 def _key(row: AnyRow) -> CaseKey:
@@ -168,18 +168,18 @@ def _key(row: AnyRow) -> CaseKey:
 
 
 def _where(wanted: CaseFilter, number: int) -> list[ColumnElement[bool]]:
-    found: list[ColumnElement[bool]] = []
+    conditions: list[ColumnElement[bool]] = []
     if wanted.evalset is not None:
-        found.append(_after.c.evalset == wanted.evalset)
+        conditions.append(_after.c.evalset == wanted.evalset)
     if wanted.case_id is not None:
-        found.append(_after.c.case_id == wanted.case_id)
+        conditions.append(_after.c.case_id == wanted.case_id)
     if wanted.search:
         texts = (_before.c.text, _after.c.text, cases.c.body_json)
-        found.append(or_(*(func.lower(text).contains(wanted.search.lower(), autoescape=True) for text in texts)))
+        conditions.append(or_(*(func.lower(text).contains(wanted.search.lower(), autoescape=True) for text in texts)))
     moved = {"lost": (1, 0), "gained": (0, 1), "both-wrong": (0, 0)}
     show = wanted.show
     if show in moved:
-        # A call that only another dialect reads counts as wrong, as in `flipped`.
+        # A call that only another dialect can read counts as wrong, as in `flipped`.
         after = case((_new.c.error_type == CALL_UNREAD, 0.0), else_=_new.c.value)
         pair = and_(
             _old.c.unit_id == _before.c.unit_id, _new.c.unit_id == _after.c.unit_id, _old.c.metric == _new.c.metric,
@@ -188,20 +188,20 @@ def _where(wanted: CaseFilter, number: int) -> list[ColumnElement[bool]]:
         )  # fmt: skip
         if wanted.metric is not None:
             pair = and_(pair, _new.c.metric == wanted.metric)
-        found.append(exists(select(_old.c.unit_id).select_from(_old, _new).where(pair)))
+        conditions.append(exists(select(_old.c.unit_id).select_from(_old, _new).where(pair)))
     elif show == "same":
-        found.append(_before.c.text == _after.c.text)
+        conditions.append(_before.c.text == _after.c.text)
     elif show == "cut":
-        found.append(or_(_before.c.finish_reason == "length", _after.c.finish_reason == "length"))
+        conditions.append(or_(_before.c.finish_reason == "length", _after.c.finish_reason == "length"))
     elif show == "empty":
-        found.append(or_(func.trim(_before.c.text) == "", func.trim(_after.c.text) == ""))
-    return found
+        conditions.append(or_(func.trim(_before.c.text) == "", func.trim(_after.c.text) == ""))
+    return conditions
 
 
 def _compared(connection: Connection, row: AnyRow, number: int, sets: Mapping[str, RescoredSet]) -> Compared:
-    said = select(scores).where(scores.c.unit_id.in_((row.old_id, row.new_id)), scores.c.scoring == number)
+    statement = select(scores).where(scores.c.unit_id.in_((row.old_id, row.new_id)), scores.c.scoring == number)
     by_arm: dict[int, dict[str, AnyRow]] = {row.old_id: {}, row.new_id: {}}
-    for score in connection.execute(said.order_by(scores.c.metric)):
+    for score in connection.execute(statement.order_by(scores.c.metric)):
         by_arm[score.unit_id][score.metric] = score
     old, new = by_arm[row.old_id], by_arm[row.new_id]
     body = corrected(check_case(row), row.evalset, sets)

@@ -25,12 +25,12 @@ from qualgate.store.scorings import newest_sets
 from qualgate.store.tables import arms, evalsets, runs, scorings, units, verdicts
 from qualgate.store.typed import read
 
-CASES_NAMED = 5  # of a scoring's corrected references
+CASES_NAMED = 5  # most corrected references that a scoring's line names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmLine:
-    """An arm of a run: as planned, as loaded, and how far it is."""
+    """An arm of a run: as planned, as loaded, and its progress."""
 
     spec: ArmSpec
     planned: ArmIdentity
@@ -39,21 +39,21 @@ class ArmLine:
     expected: int  # units
     done: int
     errors: int
-    kernels: tuple[str, ...]  # what multiplied its packed weights; more than one cannot be compared
+    kernels: tuple[str, ...]  # kernels that multiplied its packed weights; several cannot be compared
 
     @property
     def name(self) -> str:
-        """ "baseline", or the variant's in the gate file."""
+        """ "baseline", or the variant's name in the gate file."""
         return self.spec.name
 
     @property
     def sizes(self) -> ArmFootprint | None:
-        """What was measured of its weights; None where nothing was, as of a served arm."""
+        """Measured sizes of its weights; None without any, as for a served arm."""
         return self.footprint if self.spec.served is None else None
 
     @property
     def declared(self) -> str:
-        """What its server says of itself: model, root, engine; or the command that it was started by. "" of ours."""
+        """Its server's own description (model, root, engine), or the command that started it; "" for our own engine."""
         identity = self.identity or self.planned
         if not identity.served:
             return ""
@@ -62,14 +62,13 @@ class ArmLine:
 
     @property
     def invariant_mode(self) -> str:
-        """The mode that its command asks of the server that is started, see `records.served`; "" of others, whose own
-        words are no command."""
+        """The mode that its command requests of a started server, see `records.served`; "" for other arms."""
         started = self.spec.served is not None and self.spec.served.command
         return invariant_mode((self.identity or self.planned).served) if started else ""
 
     @property
     def weights(self) -> str:
-        """How its weights are held: "bfloat16", "int4 g32", "quantized folder" (as its own files have them)."""
+        """Format of its weights: "bfloat16", "int4 g32", "quantized folder" (as its own files have them)."""
         if not self.spec.quantize and self.footprint and self.footprint.quantized_bytes:
             return f"quantized folder{self.spec.beside}"
         return self.spec.weights_label
@@ -77,12 +76,12 @@ class ArmLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalsetLine:
-    """An evalset as the newest scoring read it: as it was when the run began, where nobody corrected it since."""
+    """An evalset as the newest scoring read it; without corrections, as it was when the run began."""
 
     name: str
     version: str
     sha256: str
-    content: str  # Evalset.content: what a file of today must have to be the same set
+    content: str  # `Evalset.content`, by which a current file is compared
     description: str
     metrics: tuple[str, ...]
     cases: int
@@ -90,13 +89,13 @@ class EvalsetLine:
 
     @property
     def size(self) -> str:
-        """For people: "400 cases, 4 answers to each"."""
+        """Size for people: "400 cases, 4 answers to each"."""
         return counted(self.cases, "case") + (f", {self.repeats:,} answers to each" if self.repeats > 1 else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredVerdict:
-    """The newest verdict of a variant, and every decision people made on the variant, oldest first."""
+    """The newest verdict of a variant, and every decision on the variant, oldest first."""
 
     verdict: Verdict
     sha256: str
@@ -107,7 +106,7 @@ class StoredVerdict:
 
     @property
     def decision(self) -> Decision | None:
-        """The newest decision about this very verdict; one about an earlier verdict does not count."""
+        """The newest decision about this verdict; decisions about earlier verdicts do not count."""
         return next((made for made in reversed(self.decisions) if made.verdict_sha256 == self.sha256), None)
 
 
@@ -118,11 +117,11 @@ class ScoringLine:
     number: int  # from 1; the newest decides
     created_at: str
     scorers: dict[str, str]  # metric → scorer and version
-    corrected: tuple[str, ...]  # "set/case" whose reference is not the recorded one
+    corrected: tuple[str, ...]  # "set/case" with another reference than the recorded one
 
     @property
     def text(self) -> str:
-        """For people: when, by which scorers, and which references are not the recorded ones."""
+        """Line for people: date, scorers, and corrected references."""
         scorers = ", ".join(f"{name} ({scorer})" for name, scorer in sorted(self.scorers.items()))
         few = ", ".join(self.corrected[:CASES_NAMED]) + (", …" if len(self.corrected) > CASES_NAMED else "")
         corrected = f"; {counted(len(self.corrected), 'corrected reference')}: {few}" if self.corrected else ""
@@ -131,7 +130,7 @@ class ScoringLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """All of a run but its answers."""
+    """Everything about a run except its answers."""
 
     run_id: str
     status: str
@@ -142,19 +141,19 @@ class RunSummary:
     evalsets: tuple[EvalsetLine, ...]
     arms: tuple[ArmLine, ...]  # the baseline first
     verdicts: tuple[StoredVerdict, ...]  # in the variants' order; empty while the run is under way
-    failures: tuple[str, ...]  # distinct messages of units the machinery could not run
-    pruned: str = ""  # "pruned on DATE" of a run whose answers and scores were taken out; "" of any other
-    judging: Spent | None = None  # what asking its judge came to; None: nobody was asked, or nobody counted
-    gate_name: str = ""  # of the gate file; "" where the store is older than that was kept
+    failures: tuple[str, ...]  # distinct messages of units that could not be run
+    pruned: str = ""  # "pruned on DATE" for a pruned run; "" for any other
+    judging: Spent | None = None  # spending on its judge; None: no judge, or not counted
+    gate_name: str = ""  # of the gate file; "" in runs of older stores
     scorings: tuple[ScoringLine, ...] = ()  # oldest first; `evalsets` are as the newest read them
 
     def verdict(self, variant: str) -> StoredVerdict | None:
-        """The newest on this variant; None where there is none yet."""
-        return next((found for found in self.verdicts if found.verdict.variant == variant), None)
+        """Return the newest verdict on this variant; None if there is none yet."""
+        return next((stored for stored in self.verdicts if stored.verdict.variant == variant), None)
 
 
 def run_summary(store: Store, run_id: str) -> RunSummary:
-    """Raises UsageError for an unknown run, IntegrityError for a policy, arm or verdict that was changed."""
+    """Summarize a run. Raises UsageError for an unknown run, IntegrityError for a changed policy, arm or verdict."""
     with store.read() as connection:
         run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
         if run is None:
@@ -209,7 +208,7 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
 
 
 def unstored(verdicts: Sequence[Verdict], policy: Policy) -> tuple[StoredVerdict, ...]:
-    """Verdicts of which no store knows, and on which nobody decided."""
+    """Return verdicts that are in no store and have no decisions."""
     return tuple(
         StoredVerdict(verdict=verdict, sha256="", created_at="", policy=policy, policy_sha256="", decisions=())
         for verdict in verdicts
@@ -217,21 +216,21 @@ def unstored(verdicts: Sequence[Verdict], policy: Policy) -> tuple[StoredVerdict
 
 
 def verdicts_at(store: Store, run_id: str, time: str) -> tuple[Verdict, ...]:
-    """What had been said of its variants by this time (UTC text). A run may be that of several gate files, and each has
-    it judged by rules of its own. IntegrityError for a verdict that was changed."""
+    """Return the newest verdicts on the run's variants at this time (UTC text). Several gate files may judge one run by
+    their own rules. Raises IntegrityError for a changed verdict."""
     placed = and_(arms.c.run_id == verdicts.c.run_id, arms.c.name == verdicts.c.variant)
-    said = select(verdicts).join(arms, placed).where(verdicts.c.run_id == run_id, verdicts.c.created_at <= time)
+    statement = select(verdicts).join(arms, placed).where(verdicts.c.run_id == run_id, verdicts.c.created_at <= time)
     with store.read() as connection:
         check_verdicts_placed(connection)
-        made, found = chain(connection), {}
-        for row in connection.execute(said.order_by(arms.c.position, verdicts.c.verdict_id.desc())):
-            found.setdefault(row.variant, row)
-        return tuple(_stored_verdict(row, made).verdict for row in found.values())
+        made, newest = chain(connection), {}
+        for row in connection.execute(statement.order_by(arms.c.position, verdicts.c.verdict_id.desc())):
+            newest.setdefault(row.variant, row)
+        return tuple(_stored_verdict(row, made).verdict for row in newest.values())
 
 
 def checked_run(store: Store, run_id: str) -> RunSummary:
-    """The same for who shows it: where an answer or a score is not what was recorded, or was pruned, every verdict is
-    invalid, and says so. Reads the whole run."""
+    """Return the summary for display, after reading the whole run: if it was changed or pruned, every verdict is
+    invalid, with the reason."""
     run = run_summary(store, run_id)
     if run.pruned:
         return as_pruned(run)
@@ -240,27 +239,29 @@ def checked_run(store: Store, run_id: str) -> RunSummary:
 
 
 def as_damaged(run: RunSummary, faults: Sequence[str]) -> RunSummary:
-    """The run with no verdict but invalid, and these as the reasons."""
+    """Return the run with all verdicts invalid for these reasons."""
     reasons = (*faults, "Nothing can rest on it: restore the store from a backup, or run again in another store.")
-    return _invalid(run, Exit.INTEGRITY, lambda one: reasons)
+    return _invalid(run, Exit.INTEGRITY, lambda stored: reasons)
 
 
 def as_pruned(run: RunSummary) -> RunSummary:
-    """Likewise for a run that was pruned: its verdict can still be read, and nothing can be decided by it."""
+    """Return a pruned run with all verdicts invalid; the reasons quote the earlier verdicts."""
 
-    def reasons(one: StoredVerdict) -> tuple[str, ...]:
-        decided = f", and {one.decision.name} decided {one.decision.action!r}" if one.decision else ""
-        said = f"The verdict of {one.created_at[:10]} was {one.verdict.word!r}{decided}: {one.verdict.reasons[0]}"
-        return f"{run.pruned}: its answers and scores are gone, and nothing is decided by it any more", said
+    def reasons(stored: StoredVerdict) -> tuple[str, ...]:
+        decided = f", and {stored.decision.name} decided {stored.decision.action!r}" if stored.decision else ""
+        earlier = (
+            f"The verdict of {stored.created_at[:10]} was {stored.verdict.word!r}{decided}: {stored.verdict.reasons[0]}"
+        )
+        return f"{run.pruned}: its answers and scores are gone, and nothing is decided by it any more", earlier
 
     return _invalid(run, Exit.INFRASTRUCTURE, reasons)
 
 
 def _invalid(run: RunSummary, exit: Exit, reasons: Callable[[StoredVerdict], tuple[str, ...]]) -> RunSummary:
     words = (
-        Verdict(variant=one.verdict.variant, word="invalid", exit=exit, reasons=reasons(one)) for one in run.verdicts
+        Verdict(variant=old.verdict.variant, word="invalid", exit=exit, reasons=reasons(old)) for old in run.verdicts
     )
-    return replace(run, verdicts=tuple(replace(one, verdict=new) for one, new in zip(run.verdicts, words, strict=True)))
+    return replace(run, verdicts=tuple(replace(old, verdict=new) for old, new in zip(run.verdicts, words, strict=True)))
 
 
 def _scorings(connection: Connection, run_id: str) -> tuple[ScoringLine, ...]:
@@ -314,5 +315,7 @@ def _stored_verdict(row: Any, made: Sequence[Decision]) -> StoredVerdict:
         created_at=row.created_at,
         policy=plain.policy(row.policy_json),
         policy_sha256=row.policy_sha256,
-        decisions=tuple(one for one in made if (one.run_id, one.variant) == (row.run_id, row.variant)),
+        decisions=tuple(
+            decision for decision in made if (decision.run_id, decision.variant) == (row.run_id, row.variant)
+        ),
     )

@@ -1,4 +1,4 @@
-"""How long a run's answers took and how long they became: what the next run's forecast learns from."""
+"""Times and lengths of a run's answers, for the next run's forecast."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from qualgate.store.typed import read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerTime:
-    """One answer that was given."""
+    """Time and length of one answer."""
 
     case_hash: str
     engine: str  # `ArmIdentity.engine`: versions, device and arithmetic
     seconds: float  # from its batch's start to its last token
     tokens: int
-    drafted: bool  # it began with the baseline's answer
+    drafted: bool  # whether it began with the baseline's answer
 
 
 def answer_times(store: Store, run_id: str) -> dict[UnitKey, AnswerTime]:
-    """Of every unit that is done."""
-    asked = select(
+    """Return the times of all finished units."""
+    statement = select(
         units.c.arm, units.c.evalset, units.c.case_id, units.c.repeat, units.c.case_hash, units.c.e2e,
         units.c.answer_tokens, units.c.baseline_proposed,
     ).where(units.c.run_id == run_id, units.c.status == "done")  # fmt: skip
     with store.read() as connection:
-        found = connection.execute(select(arms.c.name, arms.c.planned_json).where(arms.c.run_id == run_id))
-        engines = {row.name: read(ArmIdentity, row.planned_json).engine for row in found}
+        arm_rows = connection.execute(select(arms.c.name, arms.c.planned_json).where(arms.c.run_id == run_id))
+        engines = {row.name: read(ArmIdentity, row.planned_json).engine for row in arm_rows}
         return {
             UnitKey(row.arm, row.evalset, row.case_id, row.repeat): AnswerTime(
                 case_hash=row.case_hash,
@@ -40,5 +40,5 @@ def answer_times(store: Store, run_id: str) -> dict[UnitKey, AnswerTime]:
                 tokens=row.answer_tokens,
                 drafted=bool(row.baseline_proposed),
             )
-            for row in connection.execute(asked)
+            for row in connection.execute(statement)
         }

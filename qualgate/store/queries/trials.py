@@ -1,8 +1,8 @@
-"""Which runs are trials: whoever asks for the newest run, or for what was judged before, does not mean one."""
+"""The SQL condition for trials, which do not count as the newest run or as judged before."""
 
 from __future__ import annotations
 
 from qualgate.store.tables import runs
 
-# The policy's text is our own JSON and sealed: a quote inside a value is escaped there, so only the key reads so.
+# The policy's text is our own sealed JSON, where quotes in values are escaped: only the key can match.
 IS_TRIAL = runs.c.policy_json.contains('"trial":{', autoescape=True)

@@ -48,7 +48,7 @@ def test_a_gate_file_that_asks_for_a_floor_hears_that_none_was_measured(tmp_path
     silent = json.loads(gated(exported(tmp_path, run(n=120))).stdout)["verdicts"]
     assert UNMEASURED not in silent[0]["reasons"]
     evidence = run(n=120)
-    asked = Standing(run_id="r", evidence=evidence, policy=POLICY, then=POLICY, said=None, noise_floor=True)
+    asked = Standing(run_id="r", evidence=evidence, policy=POLICY, then=POLICY, feedback=None, noise_floor=True)
     assert [one.reasons.count(UNMEASURED) for one in asked.decided(evidence).verdicts] == [1]
     assert [UNMEASURED in one.reasons for one in replace(asked, noise_floor=False).decided(evidence).verdicts] == [
         False

@@ -311,7 +311,7 @@ def fallen() -> ArmTrend:
         means=(0.9, 0.85, 0.85), values=((9,), (8,), (8,)), weight=10, approved_by="Ana", other_cases=False,
     )  # fmt: skip
     fall = Fall(found=2, began=1, size=0.05, p_cases=0.001)
-    return ArmTrend(watched=seen, told=Trend(p=(0.1, 0.1), log_evidence=(1.0, 9.0), threshold=8.9, falls=(fall,)))
+    return ArmTrend(watched=seen, trend=Trend(p=(0.1, 0.1), log_evidence=(1.0, 9.0), threshold=8.9, falls=(fall,)))
 
 
 def test_a_fall_is_told_by_its_size_and_its_nights():

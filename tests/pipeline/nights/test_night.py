@@ -39,7 +39,7 @@ gate: {rules: [{metric: json.valid, max_drop: 0.02}]}
 
 
 def nights_of(nightly, judge, now, **more):
-    return whole_night(nightly, judge, now, **more).told
+    return whole_night(nightly, judge, now, **more).nights
 
 
 def code_of(nightly):
@@ -166,9 +166,9 @@ def test_a_failure_that_is_tried_again_is_told_once_then_that_it_stays_and_at_on
     first = whole_night(nightly, judge, clock(NOON))
     assert first.due_next == NOON + timedelta(minutes=5, milliseconds=1)
     again = whole_night(nightly, judge, clock(NOON + timedelta(minutes=15)))
-    assert [(one.night.gate, one.failed) for one in again.told] == [("one", 2)], "who looks is told"
+    assert [(one.night.gate, one.failed) for one in again.nights] == [("one", 2)], "who looks is told"
     assert "  tried again from 12:35 UTC" in lines(again.said)
-    assert whole_night(nightly, judge, clock(NOON + timedelta(minutes=20))).told == ()
+    assert whole_night(nightly, judge, clock(NOON + timedelta(minutes=20))).nights == ()
     told = [[("one", 13, None, 1), ("two", 0, None, 0)]]
     assert digests_of(nightly) == told, "that it failed again is no news"
     for minutes in (45, 105):

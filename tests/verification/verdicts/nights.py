@@ -145,7 +145,7 @@ def _told(x: NDArray) -> Trend:
         arm="variant", metric="exact_match", run_ids=nights, began=nights, means=tuple(x.mean(axis=1)), approved_by="a",
         values=tuple(map(tuple, x.tolist())), weight=x.shape[1], other_cases=False,
     )  # fmt: skip
-    return judge_nights([watched], ALPHA)[0].told
+    return judge_nights([watched], ALPHA)[0].trend
 
 
 # ---------------------------------------------------------------------------------------------- an independent oracle
