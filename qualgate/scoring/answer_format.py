@@ -90,7 +90,7 @@ def score_format(case: Case, text: str, finish_reason: str) -> dict[str, Score]:
 
 
 def same_language(case: Case, text: str) -> Score:
-    """Null where its case names a `language` that this answer cannot be held against."""
+    """Score the answer's language; null if it cannot be compared with the `language` that the case names."""
     if (fault := language_fault(case.body, text)) is None:
         return right(SAME_LANGUAGE, SCORER)
     value, error_type, reason = fault
@@ -129,8 +129,8 @@ def refusal_phrase(text: str) -> str | None:
     start = _BEFORE.match(text)
     begin = text[start.end() : start.end() + REFUSAL_READ] if start else ""
     folded = re.sub(r"\s+", " ", begin.casefold().replace("’", "'").replace("*", ""))
-    found = _REFUSAL.match(folded)
-    return found.group() if found else None
+    match = _REFUSAL.match(folded)
+    return match.group() if match else None
 
 
 # -------------------------------------------------------------------------------------- of an arm, for reports
@@ -143,6 +143,6 @@ def stop_reasons(finish_reasons: Iterable[str]) -> dict[str, float]:
 
 
 def length_ratio(baseline_tokens: Iterable[int], variant_tokens: Iterable[int]) -> float | None:
-    """Σ variant tokens / Σ baseline tokens; None where the baseline said nothing."""
-    said = sum(baseline_tokens)
-    return sum(variant_tokens) / said if said else None
+    """Return Σ variant tokens / Σ baseline tokens; None if the baseline generated none."""
+    baseline_total = sum(baseline_tokens)
+    return sum(variant_tokens) / baseline_total if baseline_total else None

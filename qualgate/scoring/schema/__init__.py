@@ -25,7 +25,7 @@ __all__ = ["DIALECT", "CannotValidate", "first_error", "lint", "quick", "unread_
 def first_error(
     schema: Any, value: Any, remotes: Mapping[str, Any] | None = None, *, formats: bool = False
 ) -> str | None:
-    """Why `schema` refuses `value`, with the place; None when it accepts. CannotValidate when it cannot tell.
+    """Return why and where `schema` refuses `value`; None if it accepts. CannotValidate if that cannot be decided.
 
     remotes: documents by URI that references may lead to besides the schema's own parts; by default none.
     formats: `format` is asserted, where the schema's draft defines it and jsonschema can check it.

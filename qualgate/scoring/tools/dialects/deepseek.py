@@ -29,10 +29,10 @@ def _deepseek(separator: str, form: str) -> Callable[[str, Tools], list[Call]]:
     head = re.compile(separator)
 
     def read(text: str, tools: Tools) -> list[Call]:
-        found = head.match(text)
-        if not found:
+        match = head.match(text)
+        if not match:
             raise BadCall("call_shape", "no name before <｜tool▁sep｜>")
-        arguments = text[found.end() :]
+        arguments = text[match.end() :]
         if form:
             arguments = arguments.rstrip()
             if not arguments.endswith(form):
@@ -41,7 +41,7 @@ def _deepseek(separator: str, form: str) -> Callable[[str, Tools], list[Call]]:
         value = read_json(arguments)
         if not isinstance(value, dict):
             raise BadCall("call_shape", "the arguments are not an object")
-        return [Call(found["name"].strip(), value)]
+        return [Call(match["name"].strip(), value)]
 
     return read
 
