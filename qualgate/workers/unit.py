@@ -179,7 +179,7 @@ class _Arms:
         how = {"workers": settings.workers, "ledger": self._ledger, "hand": self._hand}
         name = job.arm.name.removesuffix(NOISE)
         job = replace(job, arm=job.arm.asked_whole(self._whole.get(name, "")))
-        result = run_served(job, settings.sampling, at_once, **how, told=lambda *told: self._pipe.send(Rest(*told)))
+        result = run_served(job, settings.sampling, at_once, **how, notify=lambda *told: self._pipe.send(Rest(*told)))
         self._whole[name] = result.generation.asked_whole
         return result
 
