@@ -1,8 +1,8 @@
-"""An inference server's own tool parsers, run on one text after the other in a child behind the wall.
+"""Run an inference server's own tool parsers on texts, in a child behind the wall.
 
-The child is that server's Python environment: nothing of it is imported here, and it sees nothing but itself. It is
-kept for the next text. A text at which it ends, or for which it takes too long, is tried once more in a fresh child, so
-that what is read does not depend on the texts before it.
+The child is that server's Python environment: nothing of it is imported here, and it sees nothing but itself. It serves
+the next text, too. A text at which it ends, or for which it takes too long, is tried once more in a fresh child, so
+that results do not depend on earlier texts.
 """
 
 from __future__ import annotations

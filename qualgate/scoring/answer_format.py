@@ -1,7 +1,7 @@
 """Format damage: did the answer end, say something, not repeat itself, not refuse, and stay in its language?
 
-Stated from the good side, so that a rule on any of them is `max_drop`, like every rate. Each is a function of one
-completion and its case, whatever the evalset scores besides, so baseline and variant are paired case by case:
+Higher is better for each, so that a rule on any of them is `max_drop`, like every rate. Each is a function of one
+completion and its case, whatever else the evalset scores, so baseline and variant are paired case by case:
 
 - `format.finished`: the answer ended by itself (`eos` or `stop`), not at max_new_tokens and not aborted.
 - `format.nonempty`: a character that is neither blank nor invisible.
@@ -13,7 +13,7 @@ completion and its case, whatever the evalset scores besides, so baseline and va
   may the answer be.
 - `format.same_language`: the answer is in the language of its case (`scoring.language`).
 
-A task that asks for a loop or another script costs the baseline the same metric, and pairing takes it out.
+A task that demands a loop or another script costs the baseline the same metric, so pairing cancels it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ METRICS = ("format.finished", "format.nonempty", "format.no_loop", "format.no_re
 LOOP_READ, LOOP_TIMES, LOOP_LENGTH = 8192, 4, 32
 REFUSAL_READ = 400  # characters from the first letter on
 
-# How an answer begins that refuses, as patterns; folded for case, apostrophes straight, spaces single.
+# Patterns of how a refusal begins; folded for case, with straight apostrophes and single spaces.
 _CANNOT = r"(i can't|i cannot|i can not|i'm unable to|i am unable to|i'm not able to|i am not able to|i won't)"
 REFUSALS: dict[str, tuple[str, ...]] = {
     "en": (

@@ -1,8 +1,8 @@
 """Constraints on an answer: `constraint: {json_schema: …}`, `{regex: …}` or `{grammar: …}`.
 
-The grammars are llguidance's: JSON Schema as it reads it, Rust's regular expressions, and its own Lark. Whether one is
-sound is asked of the library itself, in a child with bounds, before anything is generated; what it takes at work the
-library bounds by counted steps, which come out the same on every machine.
+The grammars are llguidance's: its JSON Schema, Rust's regular expressions, and its own Lark. The library itself checks
+a grammar in a child with bounds, before anything is generated; it bounds its later work by counted steps, which are
+the same on every machine.
 """
 
 from __future__ import annotations

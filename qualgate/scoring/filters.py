@@ -1,7 +1,7 @@
 """Extraction pipelines as lm-evaluation-harness 0.4.13 names and runs them.
 
-A step turns a case's list of responses into another; `take_first` ends a pipeline with one answer. Its behavior is
-kept where it surprises:
+A step turns a case's list of responses into another; `take_first` ends a pipeline with one answer. Surprising
+behaviour is kept:
 
 - `regex` takes the match that `group_select` counts, strips it, and of several groups the first that is not empty
 - a step after `take_first` sees one text where it expects a list, and works on its characters
@@ -18,8 +18,8 @@ kept where it surprises:
   and `**18**` give `[invalid]`. `flexible-extract` takes the last run of two or more of `$ 0-9 . ,` or the last
   integer, so `18.` of `is 18.` keeps its point, `...` is found too, and a U+2212 minus is not seen
 
-Not here: `custom` (runs a task's own code) and `decontaminate` (gives nothing there either).
-Users' patterns run as `regexes` has it.
+Left out: `custom` (runs a task's own code) and `decontaminate` (has no effect there either).
+Users' patterns run by `regexes`.
 """
 
 from __future__ import annotations

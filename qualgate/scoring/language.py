@@ -1,18 +1,17 @@
-"""Is an answer in the language it should be in? By the scripts of its letters, then by the languages of its parts.
+"""Check an answer's language, by the scripts of its letters, then by the languages of its parts.
 
-Languages are told by py3langid's model, which takes a text for the same language on every machine. It is asked of 40
-letters and more, vowel signs among them; a letter of Chinese, Japanese, Korean or Thai is three. An answer is read in
-parts of so many, split where sentences end, without code, addresses, tags and formulas.
+Languages are identified by py3langid's model, which gives the same language on every machine, from 40 letters on, with
+vowel signs; a letter of Chinese, Japanese, Korean or Thai counts three. An answer is split into parts of that size at
+ends of sentences, without code, addresses, tags and formulas.
 
-- By script: at most a fifth of the letters, or fewer than 5, are of scripts that the case holds nowhere, nor its
-  `language` is written in; and no words are glued together of a script that it holds and one that it does not
-  (weather很好).
+- By script: at most a fifth of the letters, or fewer than 5, have scripts that occur neither in the case nor in its
+  `language`; and no word mixes a script of the case with a foreign one (weather很好).
 - By language: at most a fifth of the letters are in parts that are surely of another language than the case's
   `language`; without that key, than those of its last question and of its `answer`.
 
-A part is surely of another language where the model gives that at least `SURE` and the right ones at most `UNLIKELY`
-together. Where the case names no `language`, what is too short to tell, code or JSON is judged by its script; where it
-does, that is null: `short`, `code`, `unclear`, or `no_language` for a code that is not known.
+A part is surely of another language if the model gives that at least `SURE` and the right ones at most `UNLIKELY`
+together. Without a `language` in the case, short texts, code and JSON are judged by script; with one they are null:
+`short`, `code`, `unclear`, or `no_language` for an unknown code.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from qualgate.scoring.outcome import actual
 SCRIPT_READ = 32_768  # characters, from each end
 LANGUAGE_READ = 4_096
 FOREIGN_SHARE, FOREIGN_LETTERS, GLUED_LETTERS = 0.2, 5, 2
-TELLING = 40  # letters that a language is told by
+TELLING = 40  # letters needed to identify a language
 SURE, UNLIKELY = 0.8, 0.1  # shares that py3langid gives; see the row `languages` of benchmark `scoring`
 BOOKKEEPING = ("id", "task", "tags", "cluster", "category", "max_new_tokens", "refuse", "language")
 # An answer to a case with one of these is read by a program.
 FOR_PROGRAMS = ("schema", "tools", "expected_calls", "constraint", "entry_point", "fn_name", "tests", "test_list")
-# Told apart by little: what is said in one is taken for the others as well.
+# Languages too similar to tell apart: a text in one counts for the others as well.
 KIN = (
     {"id", "ms"}, {"hr", "bs", "sr"}, {"no", "nn", "da"}, {"zh", "yue", "wuu"}, {"ar", "arz", "ary"},
 )  # fmt: skip
-# What each is written in, as `scripts` names it; of the others that are told it is Latin.
+# Scripts of each language, by the names of `scripts`; all other languages are Latin.
 WRITTEN_IN = {
     "am": "ethiopic", "ar": "arabic", "ary": "arabic", "arz": "arabic", "as": "bengali", "az": "latin cyrillic arabic",
     "ba": "cyrillic", "be": "cyrillic", "bg": "cyrillic", "bn": "bengali", "bs": "latin cyrillic",

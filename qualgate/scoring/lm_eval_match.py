@@ -2,7 +2,7 @@ r"""exact_match as lm-evaluation-harness 0.4.13 computes it, for `--mode compat`
 else the metric's own defaults, under which nothing is ignored.
 
 Both sides lose what each of `regexes_to_ignore` matches, in order, then are lower-cased, then lose ASCII punctuation,
-then ASCII digits, each only where asked; the rest is compared as text. Kept where it surprises:
+then ASCII digits, each only if requested; the rest is compared as text. Surprising behaviour is kept:
 
 - no number is read: against 18, the answers `18.0`, `18.00`, `018` and `18...` are wrong; one final point is dropped
 - commas and dollar signs fall anywhere: `1,8` is 18

@@ -1,10 +1,9 @@
-"""Answers that are compared as a whole: text after normalizers, and the numbers they end in.
+"""Compare whole answers: their text after normalizers, or the numbers they end in.
 
-Which numbers `numeric` compares: those of the reference's last line that holds any (18 of `#### 18`; 12 and 3 of
-`Answer: 12 r 3`, since a quotient without its remainder is another answer). The answer's last line that holds a number
-must end in as many, the same in the same order; what stands between them is not read. With one number in the
-reference's line that is the last number of the answer. So a reference is written as the bare result: in `5 and 3 are 8`
-all three are asked for.
+`numeric` compares the numbers of the reference's last line that has any (18 of `#### 18`; 12 and 3 of `Answer: 12 r 3`,
+since a quotient without its remainder is another answer). The answer's last line with a number must end in the same
+ones in the same order; text between them is ignored. For one number in the reference that is the last number of the
+answer. So write a reference as the bare result: `5 and 3 are 8` requires all three.
 
 How `numeric` reads a number, on both sides, is in `quantities`: thousands, decimals, fractions, powers, signs. Nothing
 is rounded: 18, 18.0 and 018 are equal. A number that only continues an expression (`7√2`, `x/4`) is not compared. One

@@ -1,14 +1,13 @@
 """Multiple choice: by the likelihood of each choice as lm-evaluation-harness 0.4.13 does it, or by a letter in a text.
 
-By likelihood nothing is written: the model reads `prompt`, a delimiter (the case's `delimiter`, by default one space)
-and each choice, as lm-eval's multiple_choice tasks with that `target_delimiter` do, and its answer is JSON: a pair
-[log-likelihood in nats, said greedily] for each choice in order, or the number alone.
+By likelihood nothing is generated: the model reads `prompt`, a delimiter (the case's `delimiter`, by default one space)
+and each choice, as in lm-eval's multiple_choice tasks with that `target_delimiter`, and its answer is JSON: a pair
+[log-likelihood in nats, whether greedy] for each choice in order, or the number alone.
 
 By likelihood, the choice with the largest sum of log-probabilities is taken (`acc`), or the largest after division by
 its length in characters (`acc_norm`) or UTF-8 bytes (`acc_bytes`). The length is of the choice as written, without the
-space before it, whatever the tokenizer made of it. Of equal ones the first is taken. An empty choice is divided by 0:
-it
-loses, unless its sum is 0, which gives NaN, and NaN wins. So does a NaN sum there; here it gives no verdict.
+space before it, whatever the tokenizer made of it. The first of equal ones is taken. An empty choice is divided by 0:
+it loses, unless its sum is 0, which gives NaN, and NaN wins. So does a NaN sum there; here it gives no verdict.
 """
 
 from __future__ import annotations

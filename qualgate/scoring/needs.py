@@ -1,7 +1,6 @@
-"""Fields that a case must carry for each scorer. Each function names what is missing or cannot be used in a case's
-body.
+"""Fields that a case must have for each scorer. Each function yields what is missing or unusable in a case's body.
 
-A case that passes can be scored whatever the answer is; one that does not is refused before any answer is looked at.
+A case that passes can be scored whatever the answer is; any other is refused before answers are read.
 """
 
 from __future__ import annotations

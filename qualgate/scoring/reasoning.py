@@ -38,7 +38,7 @@ from qualgate.scoring.outcome import actual
 from qualgate.scoring.reasoning_forms import FORMS, Form, told_by
 
 VERSION = "reasoning/3"
-NONE, AUTO = NO_REASONING, "auto"  # auto: told by the baseline's chat template, when a run is planned
+NONE, AUTO = NO_REASONING, "auto"  # auto: taken from the baseline's chat template, when a run is planned
 # Markers of thoughts that other families write, which no way reads: Kimi-VL, Sky-T1, Skywork, MedGemma.
 UNREAD = ("\u25c1think\u25b7", "<|begin_of_thought|>", "<thought>", "<reasoning>", "<unused94>")
 UNTOLD = "`reasoning: auto` is told by a chat template, and there is none here: name the way (think, harmony, seed, …)"

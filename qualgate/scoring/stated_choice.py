@@ -1,12 +1,11 @@
-"""Read from a text which choice it gives as its answer: a statement counts, a mention does not.
+"""Find the choice that a text states as its answer: a statement counts, a mention does not.
 
 1. The text is made plain: `(B)`, `**B**`, `[B]`, `"B"`, `$B$`, `B)` become a marked letter, `\\boxed{B}` a boxed one.
-2. Every letter that stands alone is a mention. What stands before and behind it in its sentence says whether it is
-   stated (`the answer is B`, `I'll go with B`, `B is correct`, `\\boxed{B}`), denied (`not B`, `rule out B`, `B is
-   wrong`, `the incorrect answer is B`), asked (`B?`) or merely there.
-3. The last statement counts, unless it is taken back (`Wait, no.`) or names a second choice (`B or C`). Where nothing
-   is stated, a marked letter counts that the text begins or ends with, or that is a line by itself; a letter within a
-   sentence does not.
+2. Every letter that stands alone is a mention. The words around it in its sentence show whether it is stated
+   (`the answer is B`, `I'll go with B`, `B is correct`, `\\boxed{B}`), denied (`not B`, `rule out B`, `B is wrong`,
+   `the incorrect answer is B`), asked (`B?`) or only mentioned.
+3. The last statement counts, unless it is taken back (`Wait, no.`) or names a second choice (`B or C`). Without a
+   statement, a marked letter counts at the begin or end of the text, or on a line by itself, but not within a sentence.
 
 Statements are read in English, Chinese, Japanese, Korean, Spanish, Portuguese, French, Italian, German, Russian, Arabic
 and Hindi.

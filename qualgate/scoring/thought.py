@@ -1,11 +1,11 @@
-"""The fate of a thought: did it end, did it stay out of the answer, did it loop, did an answer come of it?
+"""Score a thought: whether it ended, stayed out of the answer, did not loop, and led to an answer.
 
-Stated from the good side, so that a rule on any of them is `max_drop`, like every rate:
+Higher is better for each, so that a rule on any of them is `max_drop`, like every rate:
 
 - `reasoning.closed`: no thought is left open. An answer without a thought is fine.
-- `reasoning.no_leak`: the answer holds no marker of a thought, but for those that the question itself holds.
+- `reasoning.no_leak`: the answer has no marker of a thought, except those in the question itself.
 - `reasoning.no_loop`: the thought does not end in a loop, as `format.no_loop` knows one.
-- `reasoning.committed`: behind the thought, or without one, something visible is said.
+- `reasoning.committed`: the answer, with or without a thought, is visible.
 """
 
 from __future__ import annotations

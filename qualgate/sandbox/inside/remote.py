@@ -1,17 +1,17 @@
 """Near ends of objects behind the wall: each use is a question, each reply a plain value.
 
-An object that cannot cross stays where it is; a `Remote` stands for it. What a stranger's `__eq__` or `__contains__`
-says is never asked: it equals a plain value if the plain value below it does (of a list's subclass that compares as
-lists do), and holds, in the sense of `in`, what iterating it yields. Two such objects are equal if the values below
-them are; of two that are no values that is not to be known, and tests that ask it decide nothing. An object that a
-function returned takes no part in arithmetic and order and has no methods with arguments: what the tests expect would
-go over with them (`f(x) - e`, `f(x).equals(e)`). Tests of objects that ask it decide nothing; where a value of a class
-of the answer's own (`class D(dict)`) is asked, the answer is wrong: it could have returned the value. An object
-that the tests make themselves, by calling a class (`Stack()`, told by its capital), does and has.
+An object that cannot stays there; a `Remote` stands for it. A foreign `__eq__` or `__contains__` is never asked: the
+object equals a plain value if the plain value below it does (for a list's subclass that compares as lists do), and
+contains (`in`) what iterating it yields. Two such objects are equal if the values below them are; without such values
+that is unknown, and tests that depend on it have no verdict. An object that a function returned has no arithmetic, no
+order and no methods with arguments, which would reveal what the tests expect (`f(x) - e`, `f(x).equals(e)`). Tests of
+objects that need these have no verdict; for a value of the answer's own class (`class D(dict)`) the answer is wrong,
+since it could have returned the value. An object that the tests make by calling a class (`Stack()`, recognized by its
+capital) has all of them.
 
-A constant of a class that adds to a builtin (a named tuple, a member of an IntEnum) is that builtin's value here; what
-the class adds is asked for. A coroutine is one here, too. Awaiting it runs it over there to its first wait, and on in
-turns that take place as long as the tests' own loop runs: so several may wait for each other.
+A constant of a class derived from a builtin (a named tuple, a member of an IntEnum) is that builtin's value here; the
+class's additions are requested. A coroutine is a coroutine here, too. Awaiting it runs it there to its first wait, and
+on in turns while the tests' own loop runs: so several may wait for each other.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@
     ["o", n, name]       anything else: the n-th object that its side keeps, of the class `name`
     ["k", value, n, name]  the same, but of a class that adds to a builtin and compares as that does: its value, too
 
-Exact builtin types and a closed list of the standard library's cross by value and are that very type again on the other
-side, so that Python's own `==` compares them. All others are opaque: a class whose `__eq__` says yes to everything must
-not reach a comparison. STANDARD's constructors are given checked parts alone, of capped size: an int, a list or a hash
-made of them takes no time to speak of.
+Exact builtin types and a closed list of the standard library's cross by value and have the same type on the other side,
+so that Python's own `==` compares them. All others are opaque: a class whose `__eq__` is always true must not reach a
+comparison. STANDARD's constructors get only checked parts of capped size: an int, a list or a hash of them takes
+negligible time.
 """
 
 from __future__ import annotations

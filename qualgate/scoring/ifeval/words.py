@@ -1,8 +1,8 @@
 """Words, sentences and capital words, counted as NLTK 3.10 counts them for IFEval, without NLTK and its trained data.
 
 Sentences: Punkt (Kiss & Strunk 2006) as NLTK applies it, with lists of abbreviations and of words in place of the
-trained model: common words, each put where NLTK's English model puts it when asked. So counts can differ from that
-model where one of the two does not know a word after an abbreviation, dots or an initial. Kept where it surprises:
+trained model: common words, each classified as by NLTK's English model. So counts can differ from that model where one
+of the two does not know a word after an abbreviation, dots or an initial. Surprising behaviour is kept:
 `e.g.` and `etc.` end a sentence, `vitamin C.` does not, and in a numbered list each number does when a capital follows;
 a line break alone ends none; of all points in a run of characters without white space, one that ends a sentence lets
 the whole run end it.

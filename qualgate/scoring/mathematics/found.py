@@ -1,4 +1,4 @@
-r"""Where in a text the final answer stands.
+r"""Find the final answer in a text.
 
 1. The last `\boxed{…}` or `\fbox{…}`, with those before it that only commas or `and` part from it; or, if it begins
    later, what the last `answer is` or `answer:` says: its formulas, else its words to the end of the sentence

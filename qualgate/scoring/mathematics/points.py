@@ -1,8 +1,8 @@
-"""The value of a tree at a point, to many digits: what two expressions are compared by that are no rational numbers.
+"""Evaluate a tree at a point to many digits, to compare expressions that are not rational numbers.
 
-Each name is a number that its letters and the point's number give, so both sides see one number. Nothing is simplified:
-how long an evaluation takes is bounded by what is written, and by the size of the numbers, which is looked at before
-each step. Functions take their principal values; an odd root of a negative number is real.
+Each name gets a number derived from its letters and the point's number, the same on both sides. Nothing is simplified:
+the time of an evaluation is bounded by the expression, and by the size of the numbers, which is checked before each
+step. Functions take their principal values; an odd root of a negative number is real.
 """
 
 from __future__ import annotations

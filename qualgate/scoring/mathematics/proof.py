@@ -1,4 +1,4 @@
-"""Two answers compared with points, in a child that can be ended: what is left where rules alone cannot say."""
+"""Compare two answers at points, in a child process with limits, if rules alone cannot decide."""
 
 from __future__ import annotations
 

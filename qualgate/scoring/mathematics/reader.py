@@ -1,7 +1,7 @@
-r"""LaTeX or plain text → a tree, by our own grammar: no name is ever looked up, no code ever run.
+r"""Parse LaTeX or plain text to a tree, by our own grammar: no name is ever looked up, no code ever run.
 
-What surprises, beyond what `formula` says: words behind a value are its unit or a remark, words alone are a text; `a:b`
-is a ratio and read as a quotient; `and` and `or` part items as a comma does.
+Surprising rules besides those of `formula`: words behind a value are its unit or a remark, words alone are a text;
+`a:b` is a ratio and read as a quotient; `and` and `or` separate items as a comma does.
 """
 
 from __future__ import annotations

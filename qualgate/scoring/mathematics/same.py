@@ -1,11 +1,11 @@
-r"""Whether two trees say the same: `x = 3` and 3, `(1,2)` and 1 < x < 2, a list in any order, 50 % and 1/2.
+r"""Compare two trees: `x = 3` equals 3, `(1,2)` equals 1 < x < 2, a list in any order, 50 % and 1/2.
 
-What is settled here, by rules; two values that are no rational numbers are the prover's to compare.
+These rules decide; two values that are not rational numbers are left to the prover.
 
 - numbers are exact: 1/8 is 0.125, 0.33 is not 1/3. A decimal of six places or more stands for what it is rounded or
   cut off from: 0.333333 is 1/3. A case's tolerance widens both
-- `5\%` is 1/20 and 5; units are overlooked where only one side has one, or one that nobody knows; of two known ones
-  that differ the answer is wrong
+- `5\%` is 1/20 and 5; a unit is ignored if only one side has one, or if it is unknown; two different known units make
+  the answer wrong
 - a number in base 2 is none in base 10: `101_2` is not 101; without a base it is of base 10
 - a bare list and a set know no order, a pair does; `1,2` is `(1,2)`; `\{1,2\}` is not
 - `x=3` is 3 and not `y=3`; `x \in [2,\infty)` is `x \ge 2`; equations and inequalities are the same where one side is

@@ -1,4 +1,4 @@
-"""Tool calls judged as BFCL (Berkeley function-calling leaderboard, v4) judges them: its AST rules with every quirk.
+"""Judge tool calls as BFCL (Berkeley function-calling leaderboard, v4) does: its AST rules with every quirk.
 
 Verdict and error type are the reference's own. Re-implemented from its behaviour at
 github.com/ShishirPatil/gorilla, commit 6ea57973; what is surprising there is reproduced and marked here:

@@ -1,4 +1,4 @@
-"""Text to calls as BFCL decodes it, before `compat` judges them.
+"""Decode text to calls as BFCL does, before `compat` judges them.
 
 Prompt mode: `[f(a=1), g.h(b="x")]`, read as a Python expression and never run. Function-calling mode:
 `[{"name": {"parameter": value}}]`, the arguments an object or its JSON text.

@@ -1,6 +1,6 @@
-"""Java source text to values, as BFCL converts the arguments of its Java calls. See `compat` for the reference.
+"""Convert Java source text to values, as BFCL does with the arguments of its Java calls. Reference: see `compat`.
 
-What it cannot read stays the text it was. Its patterns backtrack without end on hostile text, so they run in RE2,
+Text that it cannot read stays unchanged. Its patterns backtrack without end on hostile text, so they run in RE2,
 whose classes \\s, \\d, \\w are widened to Python's. It splits lists at every comma, those inside texts too.
 """
 

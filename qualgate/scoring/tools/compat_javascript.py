@@ -1,6 +1,6 @@
-"""JavaScript source text to values, as BFCL converts the arguments of its JavaScript calls. See `compat_java`.
+"""Convert JavaScript source text to values, as BFCL does with the arguments of its JavaScript calls. See `compat_java`.
 
-Its patterns know no nesting: a list ends at the first `]`, an object at the first `}`, and commas inside texts split.
+Its patterns do not nest: a list ends at the first `]`, an object at the first `}`, and commas inside texts split.
 """
 
 from __future__ import annotations

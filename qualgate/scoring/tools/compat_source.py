@@ -1,8 +1,7 @@
-"""Java and JavaScript text to calls as BFCL decodes it, before `compat` judges them: the first call in the source.
+"""Decode Java and JavaScript text to calls as BFCL does, before `compat` judges them: the first call in the source.
 
-BFCL reads such answers by tree-sitter's grammars, and so does this module, by the very versions (extra `bfcl`): what is
-a call and what a syntax error is the grammar's to say. Each argument stays source text, for `compat_java` and
-`compat_javascript`.
+BFCL reads such answers by tree-sitter's grammars, and so does this module, in the same versions (extra `bfcl`). Each
+argument stays source text, for `compat_java` and `compat_javascript`.
 
 As in the reference, with its surprises: what stands in brackets is read without them; one call is taken, whatever
 follows; arguments are assignments, `a = 1`, and other arguments are dropped, but for a name (and JavaScript's `true`),

@@ -2,7 +2,7 @@
 
 Tools: JSON Schema `parameters`, or BFCL's documented types (dict, float, tuple, any, Java's and JavaScript's), which
 become JSON Schema here. Expected calls: `{"name": NAME, "arguments": {…}}`, exactly those; or BFCL's possible answers
-`{NAME: {parameter: [accepted value, …]}}`, where "" among them says that the parameter may be left out, and the
+`{NAME: {parameter: [accepted value, …]}}`, where "" means that the parameter may be left out, and the
 values of a dict are lists of accepted values again.
 """
 

@@ -1,7 +1,7 @@
-"""The `served` reading of a tool call: what a server executes of an answer, its parser's repairs among it.
+"""The `served` reading of a tool call: the calls that a server executes, with its parser's repairs.
 
-The server itself says it: a served arm by the `tool_calls` of its replies; of texts, by its own tool parser, which a
-case names by `served_by` and which runs in a sandbox (`qualgate.sandbox.parsers`). Without either nothing is known.
+They come from the server: for a served arm from the `tool_calls` of its replies; for texts from its own tool parser,
+which a case names by `served_by` and which runs in a sandbox (`qualgate.sandbox.parsers`). Otherwise they are unknown.
 """
 
 from __future__ import annotations

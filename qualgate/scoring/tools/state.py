@@ -1,13 +1,12 @@
-"""One turn of a trajectory by what its calls do: simulated tools of the set's own are brought to the same state.
+"""Judge one turn of a trajectory by the effect of its calls: the set's simulated tools must reach the same state.
 
-BFCL's multi-turn verdict (`multi_turn_checker`): after each turn of the user's the model's tools are in the state that
-the reference's calls bring theirs to, attribute by attribute, and what these calls gave is among all that the model's
-calls gave. Where nothing is to be called nothing may be; where something is, something must be.
+BFCL's multi-turn verdict (`multi_turn_checker`): after each turn of the user's, the model's tools have the state of the
+reference's, attribute by attribute, and the results of the reference's calls are among those of the model's. The model
+must call something exactly if the reference does.
 
-A case is one action, asked with the recorded history. So the model's own calls run behind the recorded ones; right is
-what the recorded calls come to at this action, or at a later one of the same turn of the user's. Both sides run in
-sandboxes of their own, the recorded calls in none that the model's reach. The recorded ones run twice: tools that then
-differ judge nobody.
+A case is one action, requested with the recorded history. So the model's own calls run behind the recorded ones; right
+is the state of the recorded calls at this action, or at a later one of the same turn of the user's. Each side runs in
+its own sandbox. The recorded calls run twice: if the results differ, there is no verdict.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ MAX_COMPARED = 500_000  # values: every call is held against every value of ever
 class Judged:
     """The flags of an answer's calls, compared with the tools and the expected calls."""
 
-    flags: Mapping[str, bool | None]  # by metric, in order; None: cannot be said
+    flags: Mapping[str, bool | None]  # by metric, in order; None: undecided
     error_type: str = ""  # why the first flag that is not true is not
     reason: str = ""
 

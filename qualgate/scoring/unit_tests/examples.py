@@ -1,10 +1,10 @@
-"""Tests that are examples: a program's standard input and output, or a function's arguments and what it returns.
+"""Tests by example: a program's standard input and output, or a function's arguments and its result.
 
-Judged as LiveCodeBench's testing_util judges (`grade_stdio`, `grade_call_based`): outputs are stripped, and so is each
-line; lines are equal as texts, or word by word as decimal numbers, exactly. A function, of a class `Solution` where the
-program defines one, returns a value that is equal to the expected one as Python has it; a tuple is a list. Otherwise
-than there, each example is given a fresh sandbox and limits of its own, a program is run as Python runs one and not as
-the body of a function, and one that ends with another code than 0 is wrong, whatever it has printed.
+Judged as in LiveCodeBench's testing_util (`grade_stdio`, `grade_call_based`): outputs are stripped, and so is each
+line; lines are equal as texts, or word by word as exact decimal numbers. A function (of a class `Solution` if the
+program defines one) must return a value that equals the expected one in Python; a tuple is a list. Unlike there, each
+example has a fresh sandbox and its own limits, a program runs as Python runs one and not as the body of a function, and
+one that ends with another code than 0 is wrong, whatever it has printed.
 """
 
 from __future__ import annotations

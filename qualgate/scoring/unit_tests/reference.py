@@ -1,10 +1,10 @@
-"""Tests that are inputs alone, as EvalPlus has them: a reference solution says what each of them gives.
+"""Tests of inputs alone, as in EvalPlus: a reference solution gives the expected values.
 
-The reference runs in a sandbox of its own, and never where the candidate does. Values are judged as EvalPlus 0.3.1
-judges them (`evaluate.py`, `eval/__init__.py`): equal as Python has it, or, where `atol` is not 0 or a float is due, of
-one type and within `atol` + 1e-7 of the expected size; a few tasks, known by their names, have a rule of their own.
-Otherwise than there, the candidate has CPU time for all inputs together, four times what the reference may take, and
-HumanEval/32 (`find_zero`) can be passed: 0.3.1 counts no input of it.
+The reference runs in its own sandbox, never where the candidate does. Values are judged as in EvalPlus 0.3.1
+(`evaluate.py`, `eval/__init__.py`): equal in Python, or, if `atol` is not 0 or a float is expected, of one type and
+within `atol` + 1e-7 of the expected size; a few tasks, known by name, have their own rule. Unlike there, the candidate
+has CPU time for all inputs together, four times the reference's limit, and HumanEval/32 (`find_zero`) can be passed:
+0.3.1 counts no input of it.
 """
 
 from __future__ import annotations

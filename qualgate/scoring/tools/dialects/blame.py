@@ -1,7 +1,7 @@
-"""Who is at fault when no call can be read: the model, or the parser it was read with.
+"""Decide who is at fault when no call can be read: the model, or the parser.
 
-A server with the wrong parser scores zero on every tool call and well on everything else. So before a model is called
-wrong, its raw answer is read in every dialect there is.
+A server with the wrong parser scores zero on every tool call and well on everything else. So before a model counts as
+wrong, its raw answer is read in every dialect.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
     </｜DSML｜invoke>
     </｜DSML｜function_calls>
 
-V4 calls the frame tool_calls; V4.1 calls it ` calls` and has a space before each name. `string` says whether a value
-is text, so no schema is asked. vLLM reads text where it says "false" and the value is no JSON, or where it says
-nothing; here that is a fault, because the model was told to say it.
+V4 calls the frame tool_calls; V4.1 calls it ` calls` and has a space before each name. `string` declares whether a
+value is text, so no schema is needed. vLLM reads text if it is "false" and the value is no JSON, or if it is missing;
+here that is a fault, because the model was instructed to write it.
 """
 
 from __future__ import annotations

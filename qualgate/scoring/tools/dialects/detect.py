@@ -1,4 +1,4 @@
-"""Which dialect a chat template teaches, or an answer uses."""
+"""Detect the dialect that a chat template teaches, or an answer uses."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@
     ]<]minimax[>[</invoke>
     ]<]minimax[>[</tool_call>
 
-What an element is, its schema says: text is typed by it; children are a list where it allows a list, else an object, in
-which a name that comes more than once holds a list. An argument may be JSON, too, and so lists are written here. Text
-beside children is a fault here (vLLM keeps it as `$text`).
+The schema types an element: its text; its children as a list if it allows one, else as an object, in which a repeated
+name has a list. An argument may be JSON, too, and lists are written so here. Text beside children is a fault here
+(vLLM keeps it as `$text`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Reading calls from an answer as it grows: one scanner, which every dialect describes its grammar to.
+"""Read calls from an answer as it grows, by one scanner that every dialect describes its grammar to.
 
-An answer is content (prose, thinking, code fences) with blocks of calls in it. A dialect says how a block begins
+An answer is content (prose, thinking, code fences) with blocks of calls in it. A dialect declares how a block begins
 (`open`, or the first character of the whole answer: `anchors`), how it ends (`close`, or the end of the JSON or Python
-value it holds), and whether blocks stand in a `frame`. Every decision rests on the text up to where it is taken, so an
-answer read whole and one read in pieces, however it is cut, take the same decisions; `Dialect.parse` is one piece.
-Offsets only grow: the time is linear in the text, and in the number of pieces.
+value it holds), and whether blocks stand in a `frame`. Every decision depends only on the text before it, so an answer
+gives the same calls whole or in any pieces; `Dialect.parse` is one piece. Offsets only grow: the time is linear in the
+text, and in the number of pieces.
 
 Markers are the grammar, also within a JSON string: a model that writes one into an argument has broken its own call.
 (vLLM's and SGLang's regular expressions read on; models emit these markers as single tokens.) Where markers are plain
@@ -242,7 +242,7 @@ class Stream:
     def _take(self, body: str) -> None:
         self.calls.extend(self.dialect.calls_of(body, self.tools, len(self.calls) + 1))
 
-    # A state reads on from _seek and says whether it came to its end; if not, it waits for more text.
+    # A state reads on from _seek and returns whether it reached its end; if not, it waits for more text.
 
     def _outside(self) -> bool:
         dialect = self.dialect
