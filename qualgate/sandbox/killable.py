@@ -33,7 +33,7 @@ class Bounds:
     cpu_seconds: float = 1.0
     wall_seconds: float = 60.0  # a child that neither answers nor works is ended, whatever stopped it
     memory_bytes: int = 2**30  # of address space
-    tree_bytes: int = 0  # of memory, of the child and all it starts, where the kernel can be told; 0: it starts nothing
+    tree_bytes: int = 0  # of memory, of the child and all it starts, if the kernel can limit it; 0: it starts nothing
 
 
 ONE_SECOND = Bounds()
@@ -71,7 +71,7 @@ class _Child:
             self.process.stdin.write(line)
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # reading says how it ended
+            pass  # reading shows how it ended
         answer = json.loads(self._line())
         self.answered = True
         if "failure" in answer:

@@ -71,7 +71,7 @@ class Interpreter:
         self._runtime = runtime or tiers.runtime(bool(packages))
         self._left, self._clock = START_SECONDS, time.monotonic()
         self._watched = self._clock
-        self.paused = 0.0  # seconds in which this very process stood still: they count for nobody
+        self.paused = 0.0  # seconds in which this very process stood still, which do not count
         self.starved = 0.0  # seconds in which the interpreter could have run and no CPU was free: nor do they
         self._output, self._output_size = bytearray(), 0
         self._lines = bytearray()
@@ -196,7 +196,7 @@ class Interpreter:
         if self._questions in ready:
             try:
                 unsent = unsent[os.write(self._questions, unsent[:_CHUNK]) :]
-            except OSError:  # nobody reads; the replies say why
+            except OSError:  # the reader is gone; the replies show why
                 unsent = memoryview(b"")
         if self._replies in ready:
             read = os.read(self._replies, _CHUNK)

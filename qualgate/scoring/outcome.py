@@ -10,7 +10,7 @@ from qualgate.records import Score
 
 MAX_ANSWER = 2**20  # characters; a longer answer is wrong for every scorer
 SHOWN = 4096  # characters of an extracted answer kept with its score
-REASON = 1000  # characters of a reason, which may quote what an answer said
+REASON = 1000  # characters of a reason, which may quote an answer
 
 
 def right(metric: str, scorer: str, extracted: str | None = None) -> Score:

@@ -56,7 +56,7 @@ class Meter:
 
     told_prompt: int | None = None
     told_answer: int | None = None
-    ids: int = 0  # tokens told one by one
+    ids: int = 0  # token ids received
     characters: int = 0
 
     def take(self, piece: Completed) -> None:

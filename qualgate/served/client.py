@@ -260,7 +260,7 @@ class Client:
         finish reason (`Gathering.answer`)."""
         exchange.done = False
         if "text/event-stream" not in response.headers.get("content-type", "").lower():
-            # Servers that cannot stream answer whole; what is neither says what it is.
+            # Servers that cannot stream answer whole.
             exchange.done = True
             yield self._read(await _bytes(response), Completed)
             return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qualgate.served.client import Client
 
 MOST_NAMED = 300  # characters of a model's name and root
-THE_SERVERS_OWN = "the server's own"  # tokenizer, template, stop tokens: nobody here sees them
+THE_SERVERS_OWN = "the server's own"  # tokenizer, template, stop tokens, unseen by us
 
 
 async def declared(client: Client, arm: ArmSpec) -> str:

@@ -17,7 +17,7 @@ from qualgate.formatting import counted
 
 Doubt = Literal["", "mixed", "empty", "rearranged"]
 MIXED: Doubt = "mixed"  # its pieces have the ids of several answers
-EMPTY: Doubt = "empty"  # it says nothing, and its end or its count says that there is something
+EMPTY: Doubt = "empty"  # it is empty, although its finish reason or count shows content
 REARRANGED: Doubt = "rearranged"  # pieces may have come twice or in another order
 Content = tuple[str, str, Sequence[tuple[str, str]]]  # thought, text, and of each call name and arguments
 

@@ -26,7 +26,7 @@ NO_PAGE = "it has no page of metrics that could be read"
 NO_COUNTER = "its metrics have no counter of drafts"
 
 
-Reading = tuple[str, DraftCounts | None, str]  # the process, so far as told; its counts; why there are none, "": some
+Reading = tuple[str, DraftCounts | None, str]  # the process if known; its counts; why there are none, else ""
 
 
 def counts_in(page: str, counters: Counters) -> DraftCounts | None:

@@ -19,7 +19,7 @@ _HITS = (
 )  # fmt: skip
 _HIT = re.compile(r"(?i)(?<![a-z-])hit(?![a-z-])(?! *= *\?0)")  # HIT, TCP_HIT, "X; hit" (RFC 9211); not no-hit
 _CACHE_KEYS = ("x-litellm-cache-key",)  # of a reply out of a cache alone
-_DRAWN = re.compile("[0-9a-f]{16,}")  # a deployment's id, of which the beginning tells it from others
+_DRAWN = re.compile("[0-9a-f]{16,}")  # a deployment's id, unique by its beginning
 MOST_ID = 64  # characters of another one
 HEADERS = (*_MODELS, *_DEPLOYMENTS, *_FALLBACKS, *_HITS, *_CACHE_KEYS)
 

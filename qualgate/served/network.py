@@ -20,7 +20,7 @@ from qualgate.served.connecting import environment_proxy, trusted
 
 # s: to connect, and to wait for the next bytes, which a queue before a busy model may hold back for long.
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=600.0)
-IDLE = 4.0  # s after which a connection that nobody uses is closed: many servers close theirs after 5
+IDLE = 4.0  # s after which an idle connection is closed: many servers close theirs after 5
 CLOSED = 0.1  # share of requests that meet a closed connection, from which on each gets one of its own
 AT_ONCE = 2**20  # bytes that are written without a look at what else is to be done
 UNSENT = ("ConnectError", "ConnectTimeout")  # names of failures before anything was asked

@@ -11,7 +11,7 @@ from qualgate.served.answer import Answer
 from qualgate.served.faults import BudgetSpent, NotServed, RequestRefused
 from qualgate.served.questions import together
 
-ROUNDS = 2  # of failures, as many in each as are asked at once: without an answer in between the server answers nobody
+ROUNDS = 2  # of failures, each as many as are asked at once: with no answer between, the server is down
 FEWEST = 3  # failures that end a batch
 
 Fault = NotServed | InfrastructureError

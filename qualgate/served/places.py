@@ -17,8 +17,8 @@ from qualgate.records import Drift, UnitKey
 from qualgate.served.replies import Ranked
 from qualgate.stats.kl_bounds import Listed, kl_bounds
 
-WITHIN = 1e-5  # nats that a log-prob may be off by: of a softmax in float32, told in some seven digits
-UNKNOWN = 2**31  # tokens of a vocabulary whose size nobody told: then nothing closes a KL from above
+WITHIN = 1e-5  # nats of error in a log-prob: of a float32 softmax, printed with some seven digits
+UNKNOWN = 2**31  # tokens of a vocabulary of unknown size, for which a KL has no upper bound
 Ranks = Mapping[str, Ranked]
 
 
@@ -46,7 +46,7 @@ def places(lists: Sequence[Ranks | None], prompt: int, answer: Sequence[int], vo
         raise ValueError(f"it lists {len(lists)} places of {prompt + len(answer)} tokens that were sent")
     placed = [_place(ranks, token, vocabulary or UNKNOWN) for ranks, token in zip(lists[prompt:], answer, strict=True)]
     if vocabulary is None or not all(ends for _, ends in placed):
-        # A last rank now and then may be that of a token in a vocabulary that is larger than the folder says.
+        # An occasional last rank may be due to a vocabulary larger than the folder's.
         return [_open(place) for place, _ in placed]
     return [place for place, _ in placed]
 

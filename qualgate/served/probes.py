@@ -327,7 +327,7 @@ async def _context(asking: _Asking, most: int) -> list[Probe]:
     task = f"prompts of {', '.join(f'{4 * count:,}' for count in times)} words"
     try:
         answers = await _all(*(asking.ask(start + FILLER * many, 1) for start, many in zip(STARTS, times, strict=True)))
-    except NotServed as refused:  # it says so, and will say it of a case; what is cut off in silence is the fault
+    except NotServed as refused:  # an open refusal is no fault: the fault is a silent cut
         return [Probe(name="context", asked=task, saw=f"it refuses: {str(refused)[:200]}")]
     counts = [answer.prompt_tokens for answer in answers]
     few, half, whole = (count or 0 for count in counts)

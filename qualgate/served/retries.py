@@ -20,7 +20,7 @@ WINDOW = 60.0  # s: limits are by the minute
 ALONE = 2 * WINDOW  # s that one request waits for limits which others do not meet
 FASTER = 0.8  # of the time between two requests, after a window without a limit
 EPOCH = 1e9  # s since 1970: of 2001, and no wait
-MOMENT = 1e-6  # s that nobody waits for
+MOMENT = 1e-6  # s too short to wait for
 NUMBER = r"\d{1,400}(?:\.\d{1,99})?"
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 

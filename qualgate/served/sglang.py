@@ -24,7 +24,7 @@ def reading(tokens: Sequence[int], begins: int, likeliest: int) -> dict[str, Any
         "input_ids": list(tokens),
         "sampling_params": {"temperature": 0.0, "max_new_tokens": 0},
         "return_logprob": True,
-        "logprob_start_len": begins - 1,  # whose own log-prob is not told
+        "logprob_start_len": begins - 1,  # whose own log-prob is missing
         "top_logprobs_num": likeliest,
     }
 

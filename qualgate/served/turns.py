@@ -16,7 +16,7 @@ from qualgate.served.retries import Pace, pause
 
 Notify = Callable[[float, str], None]
 Of = TypeVar("Of")
-TOLD = 5.0  # s: of a shorter rest nobody is told
+TOLD = 5.0  # s: shorter rests are not reported
 
 
 class Turns:
@@ -35,8 +35,8 @@ class Turns:
         self._where, self._pace, self._sleep, self._notify, self._shown = where, pace, sleep, notify, shown
         self.free, self._door = asyncio.Semaphore(at_once), asyncio.Lock()
         self.answered = 0  # requests
-        self._ahead = 0.0  # s by which this clock is ahead, where nobody really waited
-        self._untold = 0.0  # s waited
+        self._ahead = 0.0  # s by which this clock is ahead, if tests did not really wait
+        self._untold = 0.0  # s waited and not yet reported
 
     async def take(self, once: Callable[[], Awaitable[Of]], *, paced: bool, alone: bool = False) -> Of:
         """Run `once` when its turn comes. After a limit one request goes alone, until it is answered. alone: the

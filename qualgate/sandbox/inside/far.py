@@ -42,7 +42,7 @@ class Far:
         self._loop: Any = None  # the tests' newest event loop
         self._loops = 0  # of the tests, so far
         self._waits: dict[int, Any] = {}  # the number of a task over there → a future of its state when it is done
-        self._states: dict[int, str] = {}  # of those that ended as nobody waited
+        self._states: dict[int, str] = {}  # of those that ended without a waiter
         self._quiet, self._asked = 0, 0  # turns in which nothing else was asked; questions up to the last one
         self.questions = 0
         self.fault: CannotCross | BadReply | None = None  # the first; tests may have swallowed it

@@ -168,7 +168,7 @@ def sglang() -> tuple[str, Reader]:
 def serve(questions: BinaryIO, replies: BinaryIO) -> None:
     """Reply to each line until there are no more."""
     logging.disable(logging.CRITICAL)
-    for name in CACHES:  # a place that is there: none can be made behind every wall
+    for name in CACHES:  # an existing place, since none can be made behind every wall
         os.environ[name] = os.environ.get("HOME", "/tmp")
     read: Reader | None = None
     for line in questions:

@@ -73,7 +73,7 @@ def _attributes(*names: str) -> Callable[[Any], list[Any]]:
     return lambda x: [getattr(x, name) for name in names]
 
 
-# Each: what an instance consists of (None: it cannot be said), the types of these parts, how it is built from them.
+# For each: the parts of an instance (None: unknown), the types of these parts, how it is built from them.
 _CLOCK = ("hour", "minute", "second", "microsecond")
 _INT, _TEXT, _ANY = (int,), (str,), ()
 _dict_of, _text_of, _number_of = (lambda x: [dict(x)]), (lambda x: [str(x)]), (lambda x: [int(x)])

@@ -14,7 +14,7 @@ GREEK = frozenset({
     "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega", "ell", "hbar",
 })  # fmt: skip
 CONSTANTS = {"pi": "pi", "infty": "oo", "infinity": "oo", "Infinity": "oo", "inf": "oo", "oo": "oo", "imath": "i"}
-# What stands before a number and says nothing of it.
+# Words before a number without a meaning for it.
 BEFORE = frozenset({"about", "approximately", "approx", "exactly", "roughly", "rs", "usd", "eur", "is", "answer", "the",
                     "therefore", "so", "thus", "equals", "always", "simply", "just", "indeed", "then"})  # fmt: skip
 PERCENT = frozenset({"percent", "percentage", "pct"})

@@ -24,7 +24,7 @@ from qualgate.scoring.schema import unevaluated
 from qualgate.scoring.schema.keywords import bounded
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-# What each draft's specification says of `format`; each draft has those of the ones before it.
+# Formats that each draft's specification adds; a draft has those of the earlier ones, too.
 _FORMATS_SINCE = {
     "draft 4": "date-time email hostname ipv4 ipv6 uri",
     "draft 6": "json-pointer uri-reference uri-template",

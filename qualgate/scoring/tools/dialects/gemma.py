@@ -41,7 +41,7 @@ class Grammar:
             raise BadCall("stray_text", f"{quote(text[end:])} after the call")
         schemas = properties(tools, head["name"])
         for key, value in arguments.items():
-            # Small models escape numbers too; the schema says what was meant.
+            # Small models escape numbers too; the schema decides their type.
             if isinstance(value, str) and (kinds := types(schemas.get(key))) and "string" not in kinds:
                 arguments[key] = typed(value, schemas[key])
         return [Call(head["name"], arguments)]

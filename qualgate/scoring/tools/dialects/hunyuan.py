@@ -15,7 +15,7 @@ from qualgate.scoring.tools.dialects.stream import Dialect, Stream
 from qualgate.scoring.tools.dialects.tagged import reader, writer
 
 MOST = 64  # characters of a tag that shows the part
-# A thought's tag without a part says nothing: it may stand in prose.
+# A thought's tag without a part is no evidence: it may stand in prose.
 _FIRST = re.compile(r"<tool_calls(:[^\s<>]{1,40})?>|</?think(:[^\s<>]{1,40})>")
 
 
