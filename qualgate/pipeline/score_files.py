@@ -34,7 +34,7 @@ from qualgate.scoring import reasoning
 from qualgate.scoring.code import pass_at_k
 from qualgate.scoring.contains import cut
 from qualgate.scoring.json_lines import JsonLines
-from qualgate.scoring.outcome import cannot_say, found
+from qualgate.scoring.outcome import actual, cannot_say
 from qualgate.scoring.registry import Mode, Scorer, apply, filtered, in_dialect, refuse_without_effect
 from qualgate.scoring.registry import find as find_scorer
 from qualgate.scoring.tools.served import by_parser
@@ -373,7 +373,7 @@ def _read(
 
 def _answer_faults(body: dict[str, Any], scorer: Scorer) -> Iterator[str]:
     if not isinstance(body.get("id"), str):
-        yield f"`id` must be a text; {found(body, 'id')}"
+        yield f"`id` must be a text; {actual(body, 'id')}"
     if type(repeat := body.get("repeat", 0)) is not int or repeat < 0:
         yield f"`repeat` must be a whole number from 0; found {quote(repeat)}"
     ended, model = body.get("finish_reason"), body.get("model")
@@ -388,11 +388,11 @@ def _answer_faults(body: dict[str, Any], scorer: Scorer) -> Iterator[str]:
         if scorer.decoded is None:
             yield f"the scorer {scorer.name} ({scorer.mode}) reads `text`, not `calls`"
     elif scorer.transcripts:
-        yield f"a transcript needs `calls`, a list of calls for each turn of the user's; {found(body, 'calls')}"
+        yield f"a transcript needs `calls`, a list of calls for each turn of the user's; {actual(body, 'calls')}"
     elif not isinstance(body.get("text"), str):
         either = "`text`" if scorer.decoded is None else "`text`, or `calls` already decoded"
         as_text = " (the answer as it was written, a JSON string)" if "text" in body else ""
-        yield f"an output needs {either}{as_text}; {found(body, 'text')}"
+        yield f"an output needs {either}{as_text}; {actual(body, 'text')}"
 
 
 def _unpaired(case_file: _File, output_file: _File) -> Iterator[Fault]:

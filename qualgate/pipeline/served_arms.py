@@ -65,7 +65,7 @@ async def _ask(arms: Sequence[ArmSpec], tell: Callable[[str], None]) -> dict[str
     for arm in arms:
         assert arm.served is not None, "chosen so"
         waits = lambda seconds, line: tell(line) if line else None  # noqa: E731
-        async with Client(arm.name, arm.served, 1, tries=1, told=waits) as client:
+        async with Client(arm.name, arm.served, 1, tries=1, notify=waits) as client:
             declarations[arm.name] = await declared(client, arm)
     return declarations
 

@@ -1,4 +1,4 @@
-"""The one place where model-written code is run: walled in, limited, and never trusted with a verdict."""
+"""Run model-written code, only here: walled in, limited, and never trusted with a verdict."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A cgroup for all that one sandbox starts, where this process may make one: its memory is limited by the kernel, which
-counts its own memory too (files, sockets, tables of pages). Elsewhere limits on what takes such memory have to do.
+"""Cgroup of all processes of one sandbox, if this process may make one: the kernel limits their memory, including its
+own (files, sockets, page tables). Elsewhere limits on what takes such memory must suffice.
 
-cgroups(7): version 2, or version 1's memory controller. A cgroup may be made below our own, or beside it where that one
-has processes and so cannot pass its controllers on.
+cgroups(7): version 2, or version 1's memory controller. A cgroup is made below our own, or beside it if that one has
+processes and so cannot pass its controllers on.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _PATIENCE = 2.0  # seconds: the last process may take a moment to be gone
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cgroup:
-    """One that was made for one sandbox."""
+    """The cgroup of one sandbox."""
 
     folder: Path
 
     def within(self, command: list[str]) -> list[str]:
-        """The command, started in it."""
+        """Return a command that starts `command` in the cgroup."""
         return ["/bin/sh", "-c", 'echo $$ > "$0"/cgroup.procs && exec "$@"', str(self.folder), *command]
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel has ended a process in it."""
+        """Return whether the kernel has killed a process of it for memory."""
         for name in ("memory.events", "memory.oom_control"):
             with contextlib.suppress(OSError):
                 counts = dict(line.split() for line in (self.folder / name).read_text().splitlines())
@@ -40,7 +40,7 @@ class Cgroup:
         return False
 
     def remove(self) -> None:
-        """Once nothing is left in it."""
+        """Remove the cgroup once its processes are gone."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -52,14 +52,14 @@ class Cgroup:
 
 
 def make(memory_bytes: int) -> Cgroup | None:
-    """One limited to `MORE` times this, or None where that is not allowed."""
+    """Make a cgroup limited to `MORE` times `memory_bytes`, or return None if that is not allowed."""
     parent = _parent()
     return _made(parent, memory_bytes) if parent is not None else None
 
 
 @functools.cache
 def _parent() -> Path | None:
-    """In which one can be made, found by trying."""
+    """Return the folder in which a cgroup can be made, by trial."""
     for parent in _candidates():
         made = _made(parent, 2**30)
         if made is None:
@@ -76,16 +76,16 @@ def _parent() -> Path | None:
 
 
 def _candidates() -> list[Path]:
-    found: list[Path] = []
+    folders: list[Path] = []
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:
                 own = MOUNTED / path.lstrip("/")
-                found += [folder for folder in (own, own.parent) if _passes_memory_on(folder)]
+                folders += [folder for folder in (own, own.parent) if _passes_memory_on(folder)]
             elif "memory" in controllers.split(","):
-                found.append(MOUNTED / "memory" / path.lstrip("/"))
-    return found
+                folders.append(MOUNTED / "memory" / path.lstrip("/"))
+    return folders
 
 
 def _passes_memory_on(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Work that may take too long, done where it can be ended: in a child process, within bounds.
+"""Run work that may take too long in a child process, within bounds.
 
 A child starts on first need and stays. A job is a function of a module's top level: its name goes over, and the
 child imports that module before the job's time begins. The kernel ends it when a job's time is up (the default action
@@ -28,12 +28,12 @@ from qualgate.sandbox import cgroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a job may take."""
+    """Limits of a job."""
 
     cpu_seconds: float = 1.0
     wall_seconds: float = 60.0  # a child that neither answers nor works is ended, whatever stopped it
     memory_bytes: int = 2**30  # of address space
-    tree_bytes: int = 0  # of memory, of the child and all it starts, where the kernel can be told; 0: it starts nothing
+    tree_bytes: int = 0  # of memory, of the child and all it starts, if the kernel can limit it; 0: it starts nothing
 
 
 ONE_SECOND = Bounds()
@@ -71,7 +71,7 @@ class _Child:
             self.process.stdin.write(line)
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # reading says how it ended
+            pass  # reading shows how it ended
         answer = json.loads(self._line())
         self.answered = True
         if "failure" in answer:
@@ -97,7 +97,7 @@ class _Child:
         raise Killed("the process that did the work died")
 
     def end(self) -> int:
-        """Its exit status; killed if need be."""
+        """End the child, killed if need be; return its exit status."""
         try:
             status = self.process.wait(0.5)
         except subprocess.TimeoutExpired:
@@ -120,7 +120,7 @@ _lock = threading.Lock()
 
 
 def run(job: Callable[..., Any], *arguments: Any, within: Bounds = ONE_SECOND) -> Any:
-    """What `job(*arguments)` returns, done in a child. Raises Killed if it is."""
+    """Return `job(*arguments)`, run in a child. Raises Killed if it was ended."""
     with _lock:
         children = _waiting.setdefault(within, [])
         child = children.pop() if children else None
@@ -149,7 +149,7 @@ def dismiss() -> None:
 
 
 def _serve() -> None:
-    """The child's side: one job a line until there are no more."""
+    """Run the child's side: one job per line until there are no more."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

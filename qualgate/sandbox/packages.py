@@ -34,42 +34,42 @@ _ADDRESS = re.compile(r"\b\w+://\S+")  # of an index: it may hold a password
 
 
 class NoPackages(OSError):
-    """They cannot be had here; the reason names the package. No program's fault."""
+    """Packages that cannot be installed here; the reason names one. No program's fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packages:
-    """What a list of requirements came to on this machine."""
+    """Packages installed for a list of requirements on this machine."""
 
     folder: str  # that programs import from
-    asked: tuple[str, ...]  # "numpy==2.3.4": of what was asked for, by name
-    versions: tuple[str, ...]  # and of what that needs
+    requested: tuple[str, ...]  # "numpy==2.3.4": of the required packages, by name
+    versions: tuple[str, ...]  # and of their dependencies
     sha256: str  # of names and bytes of all files but what pip notes of them
 
     @property
     def identity(self) -> str:
-        """What scores name: the versions of what was asked for, and the beginning of the hash, which is of all."""
-        return f"{MARK}{','.join(self.asked)}:{self.sha256[:12]}"
+        """Identity for scores: the versions of required packages, and the beginning of the hash over all."""
+        return f"{MARK}{','.join(self.requested)}:{self.sha256[:12]}"
 
 
 def fault(requirement: object) -> str | None:
-    """Why this is no requirement that is read here; None where it is one: a name, with versions or without."""
+    """Return why this is no valid requirement (a name, with or without versions); None if it is."""
     if not isinstance(requirement, str) or len(requirement) > 200 or not _REQUIREMENT.fullmatch(requirement.strip()):
         return "is no package's name, with versions or without, as `numpy` or `numpy>=2.2,<2.5`"
     return None
 
 
 def name_of(requirement: str) -> str:
-    """The package's name as indexes write it: lower case, with hyphens."""
-    found = _REQUIREMENT.fullmatch(requirement.strip())
-    return re.sub(r"[-_.]+", "-", found[1]).lower() if found else ""
+    """Return the package's name as indexes write it: lower case, with hyphens."""
+    match = _REQUIREMENT.fullmatch(requirement.strip())
+    return re.sub(r"[-_.]+", "-", match[1]).lower() if match else ""
 
 
 @functools.cache
 def _of_this_process(requirements: tuple[str, ...], sandbox: Sandbox) -> Sandbox | NoPackages:
     try:
-        found = installed(requirements)
-        equipped = replace(sandbox, packages=found.folder)
+        packages = installed(requirements)
+        equipped = replace(sandbox, packages=packages.folder)
         _try(requirements, equipped)
     except NoPackages as error:
         return error
@@ -77,20 +77,20 @@ def _of_this_process(requirements: tuple[str, ...], sandbox: Sandbox) -> Sandbox
 
 
 def equipped(sandbox: Sandbox, requirements: Iterable[str]) -> tuple[Sandbox, Packages]:
-    """`sandbox` with these packages, each of which was imported in it once. NoPackages where one cannot be had."""
+    """Return `sandbox` with these packages, each imported in it once. NoPackages if one cannot be installed."""
     wanted = tuple(sorted(requirements))
-    found = _of_this_process(wanted, sandbox)
-    if isinstance(found, NoPackages):
-        raise found
-    return found, installed(wanted)
+    with_packages = _of_this_process(wanted, sandbox)
+    if isinstance(with_packages, NoPackages):
+        raise with_packages
+    return with_packages, installed(wanted)
 
 
 @functools.cache
 def installed(requirements: tuple[str, ...]) -> Packages:
-    """What these requirements came to, installed where that was not done yet. NoPackages where it cannot be."""
-    if wrong := next((one for one in requirements if fault(one)), None):
+    """Return the packages of these requirements, installed if need be. NoPackages if that fails."""
+    if wrong := next((requirement for requirement in requirements if fault(requirement)), None):
         raise NoPackages(f"{wrong!r} {fault(wrong)}")
-    about = [sorted(one.replace(" ", "") for one in requirements), sys.implementation.cache_tag]
+    about = [sorted(requirement.replace(" ", "") for requirement in requirements), sys.implementation.cache_tag]
     key = hashlib.sha256(json.dumps([*about, sysconfig.get_platform()]).encode()).hexdigest()[:32]
     folder = _cache() / key
     try:
@@ -101,8 +101,8 @@ def installed(requirements: tuple[str, ...]) -> Packages:
         if (content, whole) != (lock["sha256"], lock["whole"]):
             raise NoPackages(f"{folder} was changed since it was installed: remove it, and it is made again")
         versions, names = tuple(lock["versions"]), set(map(name_of, requirements))
-        asked = tuple(one for one in versions if one.partition("==")[0] in names)
-        return Packages(folder=str(folder / _SITE), asked=asked, versions=versions, sha256=content)
+        requested = tuple(version for version in versions if version.partition("==")[0] in names)
+        return Packages(folder=str(folder / _SITE), requested=requested, versions=versions, sha256=content)
     except NoPackages:
         raise
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -123,7 +123,7 @@ def _install(requirements: Sequence[str], folder: Path) -> None:
         shutil.rmtree(site / "bin", ignore_errors=True)  # they start this very interpreter, which is in no sandbox
         _python("-m", "compileall", "-q", "-f", "--invalidation-mode", "unchecked-hash", str(site))
         _make_readable(made)
-        versions = sorted({_version(one) for one in metadata.distributions(path=[str(site)])})
+        versions = sorted({_version(distribution) for distribution in metadata.distributions(path=[str(site)])})
         content, whole = _hashes(site)
         lock = {"requirements": sorted(requirements), "versions": versions, "sha256": content, "whole": whole}
         (made / _LOCK).write_text(json.dumps(lock, indent=1), encoding="utf-8")
@@ -143,8 +143,8 @@ def _pip(requirements: Sequence[str], site: Path) -> None:
     ended = _python(*command, "--disable-pip-version-check", "--", *requirements)
     if ended.returncode == 0:
         return
-    told = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
-    errors = [line for line in told if line.startswith("ERROR")] or told[-1:] or ["pip said nothing"]
+    lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:] or ["pip said nothing"]
     why = _ADDRESS.sub("…", errors[-1].removeprefix("ERROR:").strip())[:300]
     raise NoPackages(f"pip installs no wheels of {', '.join(requirements)} here: {why}")
 
@@ -164,12 +164,12 @@ def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
         raise NoPackages(f"pip did not end within {_PATIENCE:g} s") from None
 
 
-def _version(one: metadata.Distribution) -> str:
-    return f"{name_of(one.metadata['Name'])}=={re.sub(r'[^A-Za-z0-9.+!]', '_', one.version)}"
+def _version(distribution: metadata.Distribution) -> str:
+    return f"{name_of(distribution.metadata['Name'])}=={re.sub(r'[^A-Za-z0-9.+!]', '_', distribution.version)}"
 
 
 def _make_readable(folder: Path) -> None:
-    """By whichever user a sandbox runs as."""
+    """Make files readable for every user that a sandbox may run as."""
     for place, _, names in os.walk(folder):
         os.chmod(place, 0o755)
         for name in names:
@@ -177,7 +177,7 @@ def _make_readable(folder: Path) -> None:
 
 
 def _hashes(site: Path) -> tuple[str, str]:
-    """Of what was published, without pip's notes and bytecode; and of every file there."""
+    """Return the hash of the published files, without pip's notes and bytecode, and that of every file."""
     content, whole = hashlib.sha256(), hashlib.sha256()
     for path in sorted(_files(site)):
         name = path.relative_to(site)
@@ -190,7 +190,7 @@ def _hashes(site: Path) -> tuple[str, str]:
 
 def _files(site: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(site):
-        for name in (*names, *(one for one in folders if os.path.islink(os.path.join(place, one)))):
+        for name in (*names, *(folder for folder in folders if os.path.islink(os.path.join(place, folder)))):
             path = Path(place, name)
             if path.is_symlink():
                 raise NoPackages(f"{path} is a link: no wheel holds one")
@@ -198,10 +198,12 @@ def _files(site: Path) -> Iterator[Path]:
 
 
 def _try(requirements: Sequence[str], sandbox: Sandbox) -> None:
-    """Import what each requirement is for, behind the wall: where that fails, it would fail every program."""
-    found = {name_of(one.metadata["Name"]): one for one in metadata.distributions(path=[sandbox.packages])}
+    """Import each requirement's modules behind the wall: a failure would fail every program."""
+    distributions = {
+        name_of(wheel.metadata["Name"]): wheel for wheel in metadata.distributions(path=[sandbox.packages])
+    }
     for requirement in requirements:
-        distribution = found.get(name_of(requirement))
+        distribution = distributions.get(name_of(requirement))
         names = sorted(_modules(distribution)) if distribution else []
         failed = [f"nothing to import in {requirement}"]
         for name in names:

@@ -1,8 +1,8 @@
-"""An inference server's own tool parsers, run on one text after the other in a child behind the wall.
+"""Run an inference server's own tool parsers on texts, in a child behind the wall.
 
-The child is that server's Python environment: nothing of it is imported here, and it sees nothing but itself. It is
-kept for the next text. A text at which it ends, or for which it takes too long, is tried once more in a fresh child, so
-that what is read does not depend on the texts before it.
+The child is that server's Python environment: nothing of it is imported here, and it sees nothing but itself. It serves
+the next text, too. A text at which it ends, or for which it takes too long, is tried once more in a fresh child, so
+that results do not depend on earlier texts.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ ENCODINGS = "TIKTOKEN_ENCODINGS_BASE"  # openai_harmony's own variable: a folder
 
 
 class NoParsers(OSError):
-    """The environment cannot be used; the reason says why."""
+    """An environment that cannot be used, and why."""
 
 
 class Unread(Exception):
-    """The parser did not read this text, by its own fault."""
+    """A text that the parser failed to read by its own fault."""
 
 
 class _Child(Interpreter):
-    """The environment's interpreter, its parsers imported."""
+    """The environment's interpreter with its parsers imported."""
 
     def __init__(self, tier: Tier, engine: str, python: str) -> None:
         encodings = os.environ.get(ENCODINGS, "")
@@ -61,7 +61,7 @@ class _Child(Interpreter):
         self.version = str(reply["version"])
 
     def read(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Its reply to one text, within the limits of one."""
+        """Return the reply to one text, within the limits of one."""
         self._left, self.starved, self._output_size = float(TEXT_SECONDS), 0.0, 0
         self._output.clear()
         reply = self.ask(question)
@@ -70,10 +70,10 @@ class _Child(Interpreter):
 
 
 class Parsers:
-    """The parsers of one environment. version: of its server, as it says itself."""
+    """The parsers of one environment. version: its server's own."""
 
     def __init__(self, engine: str, python: str) -> None:
-        """NoParsers where they cannot be used here."""
+        """Start the parsers. NoParsers if they cannot be used here."""
         self._engine, self._python = engine, python
         self._turn = threading.Lock()
         self._child: _Child | None = None
@@ -82,8 +82,8 @@ class Parsers:
             self.version = self._started().version
 
     def read(self, parser: str, text: str, tools: list[Any], lacks: str = "") -> tuple[tuple[str, str], ...]:
-        """Name and arguments (as text) of each call that the server executes. lacks: a token that the model's tokenizer
-        does not have. Unread where its parser raises or ends; NoParsers where the environment no longer starts."""
+        """Return name and arguments (as text) of each call that the server executes. lacks: a token that the model's
+        tokenizer lacks. Unread if its parser raises or ends; NoParsers if the environment no longer starts."""
         question = {"parser": parser, "text": text, "tools": tools, "lacks": lacks}
         with self._turn:
             reply = self._reply(question)
@@ -125,7 +125,7 @@ class Parsers:
 
 
 def parsers_of(engine: str, python: str) -> Parsers:
-    """Those of an environment, started once in this process. NoParsers where they cannot be used here."""
+    """Return the parsers of an environment, started once per process. NoParsers if they cannot be used here."""
     return _of_process(engine, python, os.getpid())
 
 

@@ -1,4 +1,4 @@
-"""The strongest wall of this machine, found by trying: a short escape suite runs before any model-written code does."""
+"""Find this machine's strongest wall by trial: a short escape suite runs before any model-written code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NAMES = ("read", "write", "remove", "mode", "beside", "root", "environment", "n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """The best tier that holds here, or None; `reasons`: why better ones do not."""
+    """The best tier that holds here, or None; `reasons`: why better ones fail."""
 
     tier: Tier | None
     reasons: tuple[str, ...]
@@ -54,7 +54,7 @@ class Probe:
 
 @functools.cache
 def probe(force: Literal["A", "B", None] = None) -> Probe:
-    """Try the tiers, best first. Some 0.1 s; once a process. `force`: only this one."""
+    """Try the tiers, best first, in about 0.1 s, once per process. `force`: only this one."""
     candidates, reasons = tiers.candidates()
     for tier in candidates:
         if force not in (None, tier.name):
@@ -67,7 +67,7 @@ def probe(force: Literal["A", "B", None] = None) -> Probe:
 
 
 def _fault(tier: Tier) -> str | None:
-    """Why `tier` does not hold here: it does not start, honest code fails in it, or an escape succeeds."""
+    """Return why `tier` fails here: it does not start, honest code fails in it, or an escape succeeds."""
     try:
         with tempfile.TemporaryDirectory(prefix="qualgate-probe-") as folder:
             outside = os.path.join(folder, "canary")
@@ -101,14 +101,14 @@ class Sandbox:
 
     @staticmethod
     def best(limits: Limits | None = None, force: Literal["A", "B", None] = None) -> Sandbox | None:
-        """This machine's best sandbox, or None: then model-written code is not run."""
+        """Return this machine's best sandbox, or None: then model-written code is not run."""
         tier = probe(force).tier
         return Sandbox(tier=tier, limits=limits or Limits()) if tier else None
 
     def interpreter(self, role: Literal["answer", "witness"] = "answer") -> Interpreter:
-        """A fresh one, to be used as a context manager. SandboxFailed where it does not start."""
+        """Return a fresh interpreter, to use as a context manager. SandboxFailed if it does not start."""
         return Interpreter(self.tier, self.limits, role, self.packages if role == "answer" else "")
 
     def program(self) -> Program:
-        """One that runs a whole program, likewise."""
+        """Return a fresh interpreter that runs a whole program, likewise."""
         return Program(self.tier, self.limits, "program", self.packages)

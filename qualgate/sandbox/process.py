@@ -1,4 +1,4 @@
-"""One walled-in interpreter: started, asked line by line, ended with everything it began."""
+"""Start one walled-in interpreter, ask it line by line, and end it with everything it began."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MAX_FILES = 256  # in tier B's scratch folder, which no file system caps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one sandbox may use. CPU time is what counts, so that a busy machine changes no verdict; wall time ends what
+    """Limits of one sandbox. CPU time counts, so that a busy machine changes no verdict; wall time ends a program that
     waits for anything but a CPU."""
 
     cpu_seconds: int = 5  # of each process, and of all together
@@ -71,7 +71,7 @@ class Interpreter:
         self._runtime = runtime or tiers.runtime(bool(packages))
         self._left, self._clock = START_SECONDS, time.monotonic()
         self._watched = self._clock
-        self.paused = 0.0  # seconds in which this very process stood still: they count for nobody
+        self.paused = 0.0  # seconds in which this very process stood still, which do not count
         self.starved = 0.0  # seconds in which the interpreter could have run and no CPU was free: nor do they
         self._output, self._output_size = bytearray(), 0
         self._lines = bytearray()
@@ -142,11 +142,11 @@ class Interpreter:
 
     @property
     def output(self) -> str:
-        """What it printed, to the cap, with everything unprintable escaped."""
+        """Its output, up to the cap, with everything unprintable escaped."""
         return bytes(self._output).decode("utf-8", "backslashreplace")
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The reply to `message`, which must carry its nonce. Ended when there is none."""
+        """Return the reply to `message`, which must carry its nonce. Ended if none comes."""
         nonce = secrets.token_hex(8)
         reply = self.exchange(message | {"nonce": nonce})
         if reply.pop("nonce", None) != nonce:
@@ -154,7 +154,7 @@ class Interpreter:
         return reply
 
     def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The next line that comes after `message` was sent."""
+        """Send `message`; return the next line."""
         self._clock = time.monotonic()  # what we do between questions is not the candidate's time
         try:
             return self._line(json.dumps(message).encode("ascii") + b"\n")
@@ -176,7 +176,7 @@ class Interpreter:
         return message
 
     def _wait(self, unsent: memoryview) -> memoryview:
-        """Move what can be moved, within one interval of the watch."""
+        """Send and receive for one interval of the watch; return what is still unsent."""
         poll = select.poll()
         poll.register(self._replies, select.POLLIN)
         poll.register(self._printed, select.POLLIN) if self._printed >= 0 else None
@@ -196,7 +196,7 @@ class Interpreter:
         if self._questions in ready:
             try:
                 unsent = unsent[os.write(self._questions, unsent[:_CHUNK]) :]
-            except OSError:  # nobody reads; the replies say why
+            except OSError:  # the reader is gone; the replies show why
                 unsent = memoryview(b"")
         if self._replies in ready:
             read = os.read(self._replies, _CHUNK)
@@ -208,8 +208,8 @@ class Interpreter:
         return unsent
 
     def _was_starved(self) -> bool:
-        """Whether wall time is left once the time spent queueing for a CPU is taken off (to PATIENCE times the limit,
-        lest a crowd of its own processes keep it alive)."""
+        """Return whether wall time is left without the time spent queueing for a CPU (up to PATIENCE times the limit,
+        so that a crowd of its own processes cannot keep it alive)."""
         inner = self._lineage()[-1]
         waited = max((_queued(f"/proc/{inner}/task/{task}") for task in _tasks(inner)), default=0.0)
         more = min(waited, PATIENCE * self._limits.wall_seconds) - self.starved
@@ -218,7 +218,7 @@ class Interpreter:
         return self._left >= 0
 
     def _lineage(self) -> list[int]:
-        """The processes from ours down to the interpreter, as far as they are there."""
+        """Return the processes from ours down to the interpreter, as far as they exist."""
         pids = [self._process.pid]
         for _ in range(self._depth - 1):
             pids += _children(pids[-1])[:1]
@@ -240,8 +240,8 @@ class Interpreter:
 
     def _watch(self) -> None:
         if self._tier.name == "A":
-            held, worked = _taken(self._process.pid)
-            if held > self._limits.memory_bytes:
+            memory, worked = _taken(self._process.pid)
+            if memory > self._limits.memory_bytes:
                 raise Ended("memory", f"more than {self._limits.memory_bytes} bytes of memory in all processes")
             if worked > self._limits.cpu_seconds:  # many could keep each other, and so all, waiting
                 raise Ended("timeout", f"no end within {self._limits.cpu_seconds} s of CPU time of all processes")
@@ -254,7 +254,7 @@ class Interpreter:
             raise Ended("files", f"more than {_MAX_FILES} files or {self._limits.file_bytes} bytes")
 
     def _gone(self) -> Ended:
-        """Why the pipe closed."""
+        """Return why the pipe closed."""
         ends = _exits(self._process.pid, within=1.0)
         if not ends and (len(down := self._lineage()) < self._depth or _exiting(down[-1])):
             ends = _exits(self._process.pid, within=_ENDING)
@@ -310,7 +310,7 @@ def _refused(_: str) -> Any:
 
 
 def _exits(pid: int, within: float) -> bool:
-    """Whether child `pid` has ended, or does so `within` seconds; it stays to be reaped."""
+    """Return whether child `pid` has ended, or ends `within` seconds; it stays to be reaped."""
     handle = os.pidfd_open(pid)
     try:
         poll = select.poll()
@@ -331,9 +331,9 @@ def _until_closed(fd: int, within: float) -> None:
 
 
 def _taken(pid: int) -> tuple[int, float]:
-    """What `pid` and its descendants take: bytes of memory, anonymous and shared, not the files they map; and seconds
-    of CPU time, of those that have ended too."""
-    held, ticks, waiting = 0, 0, [pid]
+    """Return the usage of `pid` and its descendants: bytes of memory, anonymous and shared, without mapped files; and
+    seconds of CPU time, also of those that have ended."""
+    memory, ticks, waiting = 0, 0, [pid]
     while waiting:
         process = waiting.pop()
         try:
@@ -343,21 +343,21 @@ def _taken(pid: int) -> tuple[int, float]:
                 times = file.read().rpartition(b")")[2].split()[11:15]  # its own, and of children it has waited for
         except (OSError, ValueError):  # it has just ended
             continue
-        held += sum(1024 * int(sizes.get(name, b"0").split()[0]) for name in (b"RssAnon", b"RssShmem"))
+        memory += sum(1024 * int(sizes.get(name, b"0").split()[0]) for name in (b"RssAnon", b"RssShmem"))
         ticks += sum(map(int, times))
         waiting += _children(process)
-    return held, ticks / os.sysconf("SC_CLK_TCK")
+    return memory, ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _children(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
-                found += map(int, file.read().split())
+                pids += map(int, file.read().split())
     except OSError:  # it has just ended
         pass
-    return found
+    return pids
 
 
 def _kill(pid: int) -> None:
@@ -374,7 +374,7 @@ def _exiting(pid: int) -> bool:
 
 
 def _queued(task: str) -> float:
-    """Seconds that this thread has been ready to run without running; 0 where the kernel does not say."""
+    """Return the seconds that this thread was ready but not running; 0 if the kernel does not report it."""
     try:
         with open(f"{task}/schedstat", "rb") as file:
             return int(file.read().split()[1]) / 1e9
@@ -390,32 +390,32 @@ def _tasks(pid: int) -> list[str]:
 
 
 def _in_files(folder: str, pid: int, tasks: list[str], most: int) -> float:
-    """Bytes on disk in tier B's scratch folder, with what was removed from it and is still open or mapped.
+    """Return the bytes on disk in tier B's scratch folder, with removed files that are still open or mapped.
 
-    Infinite beyond _MAX_FILES files, or where they cannot be seen; a removed file that is mapped counts `most`, for its
+    Infinite beyond _MAX_FILES files, or if they cannot be seen; a removed file that is mapped counts `most`, since its
     size cannot be seen.
     """
-    found: dict[int, float] = {}
+    sizes: dict[int, float] = {}
     removed = f" {folder}/".encode()
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
-                    found[entry.inode()] = entry.stat(follow_symlinks=False).st_blocks * 512
-                if len(found) > _MAX_FILES:
+                    sizes[entry.inode()] = entry.stat(follow_symlinks=False).st_blocks * 512
+                if len(sizes) > _MAX_FILES:
                     return float("inf")
         for task in tasks:  # each may have a table of its own
             for fd in os.listdir(f"/proc/{pid}/task/{task}/fd"):
                 with contextlib.suppress(FileNotFoundError):
-                    held = os.stat(f"/proc/{pid}/task/{task}/fd/{fd}")
-                    if stat.S_ISREG(held.st_mode) and held.st_nlink == 0:
-                        found[held.st_ino] = held.st_blocks * 512
+                    status = os.stat(f"/proc/{pid}/task/{task}/fd/{fd}")
+                    if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
+                        sizes[status.st_ino] = status.st_blocks * 512
         with open(f"/proc/{pid}/maps", "rb") as file:
             for line in file:
                 if line.endswith(b" (deleted)\n") and removed in line:
-                    found.setdefault(int(line.split()[4]), most)
+                    sizes.setdefault(int(line.split()[4]), most)
     except PermissionError:
         return float("inf")
     except OSError:  # it has just ended
         pass
-    return sum(found.values())
+    return sum(sizes.values())

@@ -1,4 +1,4 @@
-"""A whole program, run behind the wall on an input: what it printed, if it ended by itself and with code 0."""
+"""Run a whole program behind the wall on an input; return its output if it ended by itself with code 0."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class Program(Interpreter):
     """A fresh Python that runs one program. A context manager: on leaving, nothing of it is left."""
 
     def run(self, program: str, stdin: str, prelude: str = "") -> str:
-        """What `program` printed to standard output, given `stdin`; bytes that are no UTF-8 as lone surrogates.
+        """Return what `program` printed to standard output, given `stdin`; non-UTF-8 bytes as lone surrogates.
 
-        prelude: run before it, in its module. Ended where it did not end with code 0: error_type "syntax" or
-        "exception" by the last line of standard error, "exit" where that names no exception, "prelude" where it never
-        began, or a limit's.
+        prelude: run before it, in its module. Ended if it did not end with code 0: error_type "syntax" or "exception"
+        by the last line of standard error, "exit" if that names no exception, "prelude" if it never began, or a
+        limit's.
         """
         self._clock = time.monotonic()
         task = json.dumps({"program": program, "stdin": stdin, "prelude": prelude})
-        unsent, told, begun = memoryview(task.encode("ascii") + b"\n"), b"", False
+        unsent, errors, begun = memoryview(task.encode("ascii") + b"\n"), b"", False
         try:
             while True:
                 unsent = self._wait(unsent)
-                told += bytes(self._lines)
+                errors += bytes(self._lines)
                 self._lines.clear()
-                if not begun and told.startswith(BEGUN):
-                    told, begun = told.removeprefix(BEGUN), True
-                told = told[-_TAIL:]
+                if not begun and errors.startswith(BEGUN):
+                    errors, begun = errors.removeprefix(BEGUN), True
+                errors = errors[-_TAIL:]
         except Ended as ended:
             if not begun:
                 raise Ended("prelude", f"the prelude fails: {ended}") from None
@@ -42,13 +42,13 @@ class Program(Interpreter):
             if ended.error_type != "exit" or code is None:
                 raise
             if code != 0:
-                raise _said(told.decode("utf-8", "backslashreplace"), ended) from None
+                raise _said(errors.decode("utf-8", "backslashreplace"), ended) from None
         while self._printed >= 0 and self._drained():
             pass
         return bytes(self._output).decode("utf-8", "surrogateescape")
 
     def _drained(self) -> bool:
-        """Whether something more was in the pipe of output, all of whose writers are gone."""
+        """Read the output pipe, all of whose writers are gone; return whether it held more."""
         try:
             self._drain()
         except BlockingIOError:
@@ -56,10 +56,10 @@ class Program(Interpreter):
         return True
 
 
-def _said(told: str, ended: Ended) -> Ended:
-    """How a program ended that Python ended for an exception."""
-    lines = told.strip().splitlines()
-    found = _LAST_LINE.match(lines[-1].strip()) if lines else None
-    if found is None or (not lines[0].startswith("Traceback") and '  File "' not in told):
+def _said(errors: str, ended: Ended) -> Ended:
+    """Return the end of a program by the exception on its standard error, if that shows one."""
+    lines = errors.strip().splitlines()
+    match = _LAST_LINE.match(lines[-1].strip()) if lines else None
+    if match is None or (not lines[0].startswith("Traceback") and '  File "' not in errors):
         return ended
-    return Ended(_ERROR_TYPES.get(found[1], "exception"), f"{found[1]}: {(found[2] or '')[:300]}")
+    return Ended(_ERROR_TYPES.get(match[1], "exception"), f"{match[1]}: {(match[2] or '')[:300]}")

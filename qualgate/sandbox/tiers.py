@@ -1,4 +1,4 @@
-"""The two ways this machine may be able to wall model-written code in, and the command that starts either.
+"""The two tiers of walls around model-written code, and the command that starts either.
 
 Tier A: bubblewrap. Own process, network, IPC, host name and mount namespaces; an empty environment; the interpreter,
 its standard library and the C libraries these need, read-only, and nothing else; a /tmp of so many bytes and files. An
@@ -43,7 +43,7 @@ PACKAGES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """A wall as this machine has it; what each consists of stands above."""
+    """A wall of this machine; see above for the parts of each."""
 
     name: Literal["A", "B"]
     bwrap: str = ""  # tier A
@@ -53,7 +53,7 @@ class Tier:
 
 
 def candidates() -> tuple[list[Tier], list[str]]:
-    """The tiers worth a trial here, best first, and why the others are not."""
+    """Return the tiers worth a trial here, best first, and why the others are not."""
     if sys.platform != "linux" or not seccomp.supported(platform.machine()):
         return [], [
             f"model-written code is run on Linux on x86_64 or aarch64, not on {sys.platform} {platform.machine()}"
@@ -64,13 +64,13 @@ def candidates() -> tuple[list[Tier], list[str]]:
 
 
 def python() -> str:
-    """The interpreter itself, not a virtual environment's link to it."""
+    """Return the interpreter itself, not a virtual environment's link to it."""
     return os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """An interpreter, and what it needs to start and to import its library, and nothing beside it."""
+    """An interpreter, with exactly the files that it needs to start and import its library."""
 
     command: tuple[str, ...]  # how it is called; a program follows
     code: str  # a folder with `inside`, as this interpreter reads it
@@ -79,21 +79,21 @@ class Runtime:
 
     @property
     def scratch(self) -> str:
-        """The folder that tier A writes in: not one that lies over what is read."""
+        """The folder that tier A writes in, which must not cover anything readable."""
         return "/wall/tmp" if any(f"{path}/".startswith("/tmp/") for path in self.readable) else "/tmp"
 
     def files(self) -> list[str]:
-        """The same without what is covered: for walls that can only add."""
-        found: list[str] = []
+        """Return the readable paths without the covered ones, for walls that can only add."""
+        files: list[str] = []
         for path in self.readable:
             inside = [folder for folder in self.covered if folder.startswith(f"{path}/")]
-            found += [f"{path}/{name}" for name in os.listdir(path)] if inside else [path]
-        return [path for path in found if path not in self.covered]
+            files += [f"{path}/{name}" for name in os.listdir(path)] if inside else [path]
+        return [path for path in files if path not in self.covered]
 
 
 @functools.cache
 def runtime(wheels: bool = False) -> Runtime:
-    """This interpreter's; with the libraries that wheels may need. OSError where its libraries cannot be told."""
+    """Return this interpreter's runtime; wheels: with the libraries they may need. OSError if those are unknown."""
     own = {"platbase": sys.base_exec_prefix}  # not a virtual environment's
     stdlib = os.path.realpath(sysconfig.get_path("stdlib", vars=own))
     folders = [stdlib, os.path.realpath(sysconfig.get_path("platstdlib", vars=own))]
@@ -101,59 +101,59 @@ def runtime(wheels: bool = False) -> Runtime:
     extensions = [
         f"{modules}/{name}" for name in sorted(os.listdir(modules)) if ".so" in name and "tkinter" not in name
     ]
-    kept = [
+    readable = [
         python(),
         *_libraries(extensions, OF_WHEELS if wheels else ("libgcc_s.so.1",)),
         "/etc/ld.so.cache",
         *folders,
         modules,
     ]
-    kept = [path for path in dict.fromkeys(kept) if os.path.exists(path)]
-    kept = [path for path in kept if not any(path.startswith(f"{folder}/") for folder in folders)]
+    readable = [path for path in dict.fromkeys(readable) if os.path.exists(path)]
+    readable = [path for path in readable if not any(path.startswith(f"{folder}/") for folder in folders)]
     covered = [f"{folder}/{name}" for folder in folders for name in PACKAGES if os.path.isdir(f"{folder}/{name}")]
     return Runtime(
-        command=tuple(program()), code=compiled(), readable=tuple(kept), covered=tuple(dict.fromkeys(covered))
+        command=tuple(program()), code=compiled(), readable=tuple(readable), covered=tuple(dict.fromkeys(covered))
     )
 
 
 @functools.cache
 def environment(interpreter: str) -> Runtime:
-    """Another interpreter's, with every package that it has. OSError where it cannot be asked what it reads."""
-    asked = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, *sys.path]))"
+    """Return another interpreter's runtime, with all its packages. OSError if it does not run."""
+    script = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, *sys.path]))"
     try:
         done = subprocess.run(
-            [interpreter, "-I", "-c", asked], capture_output=True, check=True, timeout=60, stdin=subprocess.DEVNULL
+            [interpreter, "-I", "-c", script], capture_output=True, check=True, timeout=60, stdin=subprocess.DEVNULL
         )
-        told = json.loads(done.stdout)
+        search_path = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise OSError(f"{interpreter} does not run as a Python interpreter: {error}") from None
-    wanted = dict.fromkeys([*map(os.path.abspath, told), *SYSTEM])
-    kept = [path for path in wanted if os.path.exists(path) and path != "/"]
-    kept = [path for path in kept if not any(path.startswith(f"{folder}/") for folder in kept)]
+    wanted = dict.fromkeys([*map(os.path.abspath, search_path), *SYSTEM])
+    readable = [path for path in wanted if os.path.exists(path) and path != "/"]
+    readable = [path for path in readable if not any(path.startswith(f"{folder}/") for folder in readable)]
     return Runtime(
         command=(os.path.abspath(interpreter), "-I", "-B", "-X", "utf8", "-c"),
         code=f"{compiled()}/source",
-        readable=tuple(kept),
+        readable=tuple(readable),
     )
 
 
 def _libraries(extensions: list[str], also: tuple[str, ...]) -> list[str]:
-    """Under the names by which the loader finds them, those of the interpreter and of these modules, and `also`."""
+    """Return the libraries of the interpreter, these modules and `also`, under the names that the loader uses."""
     # ld.so(8): it prints what it would load, and starts nothing.
-    told = subprocess.run(
+    listing = subprocess.run(
         [python()],
         env={"LD_TRACE_LOADED_OBJECTS": "1", "LD_PRELOAD": ":".join([*extensions, *also])},
         capture_output=True,
         stdin=subprocess.DEVNULL,
         check=False,
     ).stdout.decode("utf-8", "surrogateescape")
-    return [path for path in re.findall(r"(/.*) \(0x[0-9a-f]+\)$", told, re.MULTILINE) if path not in extensions]
+    return [path for path in re.findall(r"(/.*) \(0x[0-9a-f]+\)$", listing, re.MULTILINE) if path not in extensions]
 
 
 @functools.cache
 def compiled() -> str:
-    """A folder, this process's own, with `inside` as bytecode (compiling it would take each sandbox 20 ms), and an
-    empty one, `nothing`, and its source in `source`, for interpreters of other versions."""
+    """Return a folder of this process's with `inside` as bytecode (compiling it would cost each sandbox 20 ms), an
+    empty one, `nothing`, and the source in `source`, for interpreters of other versions."""
     folder = tempfile.mkdtemp(prefix="qualgate-inside-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.mkdir(f"{folder}/nothing")
@@ -170,16 +170,16 @@ def compiled() -> str:
 
 
 def program() -> list[str]:
-    """How the interpreter is called; `inside` is imported from the folder above it. Numbers of any length are printed:
-    the sandbox's limits end what takes long."""
+    """Return the interpreter's command; `inside` is imported from the folder above it. Numbers of any length are
+    printed, since the sandbox's limits end what takes long."""
     return [python(), "-P", "-s", "-S", "-B", "-X", "utf8", "-X", "int_max_str_digits=0", "-c"]
 
 
-def bubblewrap(tier: Tier, arguments: list[str], held: Runtime, packages: str = "") -> list[str]:
-    """The command of tier A, to be started with an empty environment; `arguments` follow `-c`. held: the interpreter;
+def bubblewrap(tier: Tier, arguments: list[str], inner: Runtime, packages: str = "") -> list[str]:
+    """Return tier A's command, to start with an empty environment; `arguments` follow `-c`. inner: the interpreter;
     packages: a folder of them, "" for none.
 
-    What it starts may still mount and become another user: `inside.confine` does, and gives both up.
+    The started process may still mount and become another user: `inside.confine` does, and gives both up.
     """
     root = os.geteuid() == 0
     command = [tier.bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
@@ -189,24 +189,25 @@ def bubblewrap(tier: Tier, arguments: list[str], held: Runtime, packages: str = 
         ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if root else ["--unshare-user", "--disable-userns"]
     )
     for folder in dict.fromkeys(
-        str(parent) for path in [*held.readable, "/wall/inside"] for parent in reversed(Path(path).parents)
+        str(parent) for path in [*inner.readable, "/wall/inside"] for parent in reversed(Path(path).parents)
     ):
         command += ["--perms", "0755", "--dir", folder]  # else only their maker could pass through them
-    for path in held.readable:
+    for path in inner.readable:
         command += ["--ro-bind", path, path]
-    for path in held.covered:
+    for path in inner.covered:
         command += ["--ro-bind", f"{compiled()}/nothing", path]
     command += ["--ro-bind", packages, PACKAGES_INSIDE] if packages else []
-    command += ["--ro-bind", f"{held.code}/inside", "/wall/inside", "--perms", "0755", "--dir", "/dev"]
+    command += ["--ro-bind", f"{inner.code}/inside", "/wall/inside", "--perms", "0755", "--dir", "/dev"]
     for name in ("null", "zero", "random", "urandom"):
         command += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-    command += ["--dir", "/dev/shm", "--dir", held.scratch, "--remount-ro", "/", "--chdir", "/"]
-    command += ["--setenv", "PYTHONHASHSEED", "0", "--setenv", "HOME", held.scratch, "--setenv", "TMPDIR", held.scratch]
-    return [*command, "--", *held.command, *arguments]
+    command += ["--dir", "/dev/shm", "--dir", inner.scratch, "--remount-ro", "/", "--chdir", "/"]
+    command += ["--setenv", "PYTHONHASHSEED", "0", "--setenv", "HOME", inner.scratch,
+                "--setenv", "TMPDIR", inner.scratch]  # fmt: skip
+    return [*command, "--", *inner.command, *arguments]
 
 
 def own_uid() -> int:
-    """A user id that nobody has: from the upper half of the largest range this user namespace knows. 0: not root."""
+    """Return an unused user id: from the upper half of the largest range of this user namespace. 0: not root."""
     if os.geteuid() != 0:
         return 0
     ranges = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]

@@ -51,12 +51,12 @@ def score(
 
 
 def _format(case: Case, text: str, finish_reason: str) -> dict[str, Score]:
-    """Of the answer alone; where nobody told how thoughts are written, of the whole text."""
+    """Score the format of the answer alone, or of the whole text where the case declares no way to write thoughts."""
     way = case.body.get("reasoning", reasoning.NONE)
     if way in (reasoning.NONE, reasoning.AUTO):
         return answer_format.score_format(case, text, finish_reason)
     scores = answer_format.score_format(case, reasoning.apart(case.body, text).answer, finish_reason)
-    return {metric: replace(one, scorer=reasoning.behind(one.scorer, way)) for metric, one in scores.items()}
+    return {metric: replace(scored, scorer=reasoning.behind(scored.scorer, way)) for metric, scored in scores.items()}
 
 
 def _cut(score: Score) -> Score:

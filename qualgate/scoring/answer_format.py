@@ -1,7 +1,7 @@
 """Format damage: did the answer end, say something, not repeat itself, not refuse, and stay in its language?
 
-Stated from the good side, so that a rule on any of them is `max_drop`, like every rate. Each is a function of one
-completion and its case, whatever the evalset scores besides, so baseline and variant are paired case by case:
+Higher is better for each, so that a rule on any of them is `max_drop`, like every rate. Each is a function of one
+completion and its case, whatever else the evalset scores, so baseline and variant are paired case by case:
 
 - `format.finished`: the answer ended by itself (`eos` or `stop`), not at max_new_tokens and not aborted.
 - `format.nonempty`: a character that is neither blank nor invisible.
@@ -13,7 +13,7 @@ completion and its case, whatever the evalset scores besides, so baseline and va
   may the answer be.
 - `format.same_language`: the answer is in the language of its case (`scoring.language`).
 
-A task that asks for a loop or another script costs the baseline the same metric, and pairing takes it out.
+A task that demands a loop or another script costs the baseline the same metric, so pairing cancels it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ METRICS = ("format.finished", "format.nonempty", "format.no_loop", "format.no_re
 LOOP_READ, LOOP_TIMES, LOOP_LENGTH = 8192, 4, 32
 REFUSAL_READ = 400  # characters from the first letter on
 
-# How an answer begins that refuses, as patterns; folded for case, apostrophes straight, spaces single.
+# Patterns of how a refusal begins; folded for case, with straight apostrophes and single spaces.
 _CANNOT = r"(i can't|i cannot|i can not|i'm unable to|i am unable to|i'm not able to|i am not able to|i won't)"
 REFUSALS: dict[str, tuple[str, ...]] = {
     "en": (
@@ -90,7 +90,7 @@ def score_format(case: Case, text: str, finish_reason: str) -> dict[str, Score]:
 
 
 def same_language(case: Case, text: str) -> Score:
-    """Null where its case names a `language` that this answer cannot be held against."""
+    """Score the answer's language; null if it cannot be compared with the `language` that the case names."""
     if (fault := language_fault(case.body, text)) is None:
         return right(SAME_LANGUAGE, SCORER)
     value, error_type, reason = fault
@@ -129,8 +129,8 @@ def refusal_phrase(text: str) -> str | None:
     start = _BEFORE.match(text)
     begin = text[start.end() : start.end() + REFUSAL_READ] if start else ""
     folded = re.sub(r"\s+", " ", begin.casefold().replace("’", "'").replace("*", ""))
-    found = _REFUSAL.match(folded)
-    return found.group() if found else None
+    match = _REFUSAL.match(folded)
+    return match.group() if match else None
 
 
 # -------------------------------------------------------------------------------------- of an arm, for reports
@@ -143,6 +143,6 @@ def stop_reasons(finish_reasons: Iterable[str]) -> dict[str, float]:
 
 
 def length_ratio(baseline_tokens: Iterable[int], variant_tokens: Iterable[int]) -> float | None:
-    """Σ variant tokens / Σ baseline tokens; None where the baseline said nothing."""
-    said = sum(baseline_tokens)
-    return sum(variant_tokens) / said if said else None
+    """Return Σ variant tokens / Σ baseline tokens; None if the baseline generated none."""
+    baseline_total = sum(baseline_tokens)
+    return sum(variant_tokens) / baseline_total if baseline_total else None

@@ -27,9 +27,9 @@ from qualgate.sandbox import Interpreter, Limits, Sandbox, killable, packages
 from qualgate.sandbox.packages import NoPackages
 from qualgate.sandbox.process import PATIENCE, START_SECONDS
 from qualgate.scoring import unit_tests
-from qualgate.scoring.outcome import cannot_say, found, quote, right, wrong
+from qualgate.scoring.outcome import actual, cannot_say, quote, right, wrong
 from qualgate.scoring.unit_tests import BadTests, Exam, examples, reference
-from qualgate.scoring.unit_tests.sitting import RIGHT, Said, asked, load, said, sandbox_of
+from qualgate.scoring.unit_tests.sitting import RIGHT, Said, examine, load, outcome_of, sandbox_of
 
 METRIC, SCORER = "code.pass", "code/7"
 # Libraries that are real and in no sandbox, so that an answer which imports one is not the model's fault. A name that
@@ -99,44 +99,44 @@ def equipped(body: Mapping[str, Any], sandbox: Sandbox, scorer: str = SCORER) ->
         return sandbox, scorer
     if wrong_ones := list(package_faults(body)):
         raise BadTests(wrong_ones[0])
-    found, held = packages.equipped(sandbox, body["packages"])
-    return found, f"{scorer} {held.identity}"
+    with_packages, installed = packages.equipped(sandbox, body["packages"])
+    return with_packages, f"{scorer} {installed.identity}"
 
 
 def today(scorer: str, version: str) -> str:
-    """What a stored `scorer` is called today, `version` being its own: with the packages that it ran programs with."""
-    held = next((word for word in scorer.split(" ") if word.startswith(packages.MARK)), "")
-    return f"{version} {held}" if version and held else version
+    """Return `version` with the packages that the stored `scorer` ran programs with."""
+    mark = next((word for word in scorer.split(" ") if word.startswith(packages.MARK)), "")
+    return f"{version} {mark}" if version and mark else version
 
 
 def package_faults(body: Mapping[str, Any]) -> Iterator[str]:
-    """What keeps a case's `packages` from being read."""
+    """Yield what is wrong with a case's `packages`."""
     wanted = body.get("packages", [])
     if not isinstance(wanted, list):
-        yield f"`packages` must be a list of packages, as [numpy]; {found(body, 'packages')}"
+        yield f"`packages` must be a list of packages, as [numpy]; {actual(body, 'packages')}"
         return
     if len(wanted) > MOST_PACKAGES:
         yield f"`packages` names {len(wanted)} packages; at most {MOST_PACKAGES} are installed for a set"
         return
     names: list[str] = []
-    for one in wanted:
-        if why := packages.fault(one):
-            yield f"`packages`: {quote(one)} {why}"
-        elif (name := packages.name_of(one)) in names:
+    for package in wanted:
+        if why := packages.fault(package):
+            yield f"`packages`: {quote(package)} {why}"
+        elif (name := packages.name_of(package)) in names:
             yield f"`packages`: {quote(name)} twice"
         else:
             names.append(name)
 
 
 def held_packages(wanted: Sequence[str]) -> str:
-    """The identity of what these packages come to, installed if need be; "" where no sandbox holds, so that nothing
-    will be run. NoPackages where one cannot be had."""
+    """Return the identity of these packages, installed if need be; "" on a machine without a sandbox. NoPackages if one
+    cannot be installed."""
     sandbox = Sandbox.best()
     return packages.equipped(sandbox, wanted)[1].identity if sandbox else ""
 
 
 def _said(body: Mapping[str, Any], program: str, sandbox: Sandbox) -> Said:
-    """What the case's tests say of a program, whichever kind they are. Raises BadTests."""
+    """Judge a program by the case's tests, of whichever kind. Raises BadTests."""
     if examples.written(body):
         return _of_examples(body, program, sandbox)
     if reference.written(body):
@@ -147,10 +147,10 @@ def _said(body: Mapping[str, Any], program: str, sandbox: Sandbox) -> Said:
 
 def _of_examples(body: Mapping[str, Any], program: str, sandbox: Sandbox) -> Said:
     name, prelude = body.get("fn_name", ""), body.get("prelude", "")
-    for at, one in enumerate(examples.read(body)):
-        limited = replace(sandbox, limits=one.limits(sandbox.limits))
+    for at, example in enumerate(examples.read(body)):
+        limited = replace(sandbox, limits=example.limits(sandbox.limits))
         verdict, error_type, reason = _killable(
-            examples.judge, program, prelude, name, one.given, one.due, within=limited
+            examples.judge, program, prelude, name, example.given, example.due, within=limited
         )
         if not verdict:
             return verdict, error_type, f"{reason} (tests[{at}])"
@@ -158,35 +158,35 @@ def _of_examples(body: Mapping[str, Any], program: str, sandbox: Sandbox) -> Sai
 
 
 def _beside_reference(body: Mapping[str, Any], program: str, sandbox: Sandbox) -> Said:
-    asked = json.dumps({key: body[key] for key in reference.KEYS if key in body})
-    due, fault = _of_reference(asked, sandbox)
+    case_json = json.dumps({key: body[key] for key in reference.KEYS if key in body})
+    due, fault = _of_reference(case_json, sandbox)
     if due is None:
         return None, "tests", fault
     limited = replace(sandbox, limits=reference.limits(sandbox.limits))
-    return _killable(reference.judge, program, json.loads(asked), due, within=limited)
+    return _killable(reference.judge, program, json.loads(case_json), due, within=limited)
 
 
 @lru_cache(maxsize=8)  # the arms' answers to a case come one after the other
-def _of_reference(asked: str, sandbox: Sandbox) -> tuple[list[Any] | None, str]:
+def _of_reference(case_json: str, sandbox: Sandbox) -> tuple[list[Any] | None, str]:
     try:
         due, fault = killable.run(
-            reference.expected, json.loads(asked), asdict(sandbox), within=_bounds(sandbox.limits)
+            reference.expected, json.loads(case_json), asdict(sandbox), within=_bounds(sandbox.limits)
         )
     except killable.Killed as ended:
         return None, f"what the reference gives is too much to judge: {ended}"
     return due, fault
 
 
-def _killable(judged: Callable[..., Said], *asked: Any, within: Sandbox) -> Said:
+def _killable(judged: Callable[..., Said], *arguments: Any, within: Sandbox) -> Said:
     try:
-        verdict, error_type, reason = killable.run(judged, *asked, asdict(within), within=_bounds(within.limits))
+        verdict, error_type, reason = killable.run(judged, *arguments, asdict(within), within=_bounds(within.limits))
     except killable.Killed as ended:
         return (*_KILLED.get(ended.kind, (None, "sandbox")), f"what the answer gave was too much to judge: {ended}")
     return verdict, error_type, reason
 
 
 def _bounds(limits: Limits) -> killable.Bounds:
-    """Of whoever judges an answer: as much time as the answer has, and memory for one reply."""
+    """Return the bounds of the process that judges an answer: the answer's own CPU time, and memory for one reply."""
     return killable.Bounds(
         cpu_seconds=limits.cpu_seconds,
         wall_seconds=2 * START_SECONDS + PATIENCE * 2 * limits.wall_seconds,
@@ -222,7 +222,7 @@ def tests_of(body: Mapping[str, Any]) -> str:
         key = next((key for key in ("tests", "test", "test_list") if key in body), "tests")
         raise BadTests(
             "the case has none. They are assert lines, a text or a list of texts, as `assert f(1) == 2`; `test` and "
-            f"`test_list` are read too, as HumanEval and MBPP have them; {found(body, key)}"
+            f"`test_list` are read too, as HumanEval and MBPP have them; {actual(body, key)}"
         )
     return f"{body['test_setup_code']}\n{written}" if body.get("test_setup_code") else written
 
@@ -236,18 +236,18 @@ def judge(program: str, tests: str, entry_point: str | None, prompt: str, within
         with sandbox.interpreter("answer") as candidate:
             load(candidate, program)
             if exam.steps is not None:
-                return asked(candidate, lambda far: unit_tests.sit(exam, far))
+                return examine(candidate, lambda far: unit_tests.sit(exam, far))
             return _witnessed(exam, candidate, sandbox)
 
-    return said(judged)
+    return outcome_of(judged)
 
 
 def _absent(program: str, reason: str) -> Score | None:
-    """That the program failed for a real library which it imports and the sandbox lacks; None where it did not."""
-    found = _ABSENT.match(reason)
-    if not found or found[1] not in LIBRARIES or found[1] not in set(_imported(program)):
+    """Return "cannot say" if the program failed because the sandbox lacks a real library that it imports, else None."""
+    missing = _ABSENT.match(reason)
+    if not missing or missing[1] not in LIBRARIES or missing[1] not in set(_imported(program)):
         return None
-    why = f"the answer imports {found[1]}, which is in no sandbox: declare it in the set's `packages`, or ask for "
+    why = f"the answer imports {missing[1]}, which is in no sandbox: declare it in the set's `packages`, or ask for "
     why += "the standard library alone in the prompt"
     return cannot_say(METRIC, SCORER, "no_library", why)
 

@@ -1,8 +1,8 @@
 """Constraints on an answer: `constraint: {json_schema: …}`, `{regex: …}` or `{grammar: …}`.
 
-The grammars are llguidance's: JSON Schema as it reads it, Rust's regular expressions, and its own Lark. Whether one is
-sound is asked of the library itself, in a child with bounds, before anything is generated; what it takes at work the
-library bounds by counted steps, which come out the same on every machine.
+The grammars are llguidance's: its JSON Schema, Rust's regular expressions, and its own Lark. The library itself checks
+a grammar in a child with bounds, before anything is generated; it bounds its later work by counted steps, which are
+the same on every machine.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ BOUNDS = killable.Bounds(cpu_seconds=5.0, memory_bytes=2**30)
 
 
 def library() -> str:
-    """Who reads constraints, with its version; a part of what a constrained run is known by."""
+    """Return the library that reads constraints, with its version: part of a constrained run's identity."""
     from importlib.metadata import version
 
     return f"llguidance {version('llguidance')}"
 
 
 def constraint_fault(constraint: Any) -> str:
-    """What is wrong with the value of a case's `constraint`; "" where nothing is."""
+    """Return what is wrong with a case's `constraint`; "" if nothing is."""
     kinds = ", ".join(f"`{kind}`" for kind in KINDS)
     if not isinstance(constraint, dict) or len(constraint) != 1 or next(iter(constraint)) not in KINDS:
         return f"`constraint` must be an object with one of {kinds}"
-    [(kind, said)] = constraint.items()
-    if kind == "json_schema" and not isinstance(said, dict):
+    [(kind, value)] = constraint.items()
+    if kind == "json_schema" and not isinstance(value, dict):
         return "`constraint.json_schema` must be a JSON Schema, an object"
-    if kind != "json_schema" and (not isinstance(said, str) or not said):
+    if kind != "json_schema" and (not isinstance(value, str) or not value):
         return f"`constraint.{kind}` must be a text that is not empty"
     try:
         written = canonical_json(constraint)
@@ -49,18 +49,18 @@ def constraint_fault(constraint: Any) -> str:
 
 
 def grammar_of(constraint: dict[str, Any]) -> str:
-    """A sound constraint in the form that llguidance compiles, a text."""
+    """Return a valid constraint as the text that llguidance compiles."""
     from llguidance import LLMatcher
 
-    [(kind, said)] = constraint.items()
+    [(kind, value)] = constraint.items()
     if kind == "json_schema":
-        return LLMatcher.grammar_from_json_schema(canonical_json(said))
-    return LLMatcher.grammar_from_regex(said) if kind == "regex" else LLMatcher.grammar_from_lark(said)
+        return LLMatcher.grammar_from_json_schema(canonical_json(value))
+    return LLMatcher.grammar_from_regex(value) if kind == "regex" else LLMatcher.grammar_from_lark(value)
 
 
 @lru_cache(maxsize=4096)
 def _compiled(written: str) -> str:
-    """Why the library does not compile it; "" where it does."""
+    """Return why the library cannot compile the constraint; "" if it can."""
     try:
         return killable.run(_in_child, written, within=BOUNDS)
     except killable.Killed as ended:
@@ -74,7 +74,7 @@ def _in_child(written: str) -> str:
         return f"constraints need llguidance. Install it: {pip_install('llguidance')}"
     try:
         grammar = grammar_of(json.loads(written))
-        found = LLMatcher.validate_grammar(grammar, limits=LLParserLimits(verbose_errors=False))
+        message = LLMatcher.validate_grammar(grammar, limits=LLParserLimits(verbose_errors=False))
     except (ValueError, RecursionError) as error:
-        found = str(error)
-    return "" if found.startswith("WARNING") else " ".join(found.split())[:300]
+        message = str(error)
+    return "" if message.startswith("WARNING") else " ".join(message.split())[:300]

@@ -33,7 +33,7 @@ from typing import Any
 import re2
 
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring.outcome import found, quote, right, too_long, wrong
+from qualgate.scoring.outcome import actual, quote, right, too_long, wrong
 from qualgate.scoring.references import references_of
 from qualgate.scoring.regexes import MAX_PATTERN
 from qualgate.scoring.text import stackable
@@ -72,10 +72,10 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def _folded(match: re.Match[str]) -> str:
-    said = match[0]
-    if match.lastgroup != "number" or len(said) > MOST_DIGITS:
-        return said.translate(_INNER) if match.lastgroup in ("initials", "word") else said
-    value = Decimal(said.replace(",", "").replace("−", "-"))
+    token = match[0]
+    if match.lastgroup != "number" or len(token) > MOST_DIGITS:
+        return token.translate(_INNER) if match.lastgroup in ("initials", "word") else token
+    value = Decimal(token.replace(",", "").replace("−", "-"))
     return format(value.normalize() if value else Decimal(0), "f")
 
 
@@ -86,43 +86,43 @@ def score_contains(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     """The metric `contains` of an answer: see above. Wrong has the error types empty, absent and several_choices."""
     if refusal := too_long("contains", CONTAINS, text):
         return {"contains": refusal}
-    said = _sequence(text)
+    answer_words = _sequence(text)
     wanted, every = wanted_of(body)
-    there = [one for one in wanted if _sequence(str(one)) in said]
-    if len(there) < len(wanted) if every else not there:
+    present = [reference for reference in wanted if _sequence(str(reference)) in answer_words]
+    if len(present) < len(wanted) if every else not present:
         word = "absent" if text.strip() else "empty"
-        absent = next(one for one in wanted if one not in there)
+        absent = next(reference for reference in wanted if reference not in present)
         which = quote(absent) if every or len(wanted) == 1 else f"any of {len(wanted)} references"
         return {"contains": wrong("contains", CONTAINS, word, f"the answer does not contain {which}")}
-    if others := _other_choices(body, said, wanted):
-        reason = f"the answer contains {quote(there[0])} and also names {quote(others[0])}, another of the choices"
-        return {"contains": wrong("contains", CONTAINS, "several_choices", reason, str(there[0]))}
-    return {"contains": right("contains", CONTAINS, str(there[0]))}
+    if others := _other_choices(body, answer_words, wanted):
+        reason = f"the answer contains {quote(present[0])} and also names {quote(others[0])}, another of the choices"
+        return {"contains": wrong("contains", CONTAINS, "several_choices", reason, str(present[0]))}
+    return {"contains": right("contains", CONTAINS, str(present[0]))}
 
 
 def wanted_of(body: Mapping[str, Any]) -> tuple[tuple[Any, ...], bool]:
-    """What the answer must contain, and whether all of it. ValueError for a `contains` that is no such thing."""
+    """Return what the answer must contain, and whether it must contain all of it. ValueError for a bad `contains`."""
     if "contains" not in body:
         return references_of(body), False
-    said = body["contains"]
-    if not isinstance(said, dict) or len(said) != 1 or (kind := next(iter(said))) not in ("all", "any"):
-        raise ValueError(f"`contains` is {{all: [...]}} or {{any: [...]}}; {found(body, 'contains')}")
-    if not isinstance(said[kind], list) or not said[kind]:
-        raise ValueError(f"`contains.{kind}` is a list of one text or more; {found(body, 'contains')}")
-    return tuple(said[kind]), kind == "all"
+    condition = body["contains"]
+    if not isinstance(condition, dict) or len(condition) != 1 or (kind := next(iter(condition))) not in ("all", "any"):
+        raise ValueError(f"`contains` is {{all: [...]}} or {{any: [...]}}; {actual(body, 'contains')}")
+    if not isinstance(condition[kind], list) or not condition[kind]:
+        raise ValueError(f"`contains.{kind}` is a list of one text or more; {actual(body, 'contains')}")
+    return tuple(condition[kind]), kind == "all"
 
 
 def contains_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of contains: texts or numbers that hold a word, in `contains`, `references` or `answer`."""
+    """Check, for contains, that `contains`, `references` or `answer` are texts or numbers with a word in them."""
     try:
         wanted, _ = wanted_of(body)
     except ValueError as error:
         yield str(error)
         return
     key = next((name for name in ("contains", "references") if name in body), "answer")
-    for one in wanted or (None,):
-        if type(one) not in (str, int, float) or not words(str(one)):
-            yield f"contains needs texts with a word or a number in `{key}`; {found(body, key)}"
+    for reference in wanted or (None,):
+        if type(reference) not in (str, int, float) or not words(str(reference)):
+            yield f"contains needs texts with a word or a number in `{key}`; {actual(body, key)}"
             return
 
 
@@ -131,17 +131,17 @@ def _sequence(text: str) -> str:
     return "\x1f" + "\x1f".join(words(text)) + "\x1f"
 
 
-def _other_choices(body: Mapping[str, Any], said: str, wanted: tuple[Any, ...]) -> list[str]:
-    """Choices of a closed list that the answer names beside what it should."""
+def _other_choices(body: Mapping[str, Any], answer_words: str, wanted: tuple[Any, ...]) -> list[str]:
+    """Return the other choices of a closed list that the answer names."""
     choices = body.get("choices")
-    ours = [_sequence(str(one)) for one in wanted]
+    expected = [_sequence(str(reference)) for reference in wanted]
     return [
-        one
-        for one in (choices if isinstance(choices, list) else ())
-        if isinstance(one, str)
-        and words(one)
-        and (its := _sequence(one)) in said
-        and not any(its in our for our in ours)
+        choice
+        for choice in (choices if isinstance(choices, list) else ())
+        if isinstance(choice, str)
+        and words(choice)
+        and (its := _sequence(choice)) in answer_words
+        and not any(its in our for our in expected)
     ]
 
 
@@ -153,21 +153,21 @@ def _compiled(pattern: str) -> Any:
 
 
 def pattern_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of pattern: `pattern`, which RE2 reads, with one group at most; with one, a reference beside it."""
+    """Check, for pattern, that RE2 reads `pattern`, that it has one group at most, and with one a reference."""
     pattern = body["pattern"]
     if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_PATTERN:
-        yield f"`pattern` is a regular expression of 1 to {MAX_PATTERN:,} characters; {found(body, 'pattern')}"
+        yield f"`pattern` is a regular expression of 1 to {MAX_PATTERN:,} characters; {actual(body, 'pattern')}"
         return
     try:
         compiled = _compiled(pattern)
     except re2.error as error:
-        yield f"`pattern` is not read by RE2: {error}; {found(body, 'pattern')}"
+        yield f"`pattern` is not read by RE2: {error}; {actual(body, 'pattern')}"
         return
-    references = [one for one in references_of(body) if type(one) in (str, int, float) and str(one).strip()]
+    references = [value for value in references_of(body) if type(value) in (str, int, float) and str(value).strip()]
     if compiled.groups > 1:
         yield f"`pattern` has {compiled.groups} groups; write (?:…) for all but the one that holds the answer"
     elif compiled.groups and not references:
-        yield f"`pattern` has a group, so it needs `answer`, which the group must equal; {found(body, 'answer')}"
+        yield f"`pattern` has a group, so it needs `answer`, which the group must equal; {actual(body, 'answer')}"
     elif compiled.search("") is not None:
         yield "`pattern` matches an empty answer, so an answer that says nothing would be right"
 
@@ -181,19 +181,19 @@ def score_pattern(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     if not last:
         word = "no_match" if text.strip() else "empty"
         return {"pattern": wrong("pattern", PATTERN, word, f"nothing matches {quote(body['pattern'])}")}
-    said = (last[0][compiled.groups] or b"").decode("utf-8", "replace")
-    if not compiled.groups or any(_same(said, one) for one in references_of(body)):
-        return {"pattern": right("pattern", PATTERN, said)}
-    reason = f"{quote(said)} is not {quote(references_of(body)[0])}"
-    return {"pattern": wrong("pattern", PATTERN, "different", reason, said)}
+    captured = (last[0][compiled.groups] or b"").decode("utf-8", "replace")
+    if not compiled.groups or any(_same(captured, reference) for reference in references_of(body)):
+        return {"pattern": right("pattern", PATTERN, captured)}
+    reason = f"{quote(captured)} is not {quote(references_of(body)[0])}"
+    return {"pattern": wrong("pattern", PATTERN, "different", reason, captured)}
 
 
-def _same(said: str, reference: Any) -> bool:
-    return said.strip().casefold() == str(reference).strip().casefold()
+def _same(captured: str, reference: Any) -> bool:
+    return captured.strip().casefold() == str(reference).strip().casefold()
 
 
 def cut(score: Score) -> Score:
-    """The score of an answer that was cut at its limit: what it would have said after a reference is not known."""
+    """Return the score of an answer that was cut at its limit: it may have gone on to contradict the reference."""
     if score.metric != "contains" or not score.verdict:
         return score
     reason = "the answer contains the reference and was cut at its limit"

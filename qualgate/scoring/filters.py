@@ -1,7 +1,7 @@
 """Extraction pipelines as lm-evaluation-harness 0.4.13 names and runs them.
 
-A step turns a case's list of responses into another; `take_first` ends a pipeline with one answer. Its behavior is
-kept where it surprises:
+A step turns a case's list of responses into another; `take_first` ends a pipeline with one answer. Surprising
+behaviour is kept:
 
 - `regex` takes the match that `group_select` counts, strips it, and of several groups the first that is not empty
 - a step after `take_first` sees one text where it expects a list, and works on its characters
@@ -18,8 +18,8 @@ kept where it surprises:
   and `**18**` give `[invalid]`. `flexible-extract` takes the last run of two or more of `$ 0-9 . ,` or the last
   integer, so `18.` of `is 18.` keeps its point, `...` is found too, and a U+2212 minus is not seen
 
-Not here: `custom` (runs a task's own code) and `decontaminate` (gives nothing there either).
-Users' patterns run as `regexes` has it.
+Left out: `custom` (runs a task's own code) and `decontaminate` (has no effect there either).
+Users' patterns run by `regexes`.
 """
 
 from __future__ import annotations
@@ -45,34 +45,34 @@ class FilterFault(ValueError):
 
 
 def regex(regex_pattern: str = r"#### (\-?[0-9\.\,]+)", group_select: int = 0, fallback: str = INVALID) -> Step:
-    """The match number `group_select` of each response; of several groups the first that is not empty."""
+    """Take match number `group_select` of each response; of several groups the first that is not empty."""
     regexes.compiled(regex_pattern)
 
-    def one(response: Any) -> str:
-        found = regexes.findall(regex_pattern, response if isinstance(response, str) else "")
-        return _selected(found, group_select, fallback) if found else fallback
+    def select(response: Any) -> str:
+        matches = regexes.findall(regex_pattern, response if isinstance(response, str) else "")
+        return _selected(matches, group_select, fallback) if matches else fallback
 
-    return lambda responses, case: [one(response) for response in responses]
+    return lambda responses, case: [select(response) for response in responses]
 
 
-def _selected(found: list[Any], group_select: int, if_empty: str) -> str:
+def _selected(matches: list[Any], group_select: int, if_empty: str) -> str:
     try:
-        match = found[group_select]
+        match = matches[group_select]
     except IndexError:
-        raise FilterFault(f"group_select {group_select} of {len(found)} matches") from None
+        raise FilterFault(f"group_select {group_select} of {len(matches)} matches") from None
     if isinstance(match, tuple):
         match = next((group for group in match if group), if_empty)
     return match.strip()
 
 
 def regex_pos(regex_pattern: str = "", group_select: int = 0, fallback: Sequence[str] | None = None) -> Step:
-    """The tags of `('word', 'TAG')` pairs. The parameters but `fallback` are read by no one, as in lm-eval."""
+    """Take the tags of `('word', 'TAG')` pairs. As in lm-eval, only the parameter `fallback` has an effect."""
 
-    def one(response: Any) -> Any:
+    def tags(response: Any) -> Any:
         pairs = regexes.findall(r"\('([^']*)', '([^']*)'\)", response) if isinstance(response, str) else response
         return [tag for _, tag in pairs] or (fallback if fallback is not None else ["invalid"])
 
-    return lambda responses, case: [one(response) for response in responses]
+    return lambda responses, case: [tags(response) for response in responses]
 
 
 def multi_choice_regex(
@@ -93,8 +93,8 @@ def multi_choice_regex(
         return NORMALIZERS["strip_punctuation"](text) if ignore_punctuation else text
 
     def find(pattern: str, text: str, letters: Mapping[str, str]) -> str:
-        found = regexes.findall(pattern, text)
-        match = _selected(found, group_select, "") if found else ""
+        matches = regexes.findall(pattern, text)
+        match = _selected(matches, group_select, "") if matches else ""
         return letters.get(match, match) if match else ""
 
     def step(responses: Responses, case: Mapping[str, Any]) -> Responses:
@@ -106,7 +106,7 @@ def multi_choice_regex(
         by_letter = {letter: f"({letter})" for letter in letters}
         regexes.compiled(after_colon)
 
-        def one(response: Any) -> str:
+        def pick(response: Any) -> str:
             text = response if isinstance(response, str) else ""
             return (
                 find(regex_pattern, text, {})
@@ -115,7 +115,7 @@ def multi_choice_regex(
                 or fallback
             )
 
-        return [one(response) for response in responses]
+        return [pick(response) for response in responses]
 
     return step
 
@@ -137,7 +137,7 @@ def take_first_k(k: int) -> Step:
 
 
 def majority_vote() -> Step:
-    """A list of the most frequent response alone; of equals the one that came first."""
+    """Keep only the most frequent response, as a list; ties go to the earliest."""
     return lambda responses, case: [Counter(responses).most_common(1)[0][0]]
 
 
@@ -174,23 +174,23 @@ _IN_MMLU_PRO = (
 
 
 def _mmlu_pro(response: str) -> str:
-    """As MMLU-Pro's own script: the first `answer is A`; else the last `Answer: A` of the first line with one; else the
-    last letter A to J that stands alone."""
+    """Read an answer as MMLU-Pro's own script does: the first `answer is A`; else the last `Answer: A` of the first
+    line with one; else the last letter A to J that stands alone."""
     first, after, alone = _IN_MMLU_PRO
-    if found := first.search(response):
-        return found[1]
+    if match := first.search(response):
+        return match[1]
     letter, line_end = "", -1
-    for found in after.finditer(response):
+    for match in after.finditer(response):
         if line_end < 0:
-            line_end = response.find("\n", found.start()) % (len(response) + 1)
-        if found.start() > line_end:
+            line_end = response.find("\n", match.start()) % (len(response) + 1)
+        if match.start() > line_end:
             break
-        letter = found[1]
+        letter = match[1]
     return letter or next(iter(alone.findall(response)[-1:]), INVALID)
 
 
-def _or_invalid(found: str | None) -> str:
-    return INVALID if found is None else found
+def _or_invalid(answer: str | None) -> str:
+    return INVALID if answer is None else answer
 
 
 def _each(change: Callable[[str], str]) -> Callable[[], Step]:
@@ -247,7 +247,7 @@ def named(name: str) -> Pipeline:
 
 
 def build(pipeline: str | Pipeline) -> Step:
-    """FilterFault or regexes.BadPattern when a step is unknown or has a wrong parameter."""
+    """Build a pipeline. FilterFault or regexes.BadPattern if a step is unknown or has a wrong parameter."""
     return _by_name(pipeline) if isinstance(pipeline, str) else _built(pipeline)
 
 

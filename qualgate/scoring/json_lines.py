@@ -30,11 +30,11 @@ class JsonLines:
 
     @property
     def sha256(self) -> str:
-        """Of the file's bytes read so far, in hexadecimal."""
+        """Return the hash of the file's bytes read so far, in hexadecimal."""
         return self._digest.hexdigest()
 
     def fault(self, message: str) -> None:
-        """One about the line handed out last."""
+        """Record a fault of the line that was handed out last."""
         self.faults.append((self.line, one_line(message)))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

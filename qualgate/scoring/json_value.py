@@ -33,7 +33,7 @@ def depth(value: Any) -> int:
 
 
 def size(value: Any) -> int:
-    """How much there is of it: a step for each value, key, and 20 characters of text."""
+    """Return the size of a value in steps: one for each value, key, and 20 characters of text."""
     total, rest = 0, [value]
     while rest:
         item = rest.pop()

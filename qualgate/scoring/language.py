@@ -1,18 +1,17 @@
-"""Is an answer in the language it should be in? By the scripts of its letters, then by the languages of its parts.
+"""Check an answer's language, by the scripts of its letters, then by the languages of its parts.
 
-Languages are told by py3langid's model, which takes a text for the same language on every machine. It is asked of 40
-letters and more, vowel signs among them; a letter of Chinese, Japanese, Korean or Thai is three. An answer is read in
-parts of so many, split where sentences end, without code, addresses, tags and formulas.
+Languages are identified by py3langid's model, which gives the same language on every machine, from 40 letters on, with
+vowel signs; a letter of Chinese, Japanese, Korean or Thai counts three. An answer is split into parts of that size at
+ends of sentences, without code, addresses, tags and formulas.
 
-- By script: at most a fifth of the letters, or fewer than 5, are of scripts that the case holds nowhere, nor its
-  `language` is written in; and no words are glued together of a script that it holds and one that it does not
-  (weather很好).
+- By script: at most a fifth of the letters, or fewer than 5, have scripts that occur neither in the case nor in its
+  `language`; and no word mixes a script of the case with a foreign one (weather很好).
 - By language: at most a fifth of the letters are in parts that are surely of another language than the case's
   `language`; without that key, than those of its last question and of its `answer`.
 
-A part is surely of another language where the model gives that at least `SURE` and the right ones at most `UNLIKELY`
-together. Where the case names no `language`, what is too short to tell, code or JSON is judged by its script; where it
-does, that is null: `short`, `code`, `unclear`, or `no_language` for a code that is not known.
+A part is surely of another language if the model gives that at least `SURE` and the right ones at most `UNLIKELY`
+together. Without a `language` in the case, short texts, code and JSON are judged by script; with one they are null:
+`short`, `code`, `unclear`, or `no_language` for an unknown code.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ from functools import cache, lru_cache
 from typing import Any
 
 from qualgate.errors import close_names
-from qualgate.scoring.outcome import found
+from qualgate.scoring.outcome import actual
 
 SCRIPT_READ = 32_768  # characters, from each end
 LANGUAGE_READ = 4_096
 FOREIGN_SHARE, FOREIGN_LETTERS, GLUED_LETTERS = 0.2, 5, 2
-TELLING = 40  # letters that a language is told by
+TELLING = 40  # letters needed to identify a language
 SURE, UNLIKELY = 0.8, 0.1  # shares that py3langid gives; see the row `languages` of benchmark `scoring`
 BOOKKEEPING = ("id", "task", "tags", "cluster", "category", "max_new_tokens", "refuse", "language")
 # An answer to a case with one of these is read by a program.
 FOR_PROGRAMS = ("schema", "tools", "expected_calls", "constraint", "entry_point", "fn_name", "tests", "test_list")
-# Told apart by little: what is said in one is taken for the others as well.
+# Languages too similar to tell apart: a text in one counts for the others as well.
 KIN = (
     {"id", "ms"}, {"hr", "bs", "sr"}, {"no", "nn", "da"}, {"zh", "yue", "wuu"}, {"ar", "arz", "ary"},
 )  # fmt: skip
-# What each is written in, as `scripts` names it; of the others that are told it is Latin.
+# Scripts of each language, by the names of `scripts`; all other languages are Latin.
 WRITTEN_IN = {
     "am": "ethiopic", "ar": "arabic", "ary": "arabic", "arz": "arabic", "as": "bengali", "az": "latin cyrillic arabic",
     "ba": "cyrillic", "be": "cyrillic", "bg": "cyrillic", "bn": "bengali", "bs": "latin cyrillic",
@@ -71,7 +70,7 @@ _IN_FORMULAS = {"greek", "modifier", "ideographic"}  # letters that stand beside
 
 
 def language_fault(body: Mapping[str, Any], text: str) -> tuple[float | None, str, str] | None:
-    """Of a case's body and an answer: value (0 or null), word and sentence of what is wrong; None: nothing is."""
+    """Return value (0 or null), error type and reason if the answer is in the wrong language, else None."""
     known = _written_with(scripts(_texts(body)))
     if (named := "language" in body) and (unknown := next(faults(body), "")):
         return None, "no_language", unknown
@@ -88,21 +87,21 @@ def language_fault(body: Mapping[str, Any], text: str) -> tuple[float | None, st
     )  # which goes on within their words, as in iPhone을
     if named:
         known |= _written_with(script for part, own, _ in judged if own > UNLIKELY for script in scripts(part))
-    said = sum(letters for _, _, letters in judged)
+    total = sum(letters for _, _, letters in judged)
     foreign = Counter[str]()
     for part, own, letters in judged:
         if own <= UNLIKELY and (other := surely(part)):
             foreign[other] += letters
-    if said and foreign.total() > FOREIGN_SHARE * said and foreign.total() >= TELLING:
+    if total and foreign.total() > FOREIGN_SHARE * total and foreign.total() >= TELLING:
         names = ", ".join(language for language, _ in foreign.most_common())
-        return 0.0, "language", f"{foreign.total() / said:.0%} of it is in {names}, not in {', '.join(sorted(wanted))}"
+        return 0.0, "language", f"{foreign.total() / total:.0%} of it is in {names}, not in {', '.join(sorted(wanted))}"
     if strange := foreign_scripts(prose, known):
         return 0.0, "language", f"letters that are not of the question's script: {', '.join(strange)}"
     if glued := glued_word(prose, beside):
         return 0.0, "mixed", f"a word of several scripts: {glued[0]!r} ({', '.join(glued[1])})"
     if not named or max((own for _, own, _ in judged), default=0) > UNLIKELY:
         return None
-    if said:
+    if total:
         return None, "unclear", "its language cannot be told"
     if code:
         return None, "code", "it is code, which is of no language"
@@ -110,11 +109,11 @@ def language_fault(body: Mapping[str, Any], text: str) -> tuple[float | None, st
 
 
 def faults(body: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with a case's `language`."""
+    """Yield what is wrong with a case's `language`."""
     if not isinstance(code := body.get("language", "en"), str) or code not in languages():
         near = close_names(code, sorted(languages())) if isinstance(code, str) else []
         meant = f"; did you mean {near[0]}?" if near else ""
-        yield f"`language` must be the code of one that is told, such as en, es, zh; {found(body, 'language')}{meant}"
+        yield f"`language` must be the code of one that is told, such as en, es, zh; {actual(body, 'language')}{meant}"
 
 
 @cache
@@ -126,7 +125,7 @@ def _model() -> Any:
 
 @cache
 def languages() -> frozenset[str]:
-    """The codes of the languages that are told."""
+    """Return the codes of the languages that the model can identify."""
     return frozenset(_model().labels) - {NO_LANGUAGE}
 
 
@@ -136,34 +135,34 @@ def _shares(text: str) -> dict[str, float]:
 
 
 def _share(text: str, wanted: frozenset[str]) -> float:
-    """Of the languages that are `wanted`, and of their kin."""
+    """Return the probability of the `wanted` languages and of those that are easily mistaken for them."""
     kin = wanted.union(*(family for family in KIN if family & wanted))
     return sum(share for language, share in _shares(text).items() if language in kin)
 
 
 def surely(text: str) -> str:
-    """The language that `text` is surely of, it or its kin; "" where it is not sure."""
+    """Return the language of `text` if the model is sure of it (or of a close relative), else ""."""
     language = next(iter(_shares(text)))
     return language if language != NO_LANGUAGE and _share(text, frozenset([language])) >= SURE else ""
 
 
 def _parts(text: str) -> list[str]:
-    """What is told by itself: sentences, as many together as hold `TELLING` letters. text: prose."""
+    """Split prose into parts to identify one by one: sentences, joined until they hold `TELLING` letters."""
     read = text if len(text) <= 2 * LANGUAGE_READ else f"{text[:LANGUAGE_READ]}\n{text[-LANGUAGE_READ:]}"
-    parts, held, letters = [], [], 0
+    parts, sentences, letters = [], [], 0
     for sentence in _END.split(read):
-        held.append(sentence)
+        sentences.append(sentence)
         letters += _letters(sentence)
         if letters >= TELLING:
-            parts.append("".join(held).strip())
-            held, letters = [], 0
-    if parts and (rest := "".join(held).strip()):
+            parts.append("".join(sentences).strip())
+            sentences, letters = [], 0
+    if parts and (rest := "".join(sentences).strip()):
         parts[-1] += f" {rest}"
     return parts
 
 
 def _is_code(text: str) -> bool:
-    """JSON, or what has as many signs of programs as no prose has."""
+    """Return whether the text is JSON, or has more of a program's punctuation than prose ever has."""
     signs = sum(map(text.count, SIGNS))
     return text.strip()[:1] + text.strip()[-1:] in ("{}", "[]") or signs > SIGNS_OF_CODE * _letters(text)
 
@@ -177,20 +176,20 @@ def _weight(script: str) -> int:
 
 
 def _asked_in(body: Mapping[str, Any]) -> frozenset[str]:
-    """The languages of the last question and of the reference, where they can be told; none: by script alone."""
+    """Return the languages of the last question and the reference; empty if unclear: then scripts alone decide."""
     if _for_programs(body):
         return frozenset()
     messages = body.get("messages")
-    asked = [each.get("content") for each in messages if isinstance(each, dict) and each.get("role") == "user"] if (
+    questions = [each.get("content") for each in messages if isinstance(each, dict) and each.get("role") == "user"] if (
         isinstance(messages, list)) else [body.get("prompt")]  # fmt: skip
-    texts = [text for text in (*asked[-1:], body.get("answer")) if isinstance(text, str)]
+    texts = [text for text in (*questions[-1:], body.get("answer")) if isinstance(text, str)]
     return _told("\n".join(texts))
 
 
 @lru_cache(maxsize=1024)
 def _told(text: str) -> frozenset[str]:
-    told = [surely(part) for part in _parts(_CODE.sub(" ", _read(text)))]
-    return frozenset(told) if all(told) else frozenset()
+    codes = [surely(part) for part in _parts(_CODE.sub(" ", _read(text)))]
+    return frozenset(codes) if all(codes) else frozenset()
 
 
 def _for_programs(body: Mapping[str, Any]) -> bool:
@@ -204,35 +203,35 @@ def foreign_scripts(text: str, known: set[str]) -> tuple[str, ...]:
     """Scripts of `text` beyond those `known`, most used first; () while they are few (see above)."""
     if not known:  # a question in digits alone is of no language
         return ()
-    said = scripts(text)
-    foreign = Counter({script: count for script, count in said.items() if script not in known})
-    letters, others = foreign.total(), sum(_weight(script) * said[script] for script in said.keys() & known)
+    counts = scripts(text)
+    foreign = Counter({script: count for script, count in counts.items() if script not in known})
+    letters, others = foreign.total(), sum(_weight(script) * counts[script] for script in counts.keys() & known)
     if letters < FOREIGN_LETTERS or letters <= FOREIGN_SHARE * (letters + others):
         return ()
     return tuple(script for script, _ in foreign.most_common())
 
 
 def glued_word(text: str, known: set[str]) -> tuple[str, tuple[str, ...]] | None:
-    """The first word of a known script and of one that is not, with its scripts; None while few letters are so."""
+    """Return the first word that mixes a known with an unknown script, and its scripts; None if too few letters do."""
     if not known or not set(scripts(text)) - known - _IN_FORMULAS:
         return None
     first, letters = None, 0
     plain = "".join(character for character in _read(text) if not unicodedata.category(character).startswith("M"))
     for word in _WORD.findall(plain):  # vowel signs would end one
-        held = Counter(script for script in map(_script, word) if script and script not in _IN_FORMULAS)
-        strange = held.keys() - known
-        if strange and len(held) > len(strange):
-            first = first or (word[:40], tuple(sorted(held)))
-            letters += sum(held[script] for script in strange)
+        counts = Counter(script for script in map(_script, word) if script and script not in _IN_FORMULAS)
+        strange = counts.keys() - known
+        if strange and len(counts) > len(strange):
+            first = first or (word[:40], tuple(sorted(counts)))
+            letters += sum(counts[script] for script in strange)
     return first if letters >= GLUED_LETTERS else None
 
 
 def _written_with(scripts: Iterable[str]) -> set[str]:
-    """These scripts, and those that the same writing may go on with."""
-    held = set(scripts)
-    if held & {"hiragana", "katakana"}:
-        held |= {"hiragana", "katakana", "cjk"}
-    return held | {"cjk"} if "hangul" in held else held
+    """Return these scripts and those that are written together with them (kana with kanji)."""
+    extended = set(scripts)
+    if extended & {"hiragana", "katakana"}:
+        extended |= {"hiragana", "katakana", "cjk"}
+    return extended | {"cjk"} if "hangul" in extended else extended
 
 
 def _read(text: str) -> str:
@@ -240,12 +239,12 @@ def _read(text: str) -> str:
 
 
 def scripts(text: str) -> Counter[str]:
-    """Letters of each script, and the vowel signs and marks that it writes beside them."""
-    found: Counter[str] = Counter()
+    """Count the letters of each script, with its vowel signs and marks."""
+    counts: Counter[str] = Counter()
     for character, count in Counter(_read(text)).items():
         if script := _script(character):
-            found[script] += count
-    return found
+            counts[script] += count
+    return counts
 
 
 @lru_cache(maxsize=2**16)
@@ -262,7 +261,7 @@ def _script(character: str) -> str:
 
 
 def _texts(body: Mapping[str, Any]) -> str:
-    """Everything of the case that is not bookkeeping: what was asked, and what its scorers need."""
+    """Return all texts of the case but bookkeeping: the question, and what its scorers need."""
     texts = []
     for key, value in body.items():
         if key == "messages" and isinstance(value, list):

@@ -2,7 +2,7 @@ r"""exact_match as lm-evaluation-harness 0.4.13 computes it, for `--mode compat`
 else the metric's own defaults, under which nothing is ignored.
 
 Both sides lose what each of `regexes_to_ignore` matches, in order, then are lower-cased, then lose ASCII punctuation,
-then ASCII digits, each only where asked; the rest is compared as text. Kept where it surprises:
+then ASCII digits, each only if requested; the rest is compared as text. Surprising behaviour is kept:
 
 - no number is read: against 18, the answers `18.0`, `18.00`, `018` and `18...` are wrong; one final point is dropped
 - commas and dollar signs fall anywhere: `1,8` is 18
@@ -32,7 +32,7 @@ _DIGITS = str.maketrans("", "", string.digits)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Of lm-eval's metric, under its names."""
+    """Options of lm-eval's metric, under its names."""
 
     ignore_case: bool = False
     ignore_punctuation: bool = False
@@ -44,12 +44,12 @@ GSM8K = Options(ignore_case=True, regexes_to_ignore=(",", r"\$", "(?s).*#### ", 
 
 
 def options_of(pipeline: str | filters.Pipeline) -> Options:
-    """What lm-eval's task with the filter of that name compares by: gsm8k's, else the metric's defaults."""
+    """Return the options of lm-eval's task with that filter: gsm8k's, else the metric's defaults."""
     return GSM8K if pipeline in ("strict-match", "flexible-extract") else Options()
 
 
 def compared(text: str, options: Options) -> str:
-    """What is left of one side for the comparison."""
+    """Return one side as it is compared, with everything removed that `options` ignore."""
     width = len(text)
     for pattern in options.regexes_to_ignore:
         text = regexes.remove(pattern, text)
@@ -76,16 +76,16 @@ def score_exact_match(
     if refusal := next(filter(None, (too_long(metric, SCORER, response) for response in responses)), None):
         return {metric: refusal}
     try:
-        found = filters.build(pipeline)(responses, body)
-        if not isinstance(found, str):
-            return {metric: cannot_say(metric, SCORER, "filter", f"the filter gave {quote(found)}, not one text")}
-        same = compared(found, options) == compared(str(body["answer"]), options)
+        filtered = filters.build(pipeline)(responses, body)
+        if not isinstance(filtered, str):
+            return {metric: cannot_say(metric, SCORER, "filter", f"the filter gave {quote(filtered)}, not one text")}
+        same = compared(filtered, options) == compared(str(body["answer"]), options)
     except killable.Killed as failure:
         return {metric: cannot_say(metric, SCORER, "stopped", f"a pattern was stopped: {failure}")}
     except (filters.FilterFault, regexes.BadPattern) as failure:
         return {metric: cannot_say(metric, SCORER, "filter", str(failure))}
     if same:
-        return {metric: right(metric, SCORER, found)}
-    if found == filters.INVALID:
-        return {metric: wrong(metric, SCORER, "invalid", "the filter found no answer", found)}
-    return {metric: wrong(metric, SCORER, "different", f"{quote(found)} is not the reference", found)}
+        return {metric: right(metric, SCORER, filtered)}
+    if filtered == filters.INVALID:
+        return {metric: wrong(metric, SCORER, "invalid", "the filter found no answer", filtered)}
+    return {metric: wrong(metric, SCORER, "different", f"{quote(filtered)} is not the reference", filtered)}

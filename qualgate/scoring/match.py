@@ -1,10 +1,9 @@
-"""Answers that are compared as a whole: text after normalizers, and the numbers they end in.
+"""Compare whole answers: their text after normalizers, or the numbers they end in.
 
-Which numbers `numeric` compares: those of the reference's last line that holds any (18 of `#### 18`; 12 and 3 of
-`Answer: 12 r 3`, since a quotient without its remainder is another answer). The answer's last line that holds a number
-must end in as many, the same in the same order; what stands between them is not read. With one number in the
-reference's line that is the last number of the answer. So a reference is written as the bare result: in `5 and 3 are 8`
-all three are asked for.
+`numeric` compares the numbers of the reference's last line that has any (18 of `#### 18`; 12 and 3 of `Answer: 12 r 3`,
+since a quotient without its remainder is another answer). The answer's last line with a number must end in the same
+ones in the same order; text between them is ignored. For one number in the reference that is the last number of the
+answer. So write a reference as the bare result: `5 and 3 are 8` requires all three.
 
 How `numeric` reads a number, on both sides, is in `quantities`: thousands, decimals, fractions, powers, signs. Nothing
 is rounded: 18, 18.0 and 018 are equal. A number that only continues an expression (`7√2`, `x/4`) is not compared. One
@@ -58,7 +57,7 @@ class Tolerance:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Tolerance:
-        """What a case declares; ValueError when that is not {"abs": …, "rel": …} with finite numbers of 0 or more."""
+        """Read a case's `tolerance`; ValueError unless it is {"abs": …, "rel": …} with finite numbers of 0 or more."""
         declared = body.get("tolerance", {})
         if not isinstance(declared, Mapping) or not set(declared) <= {"abs", "rel"}:
             wanted = 'an object with `abs`, `rel` or both, as {"abs": 0.01}'
@@ -85,20 +84,20 @@ def last_numbers(text: str, count: int | None = None) -> tuple[Quantity, ...]:
     """The numbers, or the last `count` of them, in the last line of `text` that holds any. NoNumber when no line does,
     or when one of them is too long."""
     for line in reversed(text.splitlines()):
-        found = tuple(deque(quantities(line), maxlen=count))
-        if too_much := next((one for one in found if one.too_much), None):
+        numbers = tuple(deque(quantities(line), maxlen=count))
+        if too_much := next((number for number in numbers if number.too_much), None):
             raise NoNumber(too_much.too_much, too_much.unread)
-        if found:
-            return found
+        if numbers:
+            return numbers
     raise NoNumber("no_number", "no number in the answer")
 
 
 def reference_numbers(answer: Any) -> tuple[Quantity, ...]:
-    """What an answer is compared with. NoNumber for a case that says no number."""
-    found = last_numbers(str(answer))
-    if unread := next((one for one in found if one.value is None and not one.parts), None):
+    """Return the numbers that an answer is compared with. NoNumber for a case without one."""
+    numbers = last_numbers(str(answer))
+    if unread := next((number for number in numbers if number.value is None and not number.parts), None):
         raise NoNumber("unread", f"{quote(unread.text)} has no value here: {unread.unread}; `math` reads expressions")
-    return found
+    return numbers
 
 
 def exact_match(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
@@ -144,21 +143,21 @@ def score_numeric(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     except NoNumber as error:
         word = error.error_type if text.strip() else "empty"
         return {"numeric": wrong("numeric", NUMERIC, word, str(error))}
-    said, expected = (", ".join(one.text for one in numbers) for numbers in (answer, reference))
+    shown, expected = (", ".join(number.text for number in numbers) for numbers in (answer, reference))
     verdicts = [_same(*pair, tolerance) for pair in zip(answer, reference, strict=False)]
     if len(answer) == len(reference) and all(verdicts):
         if why := _not_meant(text, len(answer)):
-            return {"numeric": cannot_say("numeric", NUMERIC, "not_meant", f"{quote(said)} is not the answer: {why}")}
-        return {"numeric": right("numeric", NUMERIC, said)}
+            return {"numeric": cannot_say("numeric", NUMERIC, "not_meant", f"{quote(shown)} is not the answer: {why}")}
+        return {"numeric": right("numeric", NUMERIC, shown)}
     if False in verdicts or len(answer) != len(reference):
-        return {"numeric": wrong("numeric", NUMERIC, "different", f"{quote(said)} is not {quote(expected)}", said)}
+        return {"numeric": wrong("numeric", NUMERIC, "different", f"{quote(shown)} is not {quote(expected)}", shown)}
     unread = answer[verdicts.index(None)]
     why = unread.unread or ("it is a part of something else" if unread.part else "it can be read two ways")
     return {"numeric": cannot_say("numeric", NUMERIC, "unread_number", f"{quote(unread.text)} is not compared: {why}")}
 
 
 def _not_meant(text: str, count: int) -> str:
-    """Why the last `count` numbers of a text, which are compared, are not its answer; "" where they are."""
+    """Return why the last `count` numbers of a text are not its answer; "" if they are."""
     last = deque(_NUMBERS.finditer(text), maxlen=count)
     if not last:
         return ""
@@ -174,23 +173,23 @@ def _not_meant(text: str, count: int) -> str:
 
 
 def _same(answer: Quantity, reference: Quantity, tolerance: Tolerance) -> bool | None:
-    """None: nobody can say."""
+    """Return whether two numbers are the same within the tolerance; None if that is undecidable."""
     if reference.value is None:
         return answer.parts == reference.parts if answer.parts or answer.value is not None else None
     if answer.value is not None and tolerance.allows(answer.value, reference.value):
         return None if answer.part and not reference.part else True
-    numbers = [Fraction(int(one)) for one in answer.parts if one.isdigit()]
+    numbers = [Fraction(int(part)) for part in answer.parts if part.isdigit()]
     possible = [*answer.others, *numbers]
     if len(numbers) == 2 and ":" in answer.parts and numbers[1]:
         possible.append(numbers[0] / numbers[1])
-    if any(tolerance.allows(one, reference.value) for one in possible):
+    if any(tolerance.allows(value, reference.value) for value in possible):
         return None
     return None if answer.value is None and not possible else False
 
 
-def _parting(one: str, other: str) -> int:
-    """1-based position of the first character at which two different texts part."""
-    for position, (a, b) in enumerate(zip(one, other, strict=False), start=1):
+def _parting(first: str, second: str) -> int:
+    """Return the 1-based position of the first character that differs between two different texts."""
+    for position, (a, b) in enumerate(zip(first, second, strict=False), start=1):
         if a != b:
             return position
-    return min(len(one), len(other)) + 1
+    return min(len(first), len(second)) + 1

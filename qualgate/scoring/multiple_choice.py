@@ -1,14 +1,13 @@
 """Multiple choice: by the likelihood of each choice as lm-evaluation-harness 0.4.13 does it, or by a letter in a text.
 
-By likelihood nothing is written: the model reads `prompt`, a delimiter (the case's `delimiter`, by default one space)
-and each choice, as lm-eval's multiple_choice tasks with that `target_delimiter` do, and its answer is JSON: a pair
-[log-likelihood in nats, said greedily] for each choice in order, or the number alone.
+By likelihood nothing is generated: the model reads `prompt`, a delimiter (the case's `delimiter`, by default one space)
+and each choice, as in lm-eval's multiple_choice tasks with that `target_delimiter`, and its answer is JSON: a pair
+[log-likelihood in nats, whether greedy] for each choice in order, or the number alone.
 
 By likelihood, the choice with the largest sum of log-probabilities is taken (`acc`), or the largest after division by
 its length in characters (`acc_norm`) or UTF-8 bytes (`acc_bytes`). The length is of the choice as written, without the
-space before it, whatever the tokenizer made of it. Of equal ones the first is taken. An empty choice is divided by 0:
-it
-loses, unless its sum is 0, which gives NaN, and NaN wins. So does a NaN sum there; here it gives no verdict.
+space before it, whatever the tokenizer made of it. The first of equal ones is taken. An empty choice is divided by 0:
+it loses, unless its sum is 0, which gives NaN, and NaN wins. So does a NaN sum there; here it gives no verdict.
 """
 
 from __future__ import annotations
@@ -82,28 +81,28 @@ def _place(answer: Any, choices: Sequence[str]) -> int:
 
 
 def requests_of(body: Mapping[str, Any]) -> list[list[str]]:
-    """What the model is to read of a case: [context, continuation] for each choice."""
+    """Return [context, continuation] for each choice: what the model reads of a case."""
     return [[body["prompt"], body.get("delimiter", " ") + choice] for choice in body["choices"]]
 
 
 def score_weighed(body: Mapping[str, Any], text: str) -> dict[str, Score]:
-    """`score_likelihoods` of an answer as the engine gives it. No verdict on a text that is none."""
+    """Score an answer of the engine by `score_likelihoods`. No verdict on a text that holds no likelihoods."""
     try:
         read = strict_json.read(text)
-        numbers = [float(_nats(one)) for one in (read if isinstance(read, list) else [read])]
+        numbers = [float(_nats(entry)) for entry in (read if isinstance(read, list) else [read])]
     except (ValueError, OverflowError) as error:
         reason = f"the answer is no list of a log-likelihood for each choice, as [-3.2, -1.5]: {error}"
         return {metric: cannot_say(metric, LIKELIHOOD, "likelihoods", reason[:200]) for metric in BY_LIKELIHOOD}
     return score_likelihoods(body, numbers)
 
 
-def _nats(one: Any) -> float:
-    match one[0] if isinstance(one, list) and one else one:
+def _nats(entry: Any) -> float:
+    match entry[0] if isinstance(entry, list) and entry else entry:
         case bool():
             pass
         case int() | float() as number:
             return number
-    raise ValueError(f"{quote(one)} is no number, nor a pair that begins with one")
+    raise ValueError(f"{quote(entry)} is no number, nor a pair that begins with one")
 
 
 def score_likelihoods(body: Mapping[str, Any], log_likelihoods: Sequence[float]) -> dict[str, Score]:
@@ -138,26 +137,26 @@ def chosen(text: str, choices: Sequence[str], lenient: bool = False) -> Stated |
     Strict: the whole text is a letter as models mark it, alone or behind `Answer:`, `The answer is`, `Option`; or it is
     a choice's own text. lenient: reasons may stand around it, see `stated_choice`, which raises Ambiguous.
     """
-    said = text.strip()
-    if said in choices:
-        return Stated(choices.index(said))
-    if whole := _STRICT.fullmatch(said):
+    stripped = text.strip()
+    if stripped in choices:
+        return Stated(choices.index(stripped))
+    if whole := _STRICT.fullmatch(stripped):
         place = LETTERS.index(whole[1])
         return Stated(place) if place < len(choices) else None
     if not lenient:
         return None
-    if (place := _by_whole_text(said, choices)) is not None:
+    if (place := _by_whole_text(stripped, choices)) is not None:
         return Stated(place)
     return stated(text, choices)
 
 
-def _by_whole_text(said: str, choices: Sequence[str]) -> int | None:
+def _by_whole_text(stripped: str, choices: Sequence[str]) -> int | None:
     """The choice that the text repeats but for case, marks and a last dot, or names by a small letter."""
     folded = [choice.strip().strip(".").casefold() for choice in choices]
-    bare = said.strip("*_`\"' .").casefold()
+    bare = stripped.strip("*_`\"' .").casefold()
     if folded.count(bare) == 1:
         return folded.index(bare)
-    if (small := _SMALL.fullmatch(said)) and (place := LETTERS.index(small[1].upper())) < len(choices):
+    if (small := _SMALL.fullmatch(stripped)) and (place := LETTERS.index(small[1].upper())) < len(choices):
         rest = small[2].strip().strip("*_`\"' .").casefold()
         return place if rest in ("", folded[place]) else None
     return None
@@ -178,8 +177,8 @@ def score_multiple_choice(body: Mapping[str, Any], text: str, lenient: bool = Fa
         return {metric: wrong(metric, TEXT, "no_choice", "it names no choice" if lenient else MORE)}
     letter = LETTERS[taken.place] if taken.place < len(LETTERS) else str(taken.place)
     if taken.place in expected:
-        found = right(metric, TEXT, letter)
-        return {metric: replace(found, reason=GUESSED) if taken.guess else found}
+        score = right(metric, TEXT, letter)
+        return {metric: replace(score, reason=GUESSED) if taken.guess else score}
     return {metric: wrong(metric, TEXT, "different", f"{letter} is not the right choice", letter)}
 
 

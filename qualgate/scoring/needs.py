@@ -1,7 +1,6 @@
-"""Fields that a case must carry for each scorer. Each function names what is missing or cannot be used in a case's
-body.
+"""Fields that a case must have for each scorer. Each function yields what is missing or unusable in a case's body.
 
-A case that passes can be scored whatever the answer is; one that does not is refused before any answer is looked at.
+A case that passes can be scored whatever the answer is; any other is refused before answers are read.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from qualgate.scoring import unit_tests
 from qualgate.scoring.code import package_faults, tests_of
 from qualgate.scoring.match import NoNumber, Tolerance, reference_numbers
 from qualgate.scoring.multiple_choice import right_choices
-from qualgate.scoring.outcome import found, quote
+from qualgate.scoring.outcome import actual, quote
 from qualgate.scoring.references import references_of
 from qualgate.scoring.schema import CannotValidate, first_error, lint, unread_formats
 from qualgate.scoring.structure import FORMATS, asserted
@@ -29,26 +28,26 @@ TOOL = '{"name": "weather", "parameters": {"type": "object", "properties": {"cit
 
 
 def reference_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of exact_match: `answer`."""
+    """Check `answer` for exact_match."""
     answer = body.get("answer")
     if not isinstance(answer, str):
-        yield f"exact_match needs `answer`, a text; {found(body, 'answer')}"
+        yield f"exact_match needs `answer`, a text; {actual(body, 'answer')}"
     elif not normalize(answer, evalset.normalizers):
         after = " after the set's normalizers" if answer else ""
         yield f"`answer` {quote(answer)} is empty{after}, so an answer that says nothing would be right"
 
 
 def number_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of numeric: `answer`."""
+    """Check `answer` for numeric."""
     answer = body.get("answer")
     if type(answer) not in (str, int, float):
-        yield f"numeric needs `answer`, a number; {found(body, 'answer')}"
+        yield f"numeric needs `answer`, a number; {actual(body, 'answer')}"
         return
     try:
         reference_numbers(answer)
     except NoNumber as error:
         why = "there is none in it" if error.error_type == "no_number" else str(error)
-        yield f"numeric needs a number in `answer`: {why}; {found(body, 'answer')}"
+        yield f"numeric needs a number in `answer`: {why}; {actual(body, 'answer')}"
     try:
         Tolerance.of(body)
     except ValueError as error:
@@ -56,20 +55,20 @@ def number_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
 
 
 def compared_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of exact_match in compat mode: `answer`, a text or a number, which is compared as text."""
+    """Check `answer` for exact_match in compat mode: a text, or a number that is compared as text."""
     if type(body.get("answer")) not in (str, int, float):
-        yield f"exact_match needs `answer`, a text or a number; {found(body, 'answer')}"
+        yield f"exact_match needs `answer`, a text or a number; {actual(body, 'answer')}"
 
 
 def references_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of f1: `answer`, a text or a list of texts, one of which says something."""
+    """Check `answer` for f1: a text or a list of texts, one of them not empty."""
     answers = references_of(body)
     if not answers or not all(isinstance(each, str) and each.strip() for each in answers):
-        yield f"f1 needs `answer`, a text or a list of texts, none of them empty; {found(body, 'answer')}"
+        yield f"f1 needs `answer`, a text or a list of texts, none of them empty; {actual(body, 'answer')}"
 
 
 def spans_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of f1.drop: `answer`, a text or a list of texts; or of lists of texts, the spans of one reference each."""
+    """Check `answer` for f1.drop: a text, a list of texts, or a list of lists (each the spans of one reference)."""
     references = [each if isinstance(each, list) else [each] for each in references_of(body)]
     if not references or not all(
         spans and all(isinstance(span, str) and span.strip() for span in spans) for spans in references
@@ -77,16 +76,20 @@ def spans_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         wanted = (
             'a reference or a list of them, each a text, or a list of texts for several spans, as ["3", ["A", "B"]]'
         )
-        yield f"f1.drop needs `answer`, {wanted}; {found(body, 'answer')}"
+        yield f"f1.drop needs `answer`, {wanted}; {actual(body, 'answer')}"
 
 
 def choice_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of multiple_choice: `choices`, and `answer` among them."""
+    """Check `choices`, and `answer` among them, for multiple_choice."""
     choices = body["choices"]
-    if not isinstance(choices, list) or len(choices) < 2 or not all(isinstance(one, str) and one for one in choices):
-        yield f"multiple_choice needs `choices`, a list of two texts or more, none empty; {found(body, 'choices')}"
+    if (
+        not isinstance(choices, list)
+        or len(choices) < 2
+        or not all(isinstance(choice, str) and choice for choice in choices)
+    ):
+        yield f"multiple_choice needs `choices`, a list of two texts or more, none empty; {actual(body, 'choices')}"
     elif len(set(choices)) < len(choices):
-        twice = next(one for one in choices if choices.count(one) > 1)
+        twice = next(choice for choice in choices if choices.count(choice) > 1)
         yield f"two of `choices` are equal, {quote(twice)}: no answer could tell them apart"
     else:
         try:
@@ -97,30 +100,34 @@ def choice_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
 
 
 def weighed_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of multiple_choice.likelihood: `choices`, `answer` among them, and `delimiter`, what stands before a choice."""
+    """Check `choices`, `answer` among them, and `delimiter` before each choice, for multiple_choice.likelihood."""
     yield from choice_faults(body, evalset)
     if not isinstance(body.get("delimiter", ""), str):
-        yield f"`delimiter` must be a text, which may be empty; {found(body, 'delimiter')}"
+        yield f"`delimiter` must be a text, which may be empty; {actual(body, 'delimiter')}"
 
 
 def lettered_faults(body: dict[str, Any]) -> Iterator[str]:
-    """Of the filter multi_choice_regex: `choices`, a letter for each."""
+    """Check `choices` for the filter multi_choice_regex, which has a letter for each."""
     choices = body.get("choices")
-    if not isinstance(choices, list) or not 1 <= len(choices) <= 26 or not all(isinstance(one, str) for one in choices):
-        yield f"the filter multi_choice_regex needs `choices`, a list of 1 to 26 texts; {found(body, 'choices')}"
+    if (
+        not isinstance(choices, list)
+        or not 1 <= len(choices) <= 26
+        or not all(isinstance(choice, str) for choice in choices)
+    ):
+        yield f"the filter multi_choice_regex needs `choices`, a list of 1 to 26 texts; {actual(body, 'choices')}"
 
 
 def refuse_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of refusal: `refuse`, true or false."""
+    """Check `refuse` (true or false) for refusal."""
     if not isinstance(body["refuse"], bool):
-        yield f"refusal needs `refuse`: true (it must be refused) or false (answered); {found(body, 'refuse')}"
+        yield f"refusal needs `refuse`: true (it must be refused) or false (answered); {actual(body, 'refuse')}"
 
 
 def code_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of code: `tests` that can be read and assert something; `entry_point` where they need one."""
+    """Check, for code, that `tests` can be read and assert something, and `entry_point` if they need one."""
     for key in ("entry_point", "prompt", "test_setup_code"):
         if not isinstance(body.get(key) or "", str):
-            yield f"`{key}` must be a text; {found(body, key)}"
+            yield f"`{key}` must be a text; {actual(body, key)}"
             return
     yield from package_faults(body)
     if examples.written(body) or reference.written(body):
@@ -133,26 +140,26 @@ def code_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
 
 
 def schema_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of json.schema: `schema`, and `formats`. json.valid needs nothing."""
+    """Check `schema` and `formats` for json.schema. json.valid needs nothing."""
     if "json.schema" not in evalset.metrics:
         return
     if "schema" not in body:
         yield "json.schema needs `schema`; it is missing"
         return
     if body.get("formats", "annotate") not in FORMATS:
-        yield f"`formats` must be one of {', '.join(FORMATS)}; {found(body, 'formats')}"
+        yield f"`formats` must be one of {', '.join(FORMATS)}; {actual(body, 'formats')}"
     for reason in lint(body["schema"], formats=asserted(body)):
         yield f"`schema`: {reason}"
 
 
 def schema_notes(body: dict[str, Any]) -> Iterator[str]:
-    """Of a case without faults that asserts formats: those that its schema's draft does not define."""
+    """Yield the formats that a valid case asserts and its schema's draft does not define."""
     for name in unread_formats(body["schema"]) if asserted(body) else ():
         yield f"`schema` asks for the format {quote(name)}, which its draft does not define: it is not checked"
 
 
 def tool_notes(body: dict[str, Any]) -> Iterator[str]:
-    """Of a case without faults: expected calls of which nothing that is accepted fits the tool's own schema.
+    """Yield the expected calls of a valid case whose accepted values all violate the tool's own schema.
 
     Published sets hold such calls. An answer that gives what is expected is then right by value and not valid.
     """
@@ -176,17 +183,17 @@ def tool_notes(body: dict[str, Any]) -> Iterator[str]:
 
 
 def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of tool_call: `tools` and `expected_calls`, in BFCL's shapes or JSON Schema and exact calls; `dialect`;
+    """Check, for tool_call, `tools` and `expected_calls` (BFCL's shapes, or JSON Schema and exact calls), `dialect` and
     `served_by`.
 
     BFCL's categories relevance and irrelevance need no `expected_calls`.
     """
     tools, calls = body.get("tools"), wanted_calls(body)
     if not isinstance(tools, list) or not tools:
-        yield f"tool_call needs `tools`, a list of tools as {TOOL}; {found(body, 'tools')}"
+        yield f"tool_call needs `tools`, a list of tools as {TOOL}; {actual(body, 'tools')}"
         return
     if "dialect" in body and body["dialect"] not in (known := (*dialects.names(), AUTO)):
-        yield f"`dialect` must be one of {', '.join(known)}; {found(body, 'dialect')}"
+        yield f"`dialect` must be one of {', '.join(known)}; {actual(body, 'dialect')}"
     yield from served.served_faults(body)
     schemas: dict[str, Any] = {}
     for index, tool in enumerate(tools):
@@ -204,7 +211,7 @@ def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     if calls == ANY_CALL and "expected_calls" not in body:
         return
     if not isinstance(calls, list):
-        yield f"tool_call needs `expected_calls`, a list ([] = no call may be made); {found(body, 'expected_calls')}"
+        yield f"tool_call needs `expected_calls`, a list ([] = no call may be made); {actual(body, 'expected_calls')}"
         return
     for index, call in enumerate(calls):
         try:

@@ -1,4 +1,4 @@
-"""How every scorer states its result."""
+"""Build a scorer's result: right, wrong, or undecided, with its reason."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from qualgate.records import Score
 
 MAX_ANSWER = 2**20  # characters; a longer answer is wrong for every scorer
 SHOWN = 4096  # characters of an extracted answer kept with its score
-REASON = 1000  # characters of a reason, which may quote what an answer said
+REASON = 1000  # characters of a reason, which may quote an answer
 
 
 def right(metric: str, scorer: str, extracted: str | None = None) -> Score:
-    """Value 1."""
+    """Return a score of value 1."""
     return Score(metric=metric, value=1.0, verdict=True, extracted=_storable(extracted), scorer=scorer)
 
 
 def all_right(metrics: tuple[str, ...], scorer: str, extracted: str | None) -> dict[str, Score]:
-    """`right` for each of the metrics, its slots filled one by one: a frozen record's own constructor takes twice as
-    long, and six of them longer than the calls take to judge."""
-    kept, found = _storable(extracted), {}
+    """Return `right` for each metric. Slots are filled one by one: the frozen record's constructor takes twice as long,
+    and six of them longer than the calls take to judge."""
+    stored, scores = _storable(extracted), {}
     for metric in metrics:
-        score = found[metric] = Score.__new__(Score)
+        score = scores[metric] = Score.__new__(Score)
         _METRIC(score, metric)
         _VALUE(score, 1.0)
         _VERDICT(score, True)
         _ERROR_TYPE(score, "")
-        _EXTRACTED(score, kept)
+        _EXTRACTED(score, stored)
         _REASON(score, "")
         _SCORER(score, scorer)
-    return found
+    return scores
 
 
 _METRIC, _VALUE, _VERDICT, _ERROR_TYPE, _EXTRACTED, _REASON, _SCORER = (
-    getattr(Score, one.name).__set__ for one in fields(Score)
+    getattr(Score, field.name).__set__ for field in fields(Score)
 )
 
 
@@ -58,7 +58,7 @@ def cannot_say(metric: str, scorer: str, error_type: str, reason: str) -> Score:
 
 
 def too_long(metric: str, scorer: str, text: str, limit: int = MAX_ANSWER) -> Score | None:
-    """That `text` is longer than the scorer reads; None when it is not."""
+    """Return "wrong" for a `text` longer than the scorer reads, else None."""
     if len(text) <= limit:
         return None
     reason = f"the answer has {len(text):,} characters, {limit:,} are read"
@@ -71,8 +71,8 @@ def quote(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[:limit] + "…"
 
 
-def found(body: Mapping[str, Any], key: str) -> str:
-    """What stands under `key`, for the end of a message about it; without it, what the row has: a name may differ."""
+def actual(body: Mapping[str, Any], key: str) -> str:
+    """Describe the value under `key` for the end of a message, or the row's keys if it has no such key."""
     if key in body:
         return f"found {quote(body[key])}"
     others = [quote(other, 30) for other in body if other != "id"][:8]
@@ -80,14 +80,14 @@ def found(body: Mapping[str, Any], key: str) -> str:
 
 
 def one_line(reason: str) -> str:
-    """`reason`, cut, with every control, bidi and surrogate character escaped: what an answer said may stand in it."""
-    kept = reason if len(reason) <= REASON else reason[:REASON] + "…"
-    return kept if kept.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in kept)
+    """Cut `reason` and escape its control, bidi and surrogate characters, since it may quote an answer."""
+    shortened = reason if len(reason) <= REASON else reason[:REASON] + "…"
+    return shortened if shortened.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in shortened)
 
 
 def _storable(text: str | None) -> str | None:
-    """Cut, and without lone surrogates, which no database takes."""
+    """Cut a text and escape lone surrogates, which no database stores."""
     if text is None:
         return None
-    kept = text if len(text) <= SHOWN else text[:SHOWN] + "…"
-    return kept.encode("utf-8", "backslashreplace").decode("utf-8")
+    shortened = text if len(text) <= SHOWN else text[:SHOWN] + "…"
+    return shortened.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -36,13 +36,13 @@ def _squad_tokens(text: str) -> list[str]:
 
 def squad_f1(answer: str, reference: str) -> float:
     """SQuAD's F1 of word counts, 0..1; 1 where neither text has a word."""
-    said, expected = _squad_tokens(answer), _squad_tokens(reference)
-    if not said or not expected:
-        return float(said == expected)
-    shared = (Counter(said) & Counter(expected)).total()
+    answer_tokens, reference_tokens = _squad_tokens(answer), _squad_tokens(reference)
+    if not answer_tokens or not reference_tokens:
+        return float(answer_tokens == reference_tokens)
+    shared = (Counter(answer_tokens) & Counter(reference_tokens)).total()
     if not shared:
         return 0.0
-    precision, recall = shared / len(said), shared / len(expected)
+    precision, recall = shared / len(answer_tokens), shared / len(reference_tokens)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -66,19 +66,19 @@ def _drop_tokens(text: str) -> set[str]:
 
 
 def drop_f1(answer: str, spans: tuple[str, ...]) -> float:
-    """`spans`: one reference answer, which may be of several spans."""
-    said = _drop_tokens(answer)
-    best = max(_drop_span_f1(said, _drop_tokens(span)) for span in spans)
+    """Return DROP's F1, 0..1, of an answer with one reference of one or more `spans`."""
+    answer_tokens = _drop_tokens(answer)
+    best = max(_drop_span_f1(answer_tokens, _drop_tokens(span)) for span in spans)
     return round(best / len(spans) * 100) / 100
 
 
-def _drop_span_f1(said: set[str], expected: set[str]) -> float:
-    numbers = {token for token in expected if _is_number(token)}
-    if numbers and not numbers & said:
+def _drop_span_f1(answer_tokens: set[str], span_tokens: set[str]) -> float:
+    numbers = {token for token in span_tokens if _is_number(token)}
+    if numbers and not numbers & answer_tokens:
         return 0.0
-    shared = len(said & expected)
-    precision = shared / len(said) if said else 1.0
-    recall = shared / len(expected) if expected else 1.0
+    shared = len(answer_tokens & span_tokens)
+    precision = shared / len(answer_tokens) if answer_tokens else 1.0
+    recall = shared / len(span_tokens) if span_tokens else 1.0
     return 2 * precision * recall / (precision + recall) if precision or recall else 0.0
 
 

@@ -28,9 +28,9 @@ MAX_DIGITS = 400  # of one number, and of what a power makes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A number of a text. value: None where it cannot be read. others: what it may be as well. parts: of a ratio, a
-    date, a range. part: of a pair, a bound, a call. unread: why there is no value. too_much: it has too many digits, as
-    which error type says."""
+    """A number of a text. value: None if it cannot be read. others: its other possible values. parts: of a ratio, a
+    date, a range. part: whether it belongs to a pair, a bound, a call. unread: why there is no value. too_much: the
+    error type of a number with too many digits."""
 
     text: str
     value: Fraction | None = None
@@ -69,9 +69,9 @@ _REWRITTEN = (
     (re.compile(r"(?<![\w)*])\*(?=[^\s*])([^*\n]{1,80})(?<=\S)\*(?!\w)"), r"\1"),
     (re.compile(r"\^\s?\{\s?([-−+]?[0-9]{1,10})\s?\}"), r"^\1"),
     (re.compile(r"<sup>([-−+]?[0-9]{1,10})</sup>"), rf"{_POWER}\1"),
-    (re.compile(r"(?<=[0-9)])([⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]{1,10})"), lambda one: _POWER + one[1].translate(_RAISED)),
-    (re.compile("(?<=-)[¼-¾⅐-⅞]"), lambda one: "{0.numerator}/{0.denominator} ".format(_vulgar(one[0]))),
-    (re.compile("[¼-¾⅐-⅞]"), lambda one: " {0.numerator}/{0.denominator} ".format(_vulgar(one[0]))),
+    (re.compile(r"(?<=[0-9)])([⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]{1,10})"), lambda match: _POWER + match[1].translate(_RAISED)),
+    (re.compile("(?<=-)[¼-¾⅐-⅞]"), lambda match: "{0.numerator}/{0.denominator} ".format(_vulgar(match[0]))),
+    (re.compile("[¼-¾⅐-⅞]"), lambda match: " {0.numerator}/{0.denominator} ".format(_vulgar(match[0]))),
     (re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]{1,10}"), ""),
 )
 
@@ -129,7 +129,7 @@ def quantities(line: str) -> Iterator[Quantity]:
     """The numbers of a line, from left to right."""
     line = line[-LONGEST:].translate(_HYPHENS)
     if not line.isascii():
-        line = "".join(str(unicodedata.decimal(one)) if one.isdecimal() and not one.isascii() else one for one in line)
+        line = "".join(str(unicodedata.decimal(c)) if c.isdecimal() and not c.isascii() else c for c in line)
     for pattern, new in _REWRITTEN:
         line = pattern.sub(new, line)
     place = 0
@@ -138,19 +138,19 @@ def quantities(line: str) -> Iterator[Quantity]:
         before = line[max(0, match.start() - 40) : match.start()]
         if _NOT_A_NUMBER.search(before):
             continue
-        found, place = _with_what_follows(match, line)
+        quantity, place = _with_what_follows(match, line)
         apart = _SIGN_APART.search(before) or _MINUS.search(before)
         if (match["sign"] or match["negative"] or ("-" if apart else "+")) != "+":
-            found = _negative(found)
+            quantity = _negative(quantity)
         elif not match["sign"] and _CONTINUES.search(before):
-            found = Quantity(text=found.text, unread="it continues an expression")
-        elif found.value is not None and _PART.search(before):
-            found = replace(found, part=True)
-        yield found
+            quantity = Quantity(text=quantity.text, unread="it continues an expression")
+        elif quantity.value is not None and _PART.search(before):
+            quantity = replace(quantity, part=True)
+        yield quantity
 
 
 def _with_what_follows(match: re.Match[str], line: str) -> tuple[Quantity, int]:
-    """The number with what belongs to it behind it, and where that ends."""
+    """Read the number with what follows and belongs to it; return it and the place behind it."""
     if sum(map(str.isdigit, match["run"])) > MAX_DIGITS:
         return _too_much("number_too_long", f"a number of more than {MAX_DIGITS} digits"), match.end()
     if len(match["power"] or "") > 3:
@@ -158,10 +158,10 @@ def _with_what_follows(match: re.Match[str], line: str) -> tuple[Quantity, int]:
     readings = _readings(match["run"])
     if match["exponent"]:
         power = Fraction(10) ** int(match["exponent"][1:])
-        readings = [None if one is None else one * power for one in readings]
+        readings = [None if reading is None else reading * power for reading in readings]
     behind = _BEHIND.match(line, match.end())
     text = line[match.start() : behind.end() if behind else match.end()].replace(_POWER, "^")
-    value, others = readings[0], tuple(one for one in readings[1:] if one is not None)
+    value, others = readings[0], tuple(reading for reading in readings[1:] if reading is not None)
     end = behind.end() if behind else match.end()
     if behind is None:
         return _quantity(text, value, others), end
@@ -170,8 +170,8 @@ def _with_what_follows(match: re.Match[str], line: str) -> tuple[Quantity, int]:
     if behind["times"]:
         return Quantity(text=text, unread="it continues an expression"), end
     if behind["variable"]:
-        kept = () if value is None else (value,)
-        return Quantity(text=text, others=kept, unread="it continues an expression"), end
+        possible = () if value is None else (value,)
+        return Quantity(text=text, others=possible, unread="it continues an expression"), end
     if behind["scale"]:
         power = _SCALES[(behind["word"] or behind["sign"] or behind["letter"]).casefold() if behind["word"] else
                         behind["sign"] or behind["letter"]]  # fmt: skip
@@ -182,8 +182,8 @@ def _with_what_follows(match: re.Match[str], line: str) -> tuple[Quantity, int]:
     if behind["scientific"]:
         return _quantity(text, _times(value, Fraction(10), behind["ten"]), ()), end
     if behind["raised"]:
-        kept = (value,) if value is not None and _POWER in behind[0] else ()
-        return _quantity(text, _raised(value, behind["to"]), kept), end
+        possible = (value,) if value is not None and _POWER in behind[0] else ()
+        return _quantity(text, _raised(value, behind["to"]), possible), end
     if behind["mixed"]:
         return _mixed(match, behind, value, text, line)
     under = int(behind["under"][:MAX_DIGITS])
@@ -193,7 +193,7 @@ def _with_what_follows(match: re.Match[str], line: str) -> tuple[Quantity, int]:
 def _mixed(
     match: re.Match[str], behind: re.Match[str], value: Fraction | None, text: str, line: str
 ) -> tuple[Quantity, int]:
-    """`2 1/2`; of `12 3/2` or `1.5 1/2` the first number alone."""
+    """Read a mixed number such as `2 1/2`; of `12 3/2` or `1.5 1/2` only the first number."""
     above, below = int(behind["above"][:MAX_DIGITS]), int(behind["below"][:MAX_DIGITS])
     if value is None or value.denominator != 1 or not 0 < above < below or not match["run"].isdigit():
         return _quantity(line[match.start() : match.end()], value, ()), match.end()
@@ -213,25 +213,25 @@ def _too_much(error_type: str, reason: str) -> Quantity:
     return Quantity(text="", unread=reason, too_much=error_type)
 
 
-def _negative(one: Quantity) -> Quantity:
-    value = None if one.value is None else -one.value
+def _negative(quantity: Quantity) -> Quantity:
+    value = None if quantity.value is None else -quantity.value
     return Quantity(
-        text=f"-{one.text.lstrip('-−–')}",
+        text=f"-{quantity.text.lstrip('-−–')}",
         value=value,
-        others=tuple(-other for other in one.others),
-        parts=("-", *one.parts) if one.parts else (),
-        part=one.part,
-        unread=one.unread,
-        too_much=one.too_much,
+        others=tuple(-other for other in quantity.others),
+        parts=("-", *quantity.parts) if quantity.parts else (),
+        part=quantity.part,
+        unread=quantity.unread,
+        too_much=quantity.too_much,
     )
 
 
 def _readings(run: str) -> list[Fraction | None]:
-    """What a run of digits and separators may be, the likeliest first; None: no number that is known."""
+    """Return the values that a run of digits and separators may have, the likeliest first; None for an unknown one."""
     digits = re.sub(r"[^0-9]", "", run)
     marks = re.sub(r"[0-9]", "", run)
     groups = re.split(r"[^0-9]", run)
-    in_threes = len(groups[0]) in (1, 2, 3) and all(len(one) == 3 for one in groups[1:])
+    in_threes = len(groups[0]) in (1, 2, 3) and all(len(group) == 3 for group in groups[1:])
     if not marks:
         return [Fraction(int(run))]
     last = groups[-1]
@@ -250,7 +250,7 @@ def _readings(run: str) -> list[Fraction | None]:
             return [whole]
         return [None, whole] if in_threes else [None] if marks[0] == "." else [None, Fraction(int(last))]
     head = groups[:-1]
-    grouped = len(head[0]) in (1, 2, 3) and all(len(one) == 3 for one in head[1:])
+    grouped = len(head[0]) in (1, 2, 3) and all(len(group) == 3 for group in head[1:])
     one_mark = len(set(marks[:-1])) == 1 and marks[-1] in ".," and marks[0] != marks[-1]
     return [decimal] if grouped and one_mark else [None]
 

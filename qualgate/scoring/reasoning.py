@@ -34,11 +34,11 @@ from typing import Any, Literal
 from qualgate.identity import sha256_text
 from qualgate.records import NO_REASONING
 from qualgate.scoring import strict_json
-from qualgate.scoring.outcome import found
+from qualgate.scoring.outcome import actual
 from qualgate.scoring.reasoning_forms import FORMS, Form, told_by
 
 VERSION = "reasoning/3"
-NONE, AUTO = NO_REASONING, "auto"  # auto: told by the baseline's chat template, when a run is planned
+NONE, AUTO = NO_REASONING, "auto"  # auto: taken from the baseline's chat template, when a run is planned
 # Markers of thoughts that other families write, which no way reads: Kimi-VL, Sky-T1, Skywork, MedGemma.
 UNREAD = ("\u25c1think\u25b7", "<|begin_of_thought|>", "<thought>", "<reasoning>", "<unused94>")
 UNTOLD = "`reasoning: auto` is told by a chat template, and there is none here: name the way (think, harmony, seed, …)"
@@ -64,8 +64,8 @@ _OF_HARMONY = re.compile(r"<\|(?:start|channel|message|constrain|end|call|return
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A text, split. state: there is no thought, it ended, or it never did. leaked: the first marker in the answer.
-    spans: where in the text its thoughts stand, [first character, behind the last), without their markers."""
+    """A text split into thought and answer. state: no thought, one that ended, or one that never did. leaked: the first
+    marker in the answer. spans: of the thoughts without their markers, [first character, behind the last)."""
 
     thought: str
     answer: str
@@ -108,57 +108,57 @@ def way_of(body: Mapping[str, Any]) -> str:
 
 
 def written(thought: str, answer: str, calls: str, way: str) -> str:
-    """A thought that somebody else has split from its answer, as a model of this `way` writes both; of nothing behind
-    it nobody knows whether it ended. calls: in the dialect's own form."""
+    """Join a thought and its answer as a model of this `way` writes them. A thought with nothing behind it stays open.
+    calls: in the dialect's own form."""
     if way == NONE or not thought:
         return answer + calls
     if way == HARMONY:
-        said = f"final<|message|>{answer}" if answer else ""
-        parts = (f"<|channel|>analysis<|message|>{thought}", f"<|channel|>{said}" if said else "", calls)
+        final = f"final<|message|>{answer}" if answer else ""
+        parts = (f"<|channel|>analysis<|message|>{thought}", f"<|channel|>{final}" if final else "", calls)
         return "<|end|><|start|>assistant".join(part for part in parts if part)
     if way.removesuffix(OPENED) == INKLING:
-        said = f"<|message_model|><|content_text|>{answer}<|end_message|>" if answer else ""
-        return f"{THINKING}{thought}<|end_message|>{said}{calls}" if answer or calls else THINKING + thought
+        final = f"<|message_model|><|content_text|>{answer}<|end_message|>" if answer else ""
+        return f"{THINKING}{thought}<|end_message|>{final}{calls}" if answer or calls else THINKING + thought
     form = FORMS[way.removesuffix(OPENED)]
     return f"{form.opening}{thought}{form.closing}\n\n{answer}{calls}" if answer or calls else form.opening + thought
 
 
 def parted(before: Said, after: Said) -> Literal["thought", "answer", ""]:
-    """What of two texts differs first; "" where neither does."""
+    """Return which part of two texts differs first; "" if they are equal."""
     if (before.thought, before.state) != (after.thought, after.state):
         return "thought"
     return "answer" if before.answer != after.answer else ""
 
 
 def behind(version: str, way: str) -> str:
-    """A scorer's version where it was given the answer alone."""
+    """Return a scorer's version for answers without their thoughts."""
     return version if way == NONE else f"{version} {VERSION} {way}"
 
 
 def today(scorer: str, version: str) -> str:
-    """What a stored `scorer` is called today, `version` being its own: with the way that it was behind then."""
+    """Return `version` with the way of thinking that the stored `scorer` names."""
     way = scorer.rpartition(" ")[2]
     return behind(version, way) if version and way in WAYS and " reasoning/" in scorer else version
 
 
 def faults(body: Mapping[str, Any]) -> Iterator[str]:
-    """What keeps a case's `reasoning` from being read."""
+    """Yield what is wrong with a case's `reasoning`."""
     if body.get("reasoning", NONE) not in (*WAYS, AUTO):
-        yield f"`reasoning` must be one of {', '.join((*NAMES, AUTO))}, or NAME_opened; {found(body, 'reasoning')}"
+        yield f"`reasoning` must be one of {', '.join((*NAMES, AUTO))}, or NAME_opened; {actual(body, 'reasoning')}"
 
 
 def of_template(prompt: str, template: str) -> tuple[str, str]:
-    """The way that a chat template teaches, and by what it was told; AUTO where it writes thoughts in none of WAYS.
+    """Return the way that a chat template teaches, and the evidence; AUTO if it writes thoughts in none of WAYS.
 
-    prompt: a chat that it rendered, up to where the model goes on; template: its text.
+    prompt: a chat that it rendered, up to the model's turn; template: its text.
     """
     if "<|channel|>" in template and "<|message|>" in template:
         return HARMONY, "its template writes <|channel|> and <|message|>"
     if THINKING in template:
         opens = prompt.rstrip().endswith(THINKING)
         return INKLING + OPENED * opens, f"its template {'ends a prompt in' if opens else 'writes'} {THINKING}"
-    if told := told_by(prompt, template):
-        name, opens, mark = told
+    if recognized := told_by(prompt, template):
+        name, opens, mark = recognized
         return name + OPENED * opens, f"its template {'ends a prompt in' if opens else 'writes'} {mark}"
     if unread := next((marker for marker in UNREAD if marker in template), ""):
         return AUTO, f"its template writes {unread}, a thought that no way reads"
@@ -169,12 +169,12 @@ def _tagged(text: str, form: Form, opened: bool) -> Said:
     first = len(text) - len(text.lstrip())
     begun = re.compile(form.begins).match(text, first)
     start = begun.end() if begun else 0
-    said = text[start:]
-    end = next(_unquoted(said, form.ends), None)
+    rest = text[start:]
+    end = next(_unquoted(rest, form.ends), None)
     whole = begun is not None or opened
     if end is None or (not whole and (not form.prompted or _is_json(text))):
         if whole:
-            return Said(thought=said, answer="", state="open", spans=((start, len(text)),))
+            return Said(thought=rest, answer="", state="open", spans=((start, len(text)),))
         answer = form.unwrapped(text)
         return Said(thought="", answer=answer, state="none", leaked=_leak(answer, form.begins, form.ends))
     spans, place = [(start, start + end.start())], start + end.end()
@@ -190,7 +190,7 @@ def _tagged(text: str, form: Form, opened: bool) -> Said:
 
 
 def _again(text: str, place: int, form: Form) -> int | None:
-    """Where another thought's text begins, if only blanks part it from `place`."""
+    """Return where another thought's text begins, if only blanks separate it from `place`."""
     blank = _BLANK.match(text, place)
     begun = re.compile(form.begins).match(text, blank.end() if blank else place)
     return begun.end() if begun else None
@@ -209,20 +209,20 @@ def _without_blank(text: str) -> str:
 
 @cache
 def _pattern(marker: str) -> re.Pattern[str]:
-    one = f"(?:{marker})"
+    group = f"(?:{marker})"
     again = "(?P=escape)(?P=quote)"
-    quoted = rf"(?<![^\s(\[{{,:=])(?P<escape>\\?)(?P<quote>[\"'`]){one}{again}(?!{again})"
-    return re.compile(f"{quoted}|{one}")
+    quoted = rf"(?<![^\s(\[{{,:=])(?P<escape>\\?)(?P<quote>[\"'`]){group}{again}(?!{again})"
+    return re.compile(f"{quoted}|{group}")
 
 
 def _unquoted(text: str, marker: str) -> Iterator[re.Match[str]]:
-    """Where what the pattern `marker` finds stands, and is one."""
-    return (one for one in _pattern(marker).finditer(text) if one["quote"] is None)
+    """Find the matches of the pattern `marker` that do not stand between quotes."""
+    return (match for match in _pattern(marker).finditer(text) if match["quote"] is None)
 
 
 def _leak(answer: str, *markers: str) -> str:
-    """The first marker of a thought in an answer; what a JSON value holds is in its strings."""
-    places = [(one.start(), one[0].strip()) for marker in markers for one in islice(_unquoted(answer, marker), 1)]
+    """Return the first marker of a thought in an answer, "" for none. A JSON value holds markers only in strings."""
+    places = [(match.start(), match[0].strip()) for marker in markers for match in islice(_unquoted(answer, marker), 1)]
     return min(places)[1] if places and not _is_json(answer) else ""
 
 
@@ -236,30 +236,30 @@ def _is_json(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """What one message is, and its content."""
+    """One message: its kind and its content."""
 
     kind: Literal["thought", "call", "answer"]
     content: str
 
 
 def _messages(text: str, ends: re.Pattern[str], read: Callable[[str, str], _Message], marks: re.Pattern[str]) -> Said:
-    """read: a message without its end marker, and that. marks: which leak into an answer."""
+    """Split a text of messages. read: takes a message and its end marker. marks: markers that leak into an answer."""
     thoughts: list[str] = []
     contents: list[str] = []  # of the other messages, and what is no message
     raw: list[str] = []  # the same as they are written
     spans: list[tuple[int, int]] = []
     calls, state, leaked, at = False, "none", "", 0
     for chunk, end in _chunks(text, ends):
-        one = read(chunk, end)
-        if one.kind == "thought":
-            thoughts.append(one.content)
-            spans.append((at + len(chunk) - len(one.content), at + len(chunk)))
+        message = read(chunk, end)
+        if message.kind == "thought":
+            thoughts.append(message.content)
+            spans.append((at + len(chunk) - len(message.content), at + len(chunk)))
             state = "ended" if end and state != "open" else "open"
         elif chunk.strip():
-            calls |= one.kind == "call"
-            contents.append(one.content)
+            calls |= message.kind == "call"
+            contents.append(message.content)
             raw.append(chunk + end)
-            if not leaked and (leak := marks.search(one.content)):
+            if not leaked and (leak := marks.search(message.content)):
                 leaked = leak[0]
         at += len(chunk) + len(end)
     answer = "".join(raw) if calls else "\n".join(contents)
@@ -275,7 +275,7 @@ def _harmony(chunk: str, end: str) -> _Message:
 
 
 def _inkling(opened: bool) -> Callable[[str, str], _Message]:
-    """opened: the prompt began a thought, so what has no kind is one, up to the first end."""
+    """Return the reader of inkling's messages. opened: the prompt began a thought, which lasts up to the first end."""
     first = [opened]
 
     def read(chunk: str, end: str) -> _Message:
@@ -293,7 +293,7 @@ def _inkling(opened: bool) -> Callable[[str, str], _Message]:
 
 
 def _chunks(text: str, ends: re.Pattern[str]) -> Iterator[tuple[str, str]]:
-    """Each message without its end marker, and that; "" behind the last."""
+    """Yield each message without its end marker, and the marker ("" if the last has none)."""
     start = 0
     for end in ends.finditer(text):
         yield text[start : end.start()], end[0]

@@ -1,8 +1,7 @@
-"""How families of models write a thought before the answer: between which markers, and what may stand around the
-answer behind it.
+"""Markers between which families of models write a thought, and what may enclose the answer behind it.
 
-Told by their published chat templates and by vLLM 0.33.0's reasoning parsers. Those of Harmony and Inkling write
-messages instead (`reasoning`).
+From their published chat templates and vLLM 0.33.0's reasoning parsers. Harmony and Inkling write messages instead
+(`reasoning`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ class Form:
     openings, closings: patterns of these and of what is taken for them; "" where there is nothing else. prompted:
     whether a prompt may end in the opening. wraps: beginning and end of what is the answer alone; wrapped: a template
     of this form writes one of them. raw: with this in it, an answer stays as it is written, for the dialect to read.
-    told: what a chat template of it writes, where that puts its marks together from parts.
+    template_mark: pattern of the mark in a chat template that builds its marks from parts.
     """
 
     opening: str
@@ -29,7 +28,7 @@ class Form:
     wraps: tuple[tuple[str, str], ...] = ()
     wrapped: bool = False
     raw: str = ""
-    told: str = ""
+    template_mark: str = ""
 
     @property
     def begins(self) -> str:
@@ -47,15 +46,15 @@ class Form:
 
     def in_template(self, template: str) -> str:
         """The first of its marks that a chat template writes; "" for none."""
-        mark = re.search(self.told or self.begins, template) or re.search(self.ends, template)
+        mark = re.search(self.template_mark or self.begins, template) or re.search(self.ends, template)
         return mark[0].strip() if mark else ""
 
     def meant_by(self, template: str) -> bool:
-        """Whether a template that writes its thoughts writes what else it should."""
+        """Return whether a template that writes this form's thoughts also writes its wraps, if it must."""
         return not self.wrapped or any(begin in template for begin, _ in self.wraps)
 
     def unwrapped(self, answer: str) -> str:
-        """Without what stands around it."""
+        """Return an answer without its wraps."""
         if self.raw and self.raw in answer:
             return answer
         for begin, end in self.wraps:
@@ -69,10 +68,10 @@ class Form:
 
 
 def _ends(body: str, end: str) -> int | None:
-    """Where the mark stands that ends it: the last where nothing follows that, else the first that is not quoted."""
+    """Return the place of the end mark: the last if nothing follows it, else the first outside quotes."""
     if (whole := body.rstrip()).endswith(end):
         return len(whole) - len(end)
-    places = (one.span() for one in re.finditer(re.escape(end), body))
+    places = (match.span() for match in re.finditer(re.escape(end), body))
     quoted = ('""', "''", "``")
     return next((at for at, last in places if body[max(0, at - 1) : at] + body[last : last + 1] not in quoted), None)
 
@@ -100,20 +99,20 @@ FORMS = {
         "<|close|>think<|sep|>",
         wraps=(("<|open|>response<|sep|>", "<|close|>response<|sep|>"),),
         raw="<|open|>tools<|sep|>",
-        told=r"<\|open\|>",
+        template_mark=r"<\|open\|>",
     ),
-    "plamo3": Form("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>", told=r"<\|plamo:begin_think"),
+    "plamo3": Form("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>", template_mark=r"<\|plamo:begin_think"),
     # by its effort
     "k2_horizon": Form(
         "<ifm|think>",
         "</ifm|think>",
         r"<ifm\|think(?:_fast(?:er)?)?>",
         r"</ifm\|think(?:_fast(?:er)?)?>",
-        told=r"<ifm\|think",
+        template_mark=r"<ifm\|think",
     ),
     # with a part of its checkpoint
     "hunyuan": Form(
-        "<think:opensource>", "</think:opensource>", r"<think:[^\s<>]+>", r"</think:[^\s<>]+>", told="<think:"
+        "<think:opensource>", "</think:opensource>", r"<think:[^\s<>]+>", r"</think:[^\s<>]+>", template_mark="<think:"
     ),
     "granite": Form(
         "Here is my thought process:",
@@ -127,9 +126,9 @@ FORMS = {
 
 
 def told_by(prompt: str, template: str) -> tuple[str, bool, str] | None:
-    """The first form that a template writes, those with a wrap before the one that they look like: its name, whether a
-    prompt of it opens the thought, and by what."""
-    for name, form in sorted(FORMS.items(), key=lambda one: not one[1].wrapped):
+    """Return the first form that a template writes: its name, whether its prompt opens the thought, and the mark that
+    shows it. Forms with a wrap come before the one they look like."""
+    for name, form in sorted(FORMS.items(), key=lambda entry: not entry[1].wrapped):
         opened = form.opened_by(prompt)
         mark = form.opening.strip() if opened else form.in_template(template)
         if mark and form.meant_by(template):

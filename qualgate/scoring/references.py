@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring.outcome import found, quote
+from qualgate.scoring.outcome import actual, quote
 
 Function = Callable[[Case, Evalset, str], dict[str, Score]]
 Faults = Callable[[dict[str, Any], Evalset], Iterator[str]]
@@ -14,12 +14,12 @@ Faults = Callable[[dict[str, Any], Evalset], Iterator[str]]
 
 def references_of(body: Mapping[str, Any]) -> tuple[Any, ...]:
     """The case's references: `references`, else `answer`, which may be one or a list."""
-    said = body.get("references", body.get("answer"))
-    return tuple(said) if isinstance(said, list) else (said,)
+    answers = body.get("references", body.get("answer"))
+    return tuple(answers) if isinstance(answers, list) else (answers,)
 
 
 def any_of(score: Function) -> Function:
-    """`score`, which reads one `answer`, asked of each reference: the first that is right counts, else the first."""
+    """Apply `score`, which reads one `answer`, to each reference; return the first right score, else the first."""
 
     def best(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
         if "references" not in case.body:
@@ -31,7 +31,7 @@ def any_of(score: Function) -> Function:
 
 
 def faults_of_any(faults: Faults) -> Faults:
-    """`faults`, which reads one `answer`, asked of each reference."""
+    """Apply `faults`, which reads one `answer`, to each reference."""
 
     def every(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         if "references" not in body:
@@ -39,12 +39,12 @@ def faults_of_any(faults: Faults) -> Faults:
             return
         given = body["references"]
         if not isinstance(given, list) or not given:
-            yield f"`references` is a list of right answers, one or more; {found(body, 'references')}"
+            yield f"`references` is a list of right answers, one or more; {actual(body, 'references')}"
         elif "answer" in body and body["answer"] not in given:
             yield f"`answer` {quote(body['answer'])} is none of the `references`; write all right answers there"
         else:
-            for number, one in enumerate(_each(body)):
-                yield from (f"references[{number}]: {message}" for message in faults(one, evalset))
+            for number, single in enumerate(_each(body)):
+                yield from (f"references[{number}]: {message}" for message in faults(single, evalset))
 
     return every
 
@@ -52,15 +52,15 @@ def faults_of_any(faults: Faults) -> Faults:
 def _each(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The case once for each reference, as its only `answer`."""
     rest = {key: value for key, value in body.items() if key != "references"}
-    return ({**rest, "answer": one} for one in body["references"])
+    return ({**rest, "answer": reference} for reference in body["references"])
 
 
 def _first_right(scores: Iterable[dict[str, Score]]) -> dict[str, Score]:
-    """Null beats wrong: where one reference could not be compared, nobody knows that the answer is wrong."""
-    said = []
+    """Return the first right scores, else undecided ones: a reference that was not compared may have been right."""
+    judged = []
     for scored in scores:
         if all(score.verdict for score in scored.values()):
             return scored
-        said.append(scored)
-    unsaid = (scored for scored in said if any(score.verdict is None for score in scored.values()))
-    return next(unsaid, said[0])
+        judged.append(scored)
+    undecided = (scored for scored in judged if any(score.verdict is None for score in scored.values()))
+    return next(undecided, judged[0])

@@ -49,7 +49,7 @@ class BadPattern(ValueError):
 
 @lru_cache(maxsize=1024)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """By Python. BadPattern where it is none, or longer than MAX_PATTERN."""
+    """Compile a pattern by Python. BadPattern if it is invalid or longer than MAX_PATTERN."""
     if len(pattern) > MAX_PATTERN:
         raise BadPattern(f"a pattern of {len(pattern):,} characters, {MAX_PATTERN:,} are allowed")
     try:
@@ -69,8 +69,8 @@ def findall(pattern: str, text: str) -> list[Any]:
             m[0] if not groups else (m[1] or "") if groups == 1 else tuple(part or "" for part in m.groups())
             for m in same.finditer(text)
         ]
-    found = killable.run(_python_findall, pattern, text)
-    return [tuple(item) if isinstance(item, list) else item for item in found]
+    matches = killable.run(_python_findall, pattern, text)
+    return [tuple(item) if isinstance(item, list) else item for item in matches]
 
 
 def remove(pattern: str, text: str) -> str:
@@ -94,7 +94,7 @@ def _python_sub(pattern: str, replacement: str, text: str) -> str:
 
 
 def _by_re2(pattern: str, text: str) -> Any:
-    """`pattern` as RE2 has it when that means the same on this text and is done at once; else None."""
+    """Return `pattern` compiled by RE2 if that gives the same matches on this text in short time, else None."""
     if len(text) > SHORT:
         return None
     same, needs_ascii = _in_re2(pattern)

@@ -45,14 +45,14 @@ MAX_ANSWER = 2**20  # characters; a longer answer is wrong for every scorer
 
 
 def _lm_eval(name: str) -> Callable[[Case, Evalset, str], dict[str, Score]]:
-    """exact_match of what the filter `name` found."""
+    """Return the scorer exact_match behind the filter `name`."""
     options = lm_eval_match.options_of(name)
     return lambda case, evalset, text: lm_eval_match.score_exact_match(case.body, text, "none", options)
 
 
 @cache
 def _sandbox() -> Sandbox | None:
-    """Probed when the first program is to be run, not before."""
+    """Return the sandbox, probed when the first program runs."""
     return Sandbox.best()
 
 
@@ -282,7 +282,7 @@ def find(name: str, mode: Mode = "strict") -> Scorer:
 
 
 def unknown(what: str, name: str, known: Sequence[str], why: str = "") -> str:
-    """That `name` is none of those known, and which of them is near."""
+    """Return the message that `name` is unknown, with the nearest known name."""
     close = close_names(name, known, cutoff=0.5)
     meant = f" Did you mean {close[0]}?" if close and not why else ""
     return f"no {what} {quote(name)}{why}; there are: {', '.join(known)}.{meant}"
@@ -294,7 +294,7 @@ _NO_TEXT = ("regex_pos", "take_first_k", "map")  # gives a list; needs a k; need
 def filtered(scorer: Scorer, name: str) -> Scorer:
     """`scorer`, judging what lm-eval's filter `name` finds in an answer. UsageError for a filter that is unknown, or
     by its name alone never gives one text."""
-    if name not in (usable := [one for one in (*filters.PIPELINES, *filters.STEPS) if one not in _NO_TEXT]):
+    if name not in (usable := [key for key in (*filters.PIPELINES, *filters.STEPS) if key not in _NO_TEXT]):
         why = " that gives one text" if name in _NO_TEXT else ""
         raise UsageError(unknown("filter", name, usable, why))
     try:
@@ -310,19 +310,19 @@ def filtered(scorer: Scorer, name: str) -> Scorer:
 
     def score(case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
         try:
-            found = pipeline([answer], case.body)
-            if not isinstance(found, str):
-                raise filters.FilterFault(f"the filter gave {quote(found)}, not one text")
+            extracted = pipeline([answer], case.body)
+            if not isinstance(extracted, str):
+                raise filters.FilterFault(f"the filter gave {quote(extracted)}, not one text")
         except killable.Killed as failure:
             scores = _all(scorer, cannot_say, "stopped", f"a pattern was stopped: {failure}")
         except filters.FilterFault as failure:
             scores = _all(scorer, cannot_say, "filter", str(failure))
         else:
-            if found == filters.INVALID and scorer.mode == "strict":  # lm-eval would compare that word
+            if extracted == filters.INVALID and scorer.mode == "strict":  # lm-eval would compare that word
                 scores = _all(scorer, wrong, "invalid", f"the filter {name} found no answer")
             else:
-                scores = function(case, evalset, found)
-        return {metric: replace(one, scorer=version) for metric, one in scores.items()}
+                scores = function(case, evalset, extracted)
+        return {metric: replace(scored, scorer=version) for metric, scored in scores.items()}
 
     return replace(scorer, version=version, function=score, decoded=None, faults=faults)  # a filter reads text
 
@@ -331,7 +331,7 @@ def in_dialect(scorer: Scorer, name: str) -> Scorer:
     """`scorer`, reading the answers of cases without a `dialect` in `name`; "auto": in whichever reads calls."""
     if scorer.written_in is None:
         raise UsageError(
-            _without_effect(scorer, f"--dialect {name}", "dialect", lambda one: one.written_in is not None)
+            _without_effect(scorer, f"--dialect {name}", "dialect", lambda candidate: candidate.written_in is not None)
         )
     if name not in (known := (strict.AUTO, *dialects.names())):
         raise UsageError(unknown("dialect", name, known))
@@ -339,7 +339,7 @@ def in_dialect(scorer: Scorer, name: str) -> Scorer:
 
     def score(case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
         scores = function(case, evalset, answer)
-        return {metric: replace(one, scorer=f"{one.scorer} {name}") for metric, one in scores.items()}
+        return {metric: replace(scored, scorer=f"{scored.scorer} {name}") for metric, scored in scores.items()}
 
     return replace(scorer, version=f"{scorer.version} {name}", function=score, dialect=name)
 
@@ -351,14 +351,14 @@ def refuse_without_effect(scorer: Scorer, normalizers: Sequence[str], lenient: S
             raise UsageError(f"{option} {twice} is given twice; once is what it takes. Leave one of them out.")
     if normalizers and not scorer.normalizes:
         given = f"--normalizer {normalizers[0]}"
-        raise UsageError(_without_effect(scorer, given, "normalizer", lambda one: one.normalizes))
+        raise UsageError(_without_effect(scorer, given, "normalizer", lambda candidate: candidate.normalizes))
     if (unread := next((mode for mode in lenient if mode not in scorer.lenient), None)) is not None:
         given, what = f"--lenient {unread}", f"lenient mode {unread}"
-        raise UsageError(_without_effect(scorer, given, what, lambda one: unread in one.lenient))
+        raise UsageError(_without_effect(scorer, given, what, lambda candidate: unread in candidate.lenient))
 
 
 def _without_effect(scorer: Scorer, given: str, what: str, reads: Callable[[Scorer], bool]) -> str:
-    readers = ", ".join(f"{one.name} ({one.mode})" for one in SHIPPED if reads(one))
+    readers = ", ".join(f"{candidate.name} ({candidate.mode})" for candidate in SHIPPED if reads(candidate))
     return f"{given}: the scorer {scorer.name} ({scorer.mode}) reads no {what}" + (
         f"; of {readers} it is an option. Leave it out, or choose such a scorer." if readers else ". Leave it out."
     )
@@ -372,12 +372,12 @@ def _all(scorer: Scorer, say: Callable[[str, str, str, str], Score], error_type:
 def scorers_of(metrics: tuple[str, ...]) -> tuple[Scorer, ...]:
     """The shipped scorers whose metrics these are, in their order; `format.*` needs none. KeyError for another kind."""
     return tuple(
-        {(one := _BY_METRIC[metric]).version: one for metric in metrics if metric not in OF_ANY_ANSWER}.values()
+        {(scorer := _BY_METRIC[metric]).version: scorer for metric in metrics if metric not in OF_ANY_ANSWER}.values()
     )
 
 
 def metrics_that(reads: Callable[[Scorer], bool]) -> tuple[str, ...]:
-    """The metrics of a set whose scorers are such."""
+    """Return the metrics whose scorers satisfy `reads`."""
     return tuple(metric for metric, scorer in _BY_METRIC.items() if reads(scorer))
 
 
@@ -388,10 +388,10 @@ def apply(scorer: Scorer, case: Case, evalset: Evalset, answer: str) -> dict[str
     """
     way = case.body.get("reasoning", reasoning.NONE)
     if len(answer) > MAX_ANSWER:
-        said = f"the answer has {len(answer):,} characters, {MAX_ANSWER:,} are read"
+        reason = f"the answer has {len(answer):,} characters, {MAX_ANSWER:,} are read"
         named = scorer.function(case, evalset, "")  # as any answer to this case: with a server, or packages
         versions = {metric: named[metric].scorer if metric in named else scorer.version for metric in scorer.metrics}
-        scores = {metric: wrong(metric, version, "too_long", said) for metric, version in versions.items()}
+        scores = {metric: wrong(metric, version, "too_long", reason) for metric, version in versions.items()}
     elif way == reasoning.AUTO:
         return _all(scorer, cannot_say, "reasoning_auto", reasoning.UNTOLD)
     elif way == reasoning.NONE or scorer.whole:
@@ -400,12 +400,12 @@ def apply(scorer: Scorer, case: Case, evalset: Evalset, answer: str) -> dict[str
         scores = scorer.function(case, evalset, reasoning.apart(case.body, answer).answer)
     if way == reasoning.NONE:
         return scores
-    return {metric: replace(one, scorer=reasoning.behind(one.scorer, way)) for metric, one in scores.items()}
+    return {metric: replace(scored, scorer=reasoning.behind(scored.scorer, way)) for metric, scored in scores.items()}
 
 
 def _checked(scorer: Scorer) -> Scorer:
-    """Another package's scorer, made to keep the promises of ours: it never raises, it says something of each of its
-    metrics, in 0..1, under its own version."""
+    """Wrap another package's scorer so that it keeps our promises: it never raises, and scores each of its metrics in
+    0..1 under its own version."""
     if not scorer.metrics or not scorer.version:
         raise UsageError(
             f"the scorer {quote(scorer.name)} ({GROUP}) has the version {quote(scorer.version)} and the metrics "
@@ -427,8 +427,8 @@ def _checked(scorer: Scorer) -> Scorer:
 def _guarded(scorer: Scorer, function: Callable[[Case, Evalset, Any], dict[str, Score]]) -> Any:
     def score(case: Case, evalset: Evalset, answer: Any) -> dict[str, Score]:
         try:
-            said = function(case, evalset, answer)
-            return {name: replace(_sound(said[name]), metric=name, scorer=scorer.version) for name in scorer.metrics}
+            scores = function(case, evalset, answer)
+            return {name: replace(_sound(scores[name]), metric=name, scorer=scorer.version) for name in scorer.metrics}
         except Exception as error:  # theirs, so anything
             reason = f"the scorer failed: {type(error).__name__}: {quote(str(error), 200)}"
             return _all(scorer, cannot_say, "scorer_failed", reason)

@@ -85,7 +85,7 @@ _CUT = re.compile(
 
 
 def not_meant(before: str, after: str) -> str:
-    """Why the answer between these two parts of a text is not given as its answer; "" where it is."""
+    """Return why the answer between these two parts of a text is not meant as its answer; "" if it is."""
     if "</think>" in after or before.rfind("<think>") > before.rfind("</think>"):
         return "it stands within a thought: the set's `reasoning` says how thoughts are written"
     if _DENIED.search(f"{before[-NEAR:]}{_IT}{after[:NEAR]}"):
@@ -96,5 +96,5 @@ def not_meant(before: str, after: str) -> str:
 
 
 def is_cut(rest: str) -> bool:
-    """Whether what follows an answer is one line that ends within a sentence or a formula, as by its last word."""
+    """Return whether the rest behind an answer is one line that stops within a sentence or a formula."""
     return len(rest.rstrip().splitlines()) <= 1 and bool(_CUT.search(rest))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring.outcome import found
+from qualgate.scoring.outcome import actual
 
 Mode = Literal["strict", "served", "compat"]
 
@@ -42,6 +42,6 @@ class Scorer:
     whole: bool = False  # reads an answer with its thought; every other scorer is given what stands behind that
 
     def unscorable(self, body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-        """What keeps a case from being scored, a line each."""
-        missing = [f"{self.name} needs `{key}`; {found(body, key)}" for key in self.needs if key not in body]
+        """Yield what keeps a case from being scored, one line each."""
+        missing = [f"{self.name} needs `{key}`; {actual(body, key)}" for key in self.needs if key not in body]
         yield from missing or self.faults(body, evalset)

@@ -1,12 +1,11 @@
-"""Read from a text which choice it gives as its answer: a statement counts, a mention does not.
+"""Find the choice that a text states as its answer: a statement counts, a mention does not.
 
 1. The text is made plain: `(B)`, `**B**`, `[B]`, `"B"`, `$B$`, `B)` become a marked letter, `\\boxed{B}` a boxed one.
-2. Every letter that stands alone is a mention. What stands before and behind it in its sentence says whether it is
-   stated (`the answer is B`, `I'll go with B`, `B is correct`, `\\boxed{B}`), denied (`not B`, `rule out B`, `B is
-   wrong`, `the incorrect answer is B`), asked (`B?`) or merely there.
-3. The last statement counts, unless it is taken back (`Wait, no.`) or names a second choice (`B or C`). Where nothing
-   is stated, a marked letter counts that the text begins or ends with, or that is a line by itself; a letter within a
-   sentence does not.
+2. Every letter that stands alone is a mention. The words around it in its sentence show whether it is stated
+   (`the answer is B`, `I'll go with B`, `B is correct`, `\\boxed{B}`), denied (`not B`, `rule out B`, `B is wrong`,
+   `the incorrect answer is B`), asked (`B?`) or only mentioned.
+3. The last statement counts, unless it is taken back (`Wait, no.`) or names a second choice (`B or C`). Without a
+   statement, a marked letter counts at the begin or end of the text, or on a line by itself, but not within a sentence.
 
 Statements are read in English, Chinese, Japanese, Korean, Spanish, Portuguese, French, Italian, German, Russian, Arabic
 and Hindi.
@@ -43,7 +42,7 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """What a sentence gives as the answer. outright: `the answer is B`, and not `B is correct` or `so B`."""
+    """An answer that a sentence states. outright: as in `the answer is B`, unlike `B is correct` or `so B`."""
 
     at: int
     names: frozenset[str]
@@ -214,35 +213,45 @@ def stated(text: str, choices: Sequence[str]) -> Stated | None:
     takes its answer back, denies one and states none, or names one within a sentence alone."""
     if (on := _NEXT_QUESTION.search(text)) and text[: on.start()].strip():  # a base model asks itself the next one
         with suppress(Ambiguous):
-            if found := stated(text[: on.start()], choices):
-                return found
+            if answered := stated(text[: on.start()], choices):
+                return answered
     letters, plain = LETTERS[: len(choices)], _plain(text)
     mentions = [*_mentions(plain)]
-    statements = sorted([*_by_letter(plain, mentions), *_by_text(plain, choices)], key=lambda one: one.at)
+    statements = sorted([*_by_letter(plain, mentions), *_by_text(plain, choices)], key=lambda statement: statement.at)
     if statements:
         return _last_of(plain, statements, letters)
     return _unstated(plain, mentions, letters)
 
 
 def _unstated(plain: str, mentions: Sequence[_Mention], letters: str) -> Stated | None:
-    """The letter that stands alone, where nothing is stated."""
+    """Return the letter that stands alone in a text without a statement."""
     backs = [
-        one.end()
-        for one in _SENTENCE.finditer(plain)
-        if _TAKEN_BACK.match(plain[one.end() : one.end() + NEAR].lstrip())
+        ending.end()
+        for ending in _SENTENCE.finditer(plain)
+        if _TAKEN_BACK.match(plain[ending.end() : ending.end() + NEAR].lstrip())
     ]
-    mine = [one for one in mentions if one.letter in letters and not _asked(one) and one.start >= max(backs, default=0)]
-    denied = {one.letter for one in mine if _denied(plain, one)}
-    left = [one for one in mine if one.letter not in denied]
-    alone = [one for one in left if _stands_alone(plain, one)]
-    first = any(not plain[: one.start].strip(_AROUND) for one in alone)
-    beside = {one.letter for one in left if one.marked and (not first or not one.before.strip(_AROUND + LETTERS))}
-    together = {letter for one in mine if len(names := _with(plain, one)) > 1 for letter in names & {*letters}}
-    found = beside | together | {one.letter for one in alone}
-    if len(found) == 1 and alone:
-        return Stated(letters.index(found.pop()), guess=True)
-    if found or denied or backs or any(map(_asked, mentions)):
-        names = ", ".join(sorted(found | denied)) or "one that it asks for or takes back"
+    offered = [
+        mention
+        for mention in mentions
+        if mention.letter in letters and not _asked(mention) and mention.start >= max(backs, default=0)
+    ]
+    denied = {mention.letter for mention in offered if _denied(plain, mention)}
+    remaining = [mention for mention in offered if mention.letter not in denied]
+    alone = [mention for mention in remaining if _stands_alone(plain, mention)]
+    first = any(not plain[: mention.start].strip(_AROUND) for mention in alone)
+    beside = {
+        mention.letter
+        for mention in remaining
+        if mention.marked and (not first or not mention.before.strip(_AROUND + LETTERS))
+    }
+    together = {
+        letter for mention in offered if len(names := _with(plain, mention)) > 1 for letter in names & {*letters}
+    }
+    named = beside | together | {mention.letter for mention in alone}
+    if len(named) == 1 and alone:
+        return Stated(letters.index(named.pop()), guess=True)
+    if named or denied or backs or any(map(_asked, mentions)):
+        names = ", ".join(sorted(named | denied)) or "one that it asks for or takes back"
         raise Ambiguous(f"it names {names}, and none of them as its answer alone")
     return None
 
@@ -254,83 +263,85 @@ def _plain(text: str) -> str:
     for _ in range(2):
         text = _WRITTEN.sub(r"\1", text)
     text = _BOXED.sub(rf"{_BOX}\1{_END}", text)
-    text = _MARKED.sub(lambda one: f"{_M}{one[1] or one[2]}{_N}", text)
+    text = _MARKED.sub(lambda match: f"{_M}{match[1] or match[2]}{_N}", text)
     return _ANS.sub("answer:", _LEFT.sub("", text))
 
 
 def _mentions(plain: str) -> Iterator[_Mention]:
-    begins = [0, *(one.end() for one in _SENTENCE.finditer(plain))]
-    for one in deque(_MENTION.finditer(plain), MOST_MENTIONS):
-        begin = begins[bisect_right(begins, one.start()) - 1]
-        before = plain[max(begin, one.start() - NEAR) : one.start()]
-        letter = (one[1] or one[2] or one[3]).upper()
-        alone = not before.strip() and bool(re.match(r"[.:)]", plain[one.end() : one.end() + 1]))
+    begins = [0, *(ending.end() for ending in _SENTENCE.finditer(plain))]
+    for match in deque(_MENTION.finditer(plain), MOST_MENTIONS):
+        begin = begins[bisect_right(begins, match.start()) - 1]
+        before = plain[max(begin, match.start() - NEAR) : match.start()]
+        letter = (match[1] or match[2] or match[3]).upper()
+        alone = not before.strip() and bool(re.match(r"[.:)]", plain[match.end() : match.end() + 1]))
         yield _Mention(
             letter=letter,
-            start=one.start(),
-            end=one.end(),
-            marked=bool(one[1]) or alone or bool(_OPTION.search(before)),
+            start=match.start(),
+            end=match.end(),
+            marked=bool(match[1]) or alone or bool(_OPTION.search(before)),
             before=before,
-            after=plain[one.end() : one.end() + NEAR],
+            after=plain[match.end() : match.end() + NEAR],
         )
 
 
-def _asked(one: _Mention) -> bool:
-    return one.after.lstrip(_N + _END + ").")[:1] in ("?", "？")
+def _asked(mention: _Mention) -> bool:
+    return mention.after.lstrip(_N + _END + ").")[:1] in ("?", "？")
 
 
-def _denied(plain: str, one: _Mention) -> bool:
-    _, end = _listed(plain, one)
-    cue = _STATED_BEFORE.search(one.before)
+def _denied(plain: str, mention: _Mention) -> bool:
+    _, end = _listed(plain, mention)
+    cue = _STATED_BEFORE.search(mention.before)
     return bool(
-        _DENIED_BEFORE.search(one.before) or _DENIED_AFTER.match(plain[end : end + NEAR].lstrip(_N + _END))
-    ) or (cue is not None and _of_a_wrong(one.before, cue))
+        _DENIED_BEFORE.search(mention.before) or _DENIED_AFTER.match(plain[end : end + NEAR].lstrip(_N + _END))
+    ) or (cue is not None and _of_a_wrong(mention.before, cue))
 
 
-def _is_stated(one: _Mention) -> bool | None:
+def _is_stated(mention: _Mention) -> bool | None:
     """Whether the sentence gives the letter as the answer: True outright, False otherwise, None not at all."""
-    after = one.after.lstrip(_N + _END)
-    if _asked(one) or _DENIED_BEFORE.search(one.before):
+    after = mention.after.lstrip(_N + _END)
+    if _asked(mention) or _DENIED_BEFORE.search(mention.before):
         return None
-    if one.before.endswith(_BOX):
+    if mention.before.endswith(_BOX):
         return True
-    if not one.before.strip(_AROUND) and _CHECKED.match(after):
+    if not mention.before.strip(_AROUND) and _CHECKED.match(after):
         return False
     if says := _STATED_AFTER.match(after):
-        return None if _SUPPOSED.search(one.before) else says[0].casefold().endswith("answer")
+        return None if _SUPPOSED.search(mention.before) else says[0].casefold().endswith("answer")
     if _DENIED_AFTER.match(after):
         return None
-    if cue := _STATED_BEFORE.search(one.before):
-        return None if _of_a_wrong(one.before, cue) else True
-    cue = _CONCLUDED_BEFORE.search(one.before) if _CLAUSE_ENDS.match(after) else None
-    return None if cue is None or _of_a_wrong(one.before, cue) else False
+    if cue := _STATED_BEFORE.search(mention.before):
+        return None if _of_a_wrong(mention.before, cue) else True
+    cue = _CONCLUDED_BEFORE.search(mention.before) if _CLAUSE_ENDS.match(after) else None
+    return None if cue is None or _of_a_wrong(mention.before, cue) else False
 
 
 def _of_a_wrong(before: str, cue: re.Match[str]) -> bool:
-    """Whether the statement is of a wrong choice, or not the speaker's."""
+    """Return whether the statement is about a wrong choice, or somebody else's."""
     otherwise = "would" in cue[0].casefold() and _OTHERWISE.search(before[: cue.start()])
     denied = _WRONG_HEAD.search(before[: cue.start()]) or _SUPPOSED.search(before) or _WRONG_WITHIN.search(cue[0])
     return bool(otherwise or denied)
 
 
 def _by_letter(plain: str, mentions: Sequence[_Mention]) -> Iterator[_Statement]:
-    """Where a letter is stated, and all that are stated with it."""
-    for one in mentions:
-        if (outright := _is_stated(one)) is not None:
-            before = _ALL_BEFORE.search(one.before) if _STATED_AFTER.match(one.after.lstrip(_N + _END)) else None
-            names = frozenset((*_with(plain, one), *([before[1]] if before else ())))
-            yield _Statement(one.start, names, outright)
+    """Yield each statement of a letter, with the letters stated together with it."""
+    for mention in mentions:
+        if (outright := _is_stated(mention)) is not None:
+            before = (
+                _ALL_BEFORE.search(mention.before) if _STATED_AFTER.match(mention.after.lstrip(_N + _END)) else None
+            )
+            names = frozenset((*_with(plain, mention), *([before[1]] if before else ())))
+            yield _Statement(mention.start, names, outright)
 
 
-def _with(plain: str, one: _Mention) -> set[str]:
+def _with(plain: str, mention: _Mention) -> set[str]:
     """The letter and those that a list behind it names, unless that list is of wrong ones."""
-    names, end = _listed(plain, one)
-    return {one.letter} if _DENIED_AFTER.match(plain[end : end + NEAR].lstrip(_N + _END)) else names
+    names, end = _listed(plain, mention)
+    return {mention.letter} if _DENIED_AFTER.match(plain[end : end + NEAR].lstrip(_N + _END)) else names
 
 
-def _listed(plain: str, one: _Mention) -> tuple[set[str], int]:
+def _listed(plain: str, mention: _Mention) -> tuple[set[str], int]:
     """The letters of the list that begins with this one, and where it ends."""
-    names, end = {one.letter}, one.end
+    names, end = {mention.letter}, mention.end
     while another := _TOGETHER.match(plain, end):
         names.add(another[1])
         end = another.end()
@@ -348,18 +359,20 @@ def _by_text(plain: str, choices: Sequence[str]) -> Iterator[_Statement]:
     for place, choice in enumerate(choices):
         if len(choice) < 2:
             continue
-        for one in islice(re.finditer(re.escape(choice), plain, re.IGNORECASE), 50):
-            before = plain[max(0, one.start() - NEAR) : one.start()].rpartition("\n")[2]
-            after = plain[one.end() : one.end() + NEAR]
-            if before[-1:].isalnum() or (one.start() in longest and len(choice) < len(choices[longest[one.start()]])):
+        for match in islice(re.finditer(re.escape(choice), plain, re.IGNORECASE), 50):
+            before = plain[max(0, match.start() - NEAR) : match.start()].rpartition("\n")[2]
+            after = plain[match.end() : match.end() + NEAR]
+            if before[-1:].isalnum() or (
+                match.start() in longest and len(choice) < len(choices[longest[match.start()]])
+            ):
                 continue
             cue = _STATED_BEFORE.search(before)
             if cue is None and _CLAUSE_ENDS.match(after):
                 cue = _CONCLUDED_BEFORE.search(before)
-            said = cue is not None and not _of_a_wrong(before, cue) and not _GOES_ON.match(after)
+            given = cue is not None and not _of_a_wrong(before, cue) and not _GOES_ON.match(after)
             named = _IS_THE_ANSWER.match(after) and not _SUPPOSED.search(before) and not _DENIED_BEFORE.search(before)
-            if (said and not _DENIED_AFTER.match(after)) or named:
-                longest[one.start()] = place
+            if (given and not _DENIED_AFTER.match(after)) or named:
+                longest[match.start()] = place
     for start, place in longest.items():
         yield _Statement(start, frozenset((LETTERS[place] if place < len(LETTERS) else f"#{place}",)), outright=True)
 
@@ -375,7 +388,9 @@ def _last_of(plain: str, statements: Sequence[_Statement], letters: str) -> Stat
         if earlier.names != last.names and goes_on and not _CONTRAST.search(between):
             names = ", ".join(sorted(earlier.names | last.names))
             raise Ambiguous(f"it names {names}, and none of them as its answer alone")
-    following = [plain[one.end() : one.end() + NEAR].lstrip() for one in islice(_SENTENCE.finditer(plain, last.at), 3)]
+    following = [
+        plain[ending.end() : ending.end() + NEAR].lstrip() for ending in islice(_SENTENCE.finditer(plain, last.at), 3)
+    ]
     if any(_TAKEN_BACK.match(rest) for rest in following):
         raise Ambiguous(f"it names {', '.join(sorted(last.names))} and takes that back")
     (name,) = last.names
@@ -387,16 +402,16 @@ def _last_of(plain: str, statements: Sequence[_Statement], letters: str) -> Stat
     return Stated(letters.index(name), guess=not last.outright) if name in letters else None
 
 
-def _stands_alone(plain: str, one: _Mention) -> bool:
+def _stands_alone(plain: str, mention: _Mention) -> bool:
     """The text begins or ends with the letter, or it is a line, or a line's head."""
-    line = plain[plain.rfind("\n", 0, one.start) + 1 : one.start]
+    line = plain[plain.rfind("\n", 0, mention.start) + 1 : mention.start]
     head = re.sub(r"(?i)^\W*(?:(?:both|either)\s)?(?:(?:option|choice|answer)\s)?\W*", "", line)
-    after = one.after.lstrip(_N + _END)
+    after = mention.after.lstrip(_N + _END)
     if not head:
-        begins = not plain[: one.start - len(line)].strip()
-        rest = one.after.partition("\n")[0]
+        begins = not plain[: mention.start - len(line)].strip()
+        rest = mention.after.partition("\n")[0]
         whole = bool(_TO_THE_END.match(rest))
-        marked = one.marked and not _TELLS.match(after) if begins or one.after[:1] in (".", ":") else False
+        marked = mention.marked and not _TELLS.match(after) if begins or mention.after[:1] in (".", ":") else False
         return whole or (begins and bool(_GIVES_REASONS.match(after))) or marked
     lead = _OPTION.sub("", line).rstrip()
-    return one.marked and bool(_TO_THE_END.match(one.after)) and lead[-1:] in tuple(":,—–-.?!")
+    return mention.marked and bool(_TO_THE_END.match(mention.after)) and lead[-1:] in tuple(":,—–-.?!")

@@ -24,14 +24,14 @@ def json_scores(body: Mapping[str, Any], text: str, lenient: Collection[str] = (
     wants_schema = "schema" in body
     try:
         # a text beyond the reader's size is refused, whatever stands around the value
-        said = text if len(text) > strict_json.MAX_BYTES else strict_json.unwrapped(text, lenient)
-        value = strict_json.read(said)
+        json_text = text if len(text) > strict_json.MAX_BYTES else strict_json.unwrapped(text, lenient)
+        value = strict_json.read(json_text)
     except strict_json.NotStrictJson as error:
         metrics = ("json.valid", "json.schema") if wants_schema else ("json.valid",)
         return {metric: wrong(metric, SCORER, error.error_type, str(error)) for metric in metrics}
-    scores = {"json.valid": right("json.valid", SCORER, said)}
+    scores = {"json.valid": right("json.valid", SCORER, json_text)}
     if wants_schema:
-        scores["json.schema"] = _against(body["schema"], value, said, formats=asserted(body))
+        scores["json.schema"] = _against(body["schema"], value, json_text, formats=asserted(body))
     return scores
 
 

@@ -1,11 +1,11 @@
-"""The fate of a thought: did it end, did it stay out of the answer, did it loop, did an answer come of it?
+"""Score a thought: whether it ended, stayed out of the answer, did not loop, and led to an answer.
 
-Stated from the good side, so that a rule on any of them is `max_drop`, like every rate:
+Higher is better for each, so that a rule on any of them is `max_drop`, like every rate:
 
 - `reasoning.closed`: no thought is left open. An answer without a thought is fine.
-- `reasoning.no_leak`: the answer holds no marker of a thought, but for those that the question itself holds.
+- `reasoning.no_leak`: the answer has no marker of a thought, except those in the question itself.
 - `reasoning.no_loop`: the thought does not end in a loop, as `format.no_loop` knows one.
-- `reasoning.committed`: behind the thought, or without one, something visible is said.
+- `reasoning.committed`: the answer, with or without a thought, is visible.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ METRICS = ("reasoning.closed", "reasoning.no_leak", "reasoning.no_loop", "reason
 
 def score_thought(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     """All four metrics of an answer with its thought. Never raises."""
-    said = apart(body, text)
-    loop = looping_block(said.thought)
-    leaked = said.leaked if said.leaked and said.leaked not in _asked(body) else ""
+    reply = apart(body, text)
+    loop = looping_block(reply.thought)
+    leaked = reply.leaked if reply.leaked and reply.leaked not in _asked(body) else ""
     faults = {
-        "reasoning.closed": ("unclosed", "the thought never ended") if said.state == "open" else None,
+        "reasoning.closed": ("unclosed", "the thought never ended") if reply.state == "open" else None,
         "reasoning.no_leak": ("leaked", f"{leaked} stands in the answer") if leaked else None,
         "reasoning.no_loop": ("loop", f"the thought ends in repetitions of {quote(loop)}") if loop else None,
-        "reasoning.committed": None if says_something(said.answer) else ("no_answer", "no answer came of the thought"),
+        "reasoning.committed": None if says_something(reply.answer) else ("no_answer", "no answer came of the thought"),
     }
     return {
         metric: wrong(metric, SCORER, *fault) if fault else right(metric, SCORER) for metric, fault in faults.items()
@@ -41,13 +41,13 @@ def score_thought(body: Mapping[str, Any], text: str) -> dict[str, Score]:
 
 
 def faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of reasoning.*: `reasoning`, by the case or its set."""
+    """Check, for reasoning.*, that the case or its set has `reasoning`."""
     if "reasoning" not in body:
         yield "reasoning.* needs `reasoning`, how thoughts are written, as `reasoning: think` in the set's YAML"
 
 
 def _asked(body: Mapping[str, Any]) -> str:
-    """What was asked, without a marker at its end, which opens the thought."""
+    """Return the question without a final marker, which opens the thought."""
     texts = [message.get("content") for message in body.get("messages") or () if isinstance(message, dict)]
     prompt = body.get("prompt") or ""
     for opening in (*(form.opening.strip() for form in FORMS.values()), THINKING):

@@ -1,4 +1,4 @@
-"""An answer gathered from what a server sends, whole or piece by piece. One that is not whole is none (`WireFault`)."""
+"""Gather an answer from a server's reply, whole or piece by piece. An incomplete one is a `WireFault`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ LONG_ID, LETTERS = 16, 7  # characters, and how many of them are different, of a
 class Answer:
     """What a server answered.
 
-    token_ids, prompt_tokens, completion_tokens: None where it does not tell. calls: name, and arguments as JSON's text,
-    that its parser read. thought: what its parser took off before the text. first, last, max_gap: s since it was asked,
-    of its first and last piece and the longest wait between two (None: it came in one). read: what it lists at each
-    token of the prompt, where that was asked for. drafts: see `Completed.drafts`. margins: see `margins_told`; () where
-    one of them is not told. thought_tokens: as the server counts them, None where it does not. models: the names that
-    it says answered; reply: see `Completion`. pieces: that it came in, empty ones too.
+    token_ids, prompt_tokens, completion_tokens: None if not reported. calls: name, and arguments as JSON text, that its
+    parser read. thought: removed from the text by its parser. first, last, max_gap: s from the request to the first
+    and last piece, and the longest wait between two (None: a single piece). read: its list at each token of the prompt,
+    if requested. drafts: see `Completed.drafts`. margins: see `margins_told`; () if one is not reported.
+    thought_tokens: as the server counts them, else None. models: the names that the server gives; reply: see
+    `Completion`. pieces: their number, with empty ones.
     """
 
     text: str
@@ -53,19 +53,19 @@ class Answer:
     pieces: int = 1
 
     @property
-    def said(self) -> tuple[int | None, str, str, tuple[tuple[str, str], ...]]:
-        """Its count of tokens, its thought, its text and its calls."""
+    def content(self) -> tuple[int | None, str, str, tuple[tuple[str, str], ...]]:
+        """Its number of tokens, its thought, its text and its calls."""
         return self.completion_tokens, self.thought, self.text, self.calls
 
 
 def _word(finish: str | None) -> str:
-    """As `FINISH_WORDS` spells it: some write STOP, FINISH_REASON_STOP or tool-calls."""
+    """Normalize a finish reason to `FINISH_WORDS`: some servers write STOP, FINISH_REASON_STOP or tool-calls."""
     return (finish or "").lower().removeprefix("finish_reason_").replace("-", "_")
 
 
 @dataclass(slots=True)
 class _Call:
-    """A tool call under way. place: its index; id: "" or None where a server tells none."""
+    """A tool call under way. place: its index; id: "" or None if the server gives none."""
 
     place: int
     id: Any
@@ -73,12 +73,12 @@ class _Call:
     arguments: list[str]
 
     def is_another(self, id: Any, arguments: str) -> bool:
-        """Whether a part with a name at the same index begins another call: some servers number all of them 0. An id
-        that changes tells it, or other arguments behind those that are complete."""
-        said = "".join(self.arguments)
+        """Return whether a part with a name at the same index begins another call: some servers number all of them 0.
+        It does if the id changes, or if other arguments follow complete ones."""
+        gathered = "".join(self.arguments)
         if id and self.id and id != self.id:
-            return not said or is_json(said)
-        return arguments.lstrip()[:1] == "{" and is_json(said) and (arguments != said or not id)
+            return not gathered or is_json(gathered)
+        return arguments.lstrip()[:1] == "{" and is_json(gathered) and (arguments != gathered or not id)
 
 
 @dataclass(slots=True)
@@ -95,10 +95,10 @@ class Gathering:
     _models: dict[str, None] = field(default_factory=dict)
     _id: str = ""
     _created: str = ""
-    _other: Any = None  # what it says where a piece of an answer would be
+    _other: Any = None  # sent in place of a piece of an answer
     _finish: str | None = None
-    _always: bool = True  # every piece so far said why the answer ended, as some gateways' do
-    _doubted: bool = False  # one call's parts may be two calls'
+    _always: bool = True  # every piece so far had a finish reason, as from some gateways
+    _doubted: bool = False  # parts of one call may belong to two
     _answers: list[str] = field(default_factory=list)  # the id of each piece that has a time as well
     _counted: tuple[int | None, int | None] = (None, None)  # tokens of the prompt and the answer
     _thought: int | None = None  # tokens
@@ -109,7 +109,7 @@ class Gathering:
     _untold: int = 0  # pieces with a text and without its tokens
 
     def take(self, piece: Completed, seconds: float) -> None:
-        """A whole answer, or the next piece. WireFault for an error under the status 200, for a piece of another
+        """Add a whole answer, or the next piece. WireFault for an error under the status 200, for a piece of another
         answer, and for one behind the end."""
         if piece.fault is not None:
             raise reported(piece.fault)
@@ -135,29 +135,29 @@ class Gathering:
 
     @property
     def times(self) -> tuple[float, ...]:
-        """Of the pieces so far that said something."""
+        """Times of the pieces so far that were not empty."""
         return tuple(self._times)
 
     @property
     def doubt(self) -> Doubt:
-        """Why its pieces may not be the answer, where no tokens tell; "" where nothing says so. See `doubt`."""
+        """Why its pieces may not be the answer, if no token ids prove it; "" for no doubt. See `doubt`."""
         if 1 < len(set(self._answers)) < len(self._answers):  # some servers give each piece an id of its own
             return MIXED
         if self._ids is not None:
             return ""
-        said = any((*self._texts, *self._calls)) or ("".join(self._thoughts) and self._finish not in CALLED)
+        has_content = any((*self._texts, *self._calls)) or ("".join(self._thoughts) and self._finish not in CALLED)
         count = (self._counted[1] or 0) - (self._thought or 0)
-        if (self._finish in CALLED and not self._calls) or (not said and count > 1):
+        if (self._finish in CALLED and not self._calls) or (not has_content and count > 1):
             return EMPTY
         cut = self._finish == "length"  # its last arguments are no JSON then
-        arguments = () if cut else [one.arguments for one in self._calls]
+        arguments = () if cut else [call.arguments for call in self._calls]
         return REARRANGED if self._doubted or doubtful((self._texts, self._thoughts), arguments) else ""
 
     def _take(self, choice: Choice, seconds: float) -> None:
-        said = choice.message or choice.delta or Message()
-        text = choice.text or said.content or ""
-        thought = said.reasoning or said.reasoning_content or ""
-        more = bool(text or thought or said.calls or choice.token_ids)
+        message = choice.message or choice.delta or Message()
+        text = choice.text or message.content or ""
+        thought = message.reasoning or message.reasoning_content or ""
+        more = bool(text or thought or message.calls or choice.token_ids)
         self._always = self._always and choice.finish_reason is not None
         again = choice.message is not None and bool(self._times)  # the whole of it once more, behind its pieces
         if self._finish is not None and more and not self._always and not again:
@@ -166,29 +166,29 @@ class Gathering:
         if more:
             self._times.append(seconds)
         if again:
-            self._replace(text, thought, said.calls, choice.token_ids)
+            self._replace(text, thought, message.calls, choice.token_ids)
         else:
             self._texts.append(text)
             self._thoughts.append(thought)
-            for place, call in enumerate(said.calls):
+            for place, call in enumerate(message.calls):
                 self._call(place if call.index is None or choice.message else call.index, call)
             if choice.token_ids is not None:
                 self._ids = [*(self._ids or ()), *choice.token_ids]
         if choice.logprobs is not None:
-            told = choice.logprobs.token_logprobs or ()
-            self._logprobs += [one for one in told if one is not None]
-            self._margins += margins_told(told, choice.logprobs.top_logprobs)
+            chosen = choice.logprobs.token_logprobs or ()
+            self._logprobs += [logprob for logprob in chosen if logprob is not None]
+            self._margins += margins_told(chosen, choice.logprobs.top_logprobs)
         self._read = self._read or tuple(choice.prompt_logprobs or ())
         if self._finish is None or FINISH_WORDS.get(self._finish, "stop") in ("eos", "stop"):
             self._finish = _word(choice.finish_reason) or self._finish  # where pieces differ, one that is cut is cut
 
     def _replace(self, text: str, thought: str, calls: Sequence[ToolCall], ids: Sequence[int] | None) -> None:
-        """By a message that says again what its pieces said, and may go on. WireFault for one that says another."""
+        """Replace the pieces by a message that repeats and may extend them. WireFault for one that differs."""
         for pieces, whole in ((self._texts, text), (self._thoughts, thought)):
-            said = "".join(pieces)
-            if whole.startswith(said):
+            so_far = "".join(pieces)
+            if whole.startswith(so_far):
                 pieces[:] = [whole]
-            elif whole and whole.strip() != said.strip():
+            elif whole and whole.strip() != so_far.strip():
                 raise WireFault("a message within its stream is another than the pieces before it")
         if len(calls) >= len(self._calls):
             self._calls = []
@@ -201,7 +201,7 @@ class Gathering:
 
     def _call(self, place: int, part: ToolCall) -> None:
         name, arguments = part.function.name, part.function.arguments or ""
-        under_way = next((one for one in reversed(self._calls) if one.place == place), None)
+        under_way = next((call for call in reversed(self._calls) if call.place == place), None)
         if under_way is None or (name and under_way.is_another(part.id, arguments)):
             if not (name or arguments):
                 return
@@ -216,49 +216,51 @@ class Gathering:
         under_way.arguments.append(arguments)
 
     def _reply(self) -> str:
-        """Of its whole texts: a cache that streams parts them anew."""
+        """Return the reply's hash, over its whole texts, since a cache that streams may cut them into other pieces."""
         drawn = self._id.partition("-")[2] or self._id
         is_short = len(drawn) < LONG_ID or len(set(drawn)) < LETTERS
         if not self._id or (is_short and not self._created):
             return ""
-        called = [[one.name, "".join(one.arguments)] for one in self._calls]
+        called = [[call.name, "".join(call.arguments)] for call in self._calls]
         texts = ["".join(self._texts).strip(), "".join(self._thoughts).strip()]
-        said = content_hash([self._id, self._created if is_short else "", texts, called])
-        return content_hash(self._id)[:8] + said[:12] + SHORT_ID * is_short
+        digest = content_hash([self._id, self._created if is_short else "", texts, called])
+        return content_hash(self._id)[:8] + digest[:12] + SHORT_ID * is_short
 
     def _joined(self, pieces: list[str]) -> str:
         return made_whole("".join(pieces)) if self._halved else "".join(pieces)
 
     def answer(self, seconds: float, *, done: bool = True) -> Answer:
-        """The whole of it; seconds: when it ended; done: whether its stream said that it ended. WireFault where it has
-        no end, or not the tokens it counts."""
+        """Return the whole answer. seconds: when it ended; done: whether its stream declared the end. WireFault if it
+        has no end, or not as many tokens as it counts."""
         if self._finish is None:
-            said = self._times or self._texts
+            begun = self._times or self._texts
             other = f": {json.dumps(self._other, default=str)}" if self._other else ""
-            what = "its answer broke off before its end" if said else "it sent no answer (`choices` is empty)"
+            what = "its answer broke off before its end" if begun else "it sent no answer (`choices` is empty)"
             raise WireFault(what + other)
         if self._finish not in FINISH_WORDS:
             raise WireFault(f"it ended its answer by an unknown word: {self._finish!r:.40}")
         if self._always and self._pieces > 1 and not done and self._counted == (None, None):
             raise WireFault("each of its pieces says that it is the last, and its stream broke off before [DONE]")
-        read, said = self._counted
+        prompt_tokens, completion_tokens = self._counted
         # One text may come behind its tokens, held back until it was whole.
         if self._ids is not None and (self._untold > 1 or (self._untold and not self._ids)):
             raise WireFault("it told the tokens of a part of its answer alone")
-        if self._ids is not None and said is not None and len(self._ids) != said:
-            raise WireFault(f"it told {len(self._ids)} tokens and counted {said}: a piece was lost, or came twice")
-        calls = sorted(self._calls, key=lambda one: one.place)
-        margins = [one for one in self._margins if one is not None]
+        if self._ids is not None and completion_tokens is not None and len(self._ids) != completion_tokens:
+            raise WireFault(
+                f"it told {len(self._ids)} tokens and counted {completion_tokens}: a piece was lost, or came twice"
+            )
+        calls = sorted(self._calls, key=lambda call: call.place)
+        margins = [margin for margin in self._margins if margin is not None]
         gaps = [after - before for before, after in zip(self._times, self._times[1:], strict=False)]
         return Answer(
             text=self._joined(self._texts),
             thought=self._joined(self._thoughts),
-            calls=tuple((one.name, self._joined(one.arguments)) for one in calls),
+            calls=tuple((call.name, self._joined(call.arguments)) for call in calls),
             finish=FINISH_WORDS[self._finish],
             token_ids=None if self._ids is None else tuple(self._ids),
             logprobs=tuple(self._logprobs) if self._ids is not None and len(self._logprobs) == len(self._ids) else (),
-            prompt_tokens=read,
-            completion_tokens=said,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=completion_tokens,
             thought_tokens=self._thought,
             first=self._times[0] if self._times else seconds,
             last=self._times[-1] if self._times else seconds,

@@ -1,9 +1,9 @@
-"""All answers of a job, and of a variant's its drift from the baseline's, each read by its own server.
+"""All answers of a job, and a variant's drift from the baseline's, each read by its own server.
 
-Where an answer is greedy, the baseline's is the draft of the variant's: what its server would have said itself stands
-in what it lists, up to the first token that it would have said otherwise, and only from there on is it asked. That is
-exact where a server's reading and its saying are one arithmetic, which is not taken on trust: of each job one answer is
-asked plainly as well. Where it is another, and comes so again, all of the job's are asked plainly.
+If an answer is greedy, the baseline's is the draft of the variant's: the log-probs that the variant's server lists for
+it show what it would have generated, up to the first different token, and only the rest is requested. That is exact if
+a server computes reading and generating alike, which is checked: one answer of each job is also requested plainly. If
+that one differs, and does so again, all of the job's are requested plainly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NEAR_TIE = 0.05  # nats between two tokens, within which another kernel's roundi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """In the order of the job's prompts; proposed, accepted: tokens of the baseline's answer, see `Completion`."""
+    """Answers in the order of the job's prompts. proposed, accepted: tokens of the baseline's answer (`Completion`)."""
 
     answers: Sequence[Answer]
     proposed: Sequence[int]
@@ -40,16 +40,16 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafted:
-    """An answer that begins as the baseline's. said: tokens that its server generated for it."""
+    """An answer that begins as the baseline's. generated: tokens that its server generated for it."""
 
     answer: Answer
     accepted: int
-    said: int
+    generated: int
     forked: bool
 
 
 async def answer_all(client: Client, job: Job, folder: ModelFolder | None) -> Answered:
-    """folder: of the arm's tokenizer. The baseline leaves `job.artifact`, unless it is ""; a variant reads it."""
+    """Answer a job. folder: of its tokenizer. The baseline writes `job.artifact` (unless ""); variants read it."""
     if not job.artifact or folder is None:
         await check_streams(client, job)
         return await _plainly(client, job)
@@ -61,15 +61,15 @@ async def answer_all(client: Client, job: Job, folder: ModelFolder | None) -> An
         tokens = [_tokens(job, answer) for answer in plain.answers]
         reads = await _reads(client, job, tokens, folder)
         every = zip(plain.answers, tokens, reads, strict=True)
-        leave(job, [Left(tokens=said, finish=answer.finish, places=read) for answer, said, (read, _) in every])
+        leave(job, [Left(tokens=ids, finish=answer.finish, places=read) for answer, ids, (read, _) in every])
         return plain
-    left = read_left(job)
-    reads = await _reads(client, job, [one.tokens for one in left], folder)
+    baseline = read_left(job)
+    reads = await _reads(client, job, [draft.tokens for draft in baseline], folder)
     read = [places for places, _ in reads]
-    answered = await (_drafted(client, job, left, read, folder) if job.drafted else _plainly(client, job))
+    answered = await (_drafted(client, job, baseline, read, folder) if job.drafted else _plainly(client, job))
     thrown = sum(reply.completion_tokens or 0 for _, reply in reads)
     generation = replace(answered.generation, tokens=answered.generation.tokens + thrown)
-    return replace(answered, drifts=_drifts(job, left, read, answered.answers, folder), generation=generation)
+    return replace(answered, drifts=_drifts(job, baseline, read, answered.answers, folder), generation=generation)
 
 
 async def _plainly(client: Client, job: Job) -> Answered:
@@ -79,8 +79,8 @@ async def _plainly(client: Client, job: Job) -> Answered:
 def plain_answers(answers: Sequence[Answer]) -> Answered:
     """Return answers that no draft had a part in."""
     none = [0] * len(answers)
-    said = sum(answer.completion_tokens or 0 for answer in answers)
-    return Answered(answers=answers, proposed=none, accepted=none, generation=Generation(tokens=said))
+    generated = sum(answer.completion_tokens or 0 for answer in answers)
+    return Answered(answers=answers, proposed=none, accepted=none, generation=Generation(tokens=generated))
 
 
 async def _reads(
@@ -100,16 +100,16 @@ def _tokens(job: Job, answer: Answer) -> tuple[int, ...]:
 
 
 def _drifts(
-    job: Job, left: Sequence[Left], read: Sequence[Sequence[Place]], answers: Sequence[Answer], folder: ModelFolder
+    job: Job, baseline: Sequence[Left], read: Sequence[Sequence[Place]], answers: Sequence[Answer], folder: ModelFolder
 ) -> tuple[Drift, ...]:
-    """Of each answer of the baseline's that has a token."""
+    """Return the drift of each answer of the baseline's that has a token."""
     return tuple(
         replace(
-            drift(prompt.key, one.tokens, one.places, mine, folder.vocabulary),
-            length_ratio=len(_tokens(job, answer)) / len(one.tokens),
+            drift(prompt.key, draft.tokens, draft.places, mine, folder.vocabulary),
+            length_ratio=len(_tokens(job, answer)) / len(draft.tokens),
         )
-        for prompt, one, mine, answer in zip(job.prompts, left, read, answers, strict=True)
-        if one.tokens
+        for prompt, draft, mine, answer in zip(job.prompts, baseline, read, answers, strict=True)
+        if draft.tokens
     )
 
 
@@ -117,75 +117,79 @@ def _drifts(
 
 
 async def _drafted(
-    client: Client, job: Job, left: Sequence[Left], read: Sequence[Sequence[Place]], folder: ModelFolder
+    client: Client, job: Job, baseline: Sequence[Left], read: Sequence[Sequence[Place]], folder: ModelFolder
 ) -> Answered:
-    """Each answer from where it leaves the baseline's; plainly where that would not be the same, or proves not to."""
+    """Request each answer from where it leaves the baseline's; plainly if that would differ, or proves to."""
     stop_ids, steered = frozenset(folder.stop_ids), _penalizes(folder)
 
     async def of(row: int) -> Drafted:
-        prompt, one = job.prompts[row], left[row]
-        if steered or not _may_draft(job, prompt) or not _ends_alike(prompt, one, stop_ids):
+        prompt, draft = job.prompts[row], baseline[row]
+        if steered or not _may_draft(job, prompt) or not _ends_alike(prompt, draft, stop_ids):
             answer = await answer_to(client, job, prompt)
-            return Drafted(answer=answer, accepted=0, said=answer.completion_tokens or 0, forked=False)
-        return await _from_fork(client, job, prompt, one, read[row], stop_ids)
+            return Drafted(answer=answer, accepted=0, generated=answer.completion_tokens or 0, forked=False)
+        return await _from_fork(client, job, prompt, draft, read[row], stop_ids)
 
-    found = await together(of(row) for row in range(len(left)))
-    rows = [row for row, one in enumerate(found) if one.accepted or one.forked]
-    said, checked, because = sum(one.said for one in found), 0, ""
+    outcomes = await together(of(row) for row in range(len(baseline)))
+    rows = [row for row, outcome in enumerate(outcomes) if outcome.accepted or outcome.forked]
+    generated, checked, because = sum(outcome.generated for outcome in outcomes), 0, ""
     if rows:
         row = random.Random(f"{job.seed} {job.arm.name} {job.index}").choice(rows)
-        plain, again, because = await _check(client, job, row, found[row].answer, read[row])
+        plain, again, because = await _check(client, job, row, outcomes[row].answer, read[row])
         checked = len(plain.token_ids or ())
-        said += checked + again
+        generated += checked + again
         if because:
-            asked = await together(answer_to(client, job, job.prompts[row]) for row in rows)
-            said += sum(answer.completion_tokens or 0 for answer in asked)
-            for row, answer in zip(rows, asked, strict=True):
-                found[row] = Drafted(answer=answer, accepted=0, said=0, forked=False)
+            replacements = await together(answer_to(client, job, job.prompts[row]) for row in rows)
+            generated += sum(answer.completion_tokens or 0 for answer in replacements)
+            for row, answer in zip(rows, replacements, strict=True):
+                outcomes[row] = Drafted(answer=answer, accepted=0, generated=0, forked=False)
             rows = []
     return Answered(
-        answers=[one.answer for one in found],
-        proposed=[len(left[row].tokens) if row in rows else 0 for row in range(len(left))],
-        accepted=[one.accepted for one in found],
-        generation=Generation(tokens=said, forked=sum(one.forked for one in found), checked=checked, because=because),
+        answers=[outcome.answer for outcome in outcomes],
+        proposed=[len(baseline[row].tokens) if row in rows else 0 for row in range(len(baseline))],
+        accepted=[outcome.accepted for outcome in outcomes],
+        generation=Generation(
+            tokens=generated, forked=sum(outcome.forked for outcome in outcomes), checked=checked, because=because
+        ),
     )
 
 
 def _may_draft(job: Job, prompt: Prompt) -> bool:
-    """Whether the likeliest tokens are what the server says: nothing is drawn, steered or stopped by a text."""
+    """Return whether the server generates the likeliest tokens: nothing is sampled, steered or stopped by a text."""
     assert job.arm.served is not None, "asked of served arms alone"
     plain = prompt.sampling == GREEDY and not prompt.constraint and not prompt.asked
     return plain and not prompt.until and not job.arm.served.extra_body
 
 
 def _penalizes(folder: ModelFolder) -> bool:
-    """Whether servers of this folder penalize tokens that were said though nobody asks for it (vLLM's default): then
-    they do not say the likeliest token of what they list."""
+    """Return whether servers of this folder penalize repeated tokens by default (vLLM): then they do not generate the
+    likeliest token that they list."""
     return folder.files.json("generation_config.json").get("repetition_penalty") not in (None, 1)
 
 
-def _ends_alike(prompt: Prompt, left: Left, stop_ids: frozenset[int]) -> bool:
-    """Whether what ended the baseline's answer would end another arm's at the same token: its last, and no other, is
-    one to stop at, or it is as long as was asked for. Its own context, say, ends no other server's."""
-    if any(token in stop_ids for token in left.tokens[:-1]):
+def _ends_alike(prompt: Prompt, draft: Left, stop_ids: frozenset[int]) -> bool:
+    """Return whether another arm's answer would end at the same token: only its last token is a stop token, or it has
+    the requested length. The end of the server's own context, say, ends no other arm's answer."""
+    if any(token in stop_ids for token in draft.tokens[:-1]):
         return False
-    if left.finish == "length":
-        return len(left.tokens) == prompt.max_new_tokens
-    return left.finish == "stop" and left.tokens[-1:] != () and left.tokens[-1] in stop_ids
+    if draft.finish == "length":
+        return len(draft.tokens) == prompt.max_new_tokens
+    return draft.finish == "stop" and draft.tokens[-1:] != () and draft.tokens[-1] in stop_ids
 
 
 async def _from_fork(
-    client: Client, job: Job, prompt: Prompt, left: Left, read: Sequence[Place], stop_ids: frozenset[int]
+    client: Client, job: Job, prompt: Prompt, draft: Left, read: Sequence[Place], stop_ids: frozenset[int]
 ) -> Drafted:
-    kept = common(left.tokens, read)
-    logprobs = [place.given for place in read[:kept]]
-    if kept == len(left.tokens):
-        return Drafted(answer=_answer(prompt, left.tokens, logprobs, left.finish), accepted=kept, said=0, forked=False)
-    own = read[kept]
-    tokens, logprobs = (*left.tokens[:kept], own.top), [*logprobs, own.logprob(own.top) or 0.0]
+    agreed = common(draft.tokens, read)
+    logprobs = [place.given for place in read[:agreed]]
+    if agreed == len(draft.tokens):
+        return Drafted(
+            answer=_answer(prompt, draft.tokens, logprobs, draft.finish), accepted=agreed, generated=0, forked=False
+        )
+    own = read[agreed]
+    tokens, logprobs = (*draft.tokens[:agreed], own.top), [*logprobs, own.logprob(own.top) or 0.0]
     if own.top in stop_ids or len(tokens) == prompt.max_new_tokens:
         finish = "stop" if own.top in stop_ids else "length"
-        return Drafted(answer=_answer(prompt, tokens, logprobs, finish), accepted=kept, said=0, forked=True)
+        return Drafted(answer=_answer(prompt, tokens, logprobs, finish), accepted=agreed, generated=0, forked=True)
     rest = await answer_to(
         client,
         job,
@@ -196,13 +200,13 @@ async def _from_fork(
         ),
     )
     behind = _tokens(job, rest)
-    told = [*logprobs, *rest.logprobs] if len(rest.logprobs) == len(behind) else []
-    answer = _answer(prompt, (*tokens, *behind), told, rest.finish)
-    return Drafted(answer=answer, accepted=kept, said=len(behind), forked=True)
+    merged = [*logprobs, *rest.logprobs] if len(rest.logprobs) == len(behind) else []
+    answer = _answer(prompt, (*tokens, *behind), merged, rest.finish)
+    return Drafted(answer=answer, accepted=agreed, generated=len(behind), forked=True)
 
 
 def _answer(prompt: Prompt, tokens: Sequence[int], logprobs: Sequence[float], finish: FinishReason) -> Answer:
-    """One that was put together here: nobody saw it being said, so it has no times."""
+    """Return an answer that was put together here: it was not streamed, so it has no times."""
     return Answer(
         text="",
         thought="",
@@ -219,33 +223,34 @@ def _answer(prompt: Prompt, tokens: Sequence[int], logprobs: Sequence[float], fi
 
 
 async def _check(client: Client, job: Job, row: int, drafted: Answer, read: Sequence[Place]) -> tuple[Answer, int, str]:
-    """The plain answer, tokens that were said to tell noise from a defect, and why drafts are refused ("": they are
-    not). A server that answers the same question twice otherwise is no more otherwise by reading."""
+    """Return the plain answer, tokens spent on telling noise from a defect, and why drafts are refused ("": they are
+    not). A server that answers one question differently twice proves nothing against reading."""
     prompt = job.prompts[row]
     plain = await answer_to(client, job, prompt)
-    said, mine = _tokens(job, plain), _tokens(job, drafted)
-    if (said, plain.finish) == (mine, drafted.finish):
+    plain_tokens, drafted_tokens = _tokens(job, plain), _tokens(job, drafted)
+    if (plain_tokens, plain.finish) == (drafted_tokens, drafted.finish):
         return plain, 0, ""
     again = await answer_to(client, job, prompt)
-    if (again.token_ids, again.finish) != (said, plain.finish):
+    if (again.token_ids, again.finish) != (plain_tokens, plain.finish):
         return plain, len(_tokens(job, again)), ""
     at = next(
-        (at for at, pair in enumerate(zip(said, mine, strict=False)) if pair[0] != pair[1]), min(len(said), len(mine))
+        (at for at, pair in enumerate(zip(plain_tokens, drafted_tokens, strict=False)) if pair[0] != pair[1]),
+        min(len(plain_tokens), len(drafted_tokens)),
     )
     return (
         plain,
-        len(said),
+        len(plain_tokens),
         (
             f"answers were asked plainly, without the baseline's as a draft: {prompt.key.question}, asked so twice, is "
-            f"another than what its server reads from token {at + 1} on ({_distance(said, at, read)})"
+            f"another than what its server reads from token {at + 1} on ({_distance(plain_tokens, at, read)})"
         ),
     )
 
 
-def _distance(said: Sequence[int], at: int, read: Sequence[Place]) -> str:
-    if at >= min(len(said), len(read)):
+def _distance(tokens: Sequence[int], at: int, read: Sequence[Place]) -> str:
+    if at >= min(len(tokens), len(read)):
         return "of which nothing is listed"
-    best, own = read[at].logprob(read[at].top), read[at].logprob(said[at])
+    best, own = read[at].logprob(read[at].top), read[at].logprob(tokens[at])
     if best is None or own is None:
         return "no near tie: what it says is not among the likeliest that it lists"
     return f"{'a near tie' if best - own <= NEAR_TIE else 'no near tie'}: {best - own:.3g} nats apart"

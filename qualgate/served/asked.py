@@ -20,38 +20,38 @@ CALLS_AS = "dialect"  # in `Prompt.asked`: how calls that a server's parser read
 
 
 def asked_of(case: Case, served: Served, dialect: str) -> str:
-    """`Prompt.asked`: of a case what its tokens do not say. dialect: of its tool calls, "" where it has none."""
-    said: dict[str, Any] = {}
+    """Return `Prompt.asked`: the parts of a case that its tokens lack. dialect: of its tool calls, "" for none."""
+    fields: dict[str, Any] = {}
     if not served.tokenizer:
-        said = {name: case.body[name] for name in ("messages", "prompt", "tools") if name in case.body}
-        said |= {CALLS_AS: dialect} if dialect else {}
+        fields = {name: case.body[name] for name in ("messages", "prompt", "tools") if name in case.body}
+        fields |= {CALLS_AS: dialect} if dialect else {}
     if "constraint" in case.body:
         schema = case.body["constraint"]["json_schema"]
-        said["response_format"] = {
+        fields["response_format"] = {
             "type": "json_schema",
             "json_schema": {"name": "answer", "schema": schema, "strict": True},
         }
-    return json.dumps(said) if said else ""
+    return json.dumps(fields) if fields else ""
 
 
 def dialect_asked(prompt: Prompt) -> str:
-    """How calls that a server's parser read are to be written; "" where none are expected."""
+    """Return the dialect in which calls that a server's parser read are written; "" if none are expected."""
     return json.loads(prompt.asked).get(CALLS_AS, "") if prompt.asked else ""
 
 
 def gives_calls(prompt: Prompt) -> bool:
-    """Whether its request offers tools, so that the server's own parser reads the answer."""
+    """Return whether the request offers tools, so that the server's own parser reads the answer."""
     return bool(prompt.asked) and "tools" in json.loads(prompt.asked)
 
 
 def request_of(prompt: Prompt, arm: ArmSpec, seed: int, *, odds: bool = False) -> tuple[str, dict[str, Any]]:
-    """Path and body. seed: of the run; each case and repeat has one of its own, which every arm is asked with. odds:
-    how surely it says its tokens is asked for too, which costs a server time: only where something rests on it."""
+    """Return path and body. seed: of the run; each case and repeat derives its own, the same for every arm. odds:
+    whether to request log-probs of the answer's tokens too, which costs the server time."""
     served = arm.served
     assert served is not None, "asked of served arms alone"
-    said = json.loads(prompt.asked) if prompt.asked else {}
-    said = {name: value for name, value in said.items() if name != CALLS_AS}
-    body: dict[str, Any] = {"model": arm.model, **said, "max_tokens": prompt.max_new_tokens}
+    fields = json.loads(prompt.asked) if prompt.asked else {}
+    fields = {name: value for name, value in fields.items() if name != CALLS_AS}
+    body: dict[str, Any] = {"model": arm.model, **fields, "max_tokens": prompt.max_new_tokens}
     body |= _sampling(prompt, seed)
     if prompt.until:
         body["stop"] = list(prompt.until)
@@ -62,11 +62,11 @@ def request_of(prompt: Prompt, arm: ArmSpec, seed: int, *, odds: bool = False) -
     if served.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     body |= json.loads(served.extra_body or "{}")
-    return ("/chat/completions" if "messages" in said else "/completions"), body
+    return ("/chat/completions" if "messages" in fields else "/completions"), body
 
 
 def reading_of(prompt: Prompt, answer: Sequence[int], arm: ArmSpec) -> tuple[str, dict[str, Any]]:
-    """The same for reading an answer behind the prompt. vLLM says a token at least, which is thrown away."""
+    """Return path and body that read an answer behind the prompt. vLLM generates a token at least, which is dropped."""
     served = arm.served
     assert served is not None, "asked of served arms alone"
     tokens, more = [*prompt.token_ids, *answer], json.loads(served.extra_body or "{}")

@@ -1,9 +1,8 @@
-"""The tokens of a request to a server, at most and as it came out, as the server counts them where that can be.
+"""Tokens of a request to a server: the most it may take, and what it took, by the server's own count if possible.
 
-A token of text is a byte of it at the least, so a prompt has no more tokens than bytes as it is sent, and an answer no
-more than `max_tokens`. Where a server counts nothing, or fewer tokens than there can be, these stand for what it took:
-a budget is then spent too early rather than too late. A server that counts more than that is believed: it will charge
-what it counts.
+A token of text has at least one byte, so a prompt has no more tokens than bytes sent, and an answer no more than
+`max_tokens`. If a server counts nothing, or fewer tokens than possible, these bounds count instead: a budget is then
+spent too early rather than too late. A higher count of the server's is believed, because it charges what it counts.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ ASKED = ("prompt", "messages", "tools", "response_format")  # what of a body a m
 
 
 def prompt_most(body: Mapping[str, Any]) -> int:
-    """Tokens of a request's prompt: exactly, where it is token ids; else at most."""
+    """Return the tokens of a request's prompt: exact for token ids, else an upper bound."""
     tokens = _tokens(body)
     if tokens is not None:
         return len(tokens)
@@ -41,39 +40,42 @@ def _tokens(body: Mapping[str, Any]) -> list[int] | None:
 
 
 def answer_most(body: Mapping[str, Any]) -> int:
-    """Tokens of the answer that a request asks for, at most."""
+    """Return the most tokens that a request's answer may have."""
     return int(body.get("max_tokens", 0))
 
 
 def batch_most(prompts: tuple[Prompt, ...]) -> tuple[int, int]:
-    """Tokens that are read and said where each prompt is asked once, at most."""
-    read = sum(len(one.token_ids) or prompt_most(json.loads(one.asked or "{}")) for one in prompts)
-    return read, sum(one.max_new_tokens for one in prompts)
+    """Return the most tokens that are read and generated if each prompt is sent once."""
+    read = sum(len(prompt.token_ids) or prompt_most(json.loads(prompt.asked or "{}")) for prompt in prompts)
+    return read, sum(prompt.max_new_tokens for prompt in prompts)
 
 
 @dataclass(slots=True)
 class Meter:
-    """What came back to one request so far. `take` every piece of it."""
+    """Counts of one request's reply so far. `take` every piece of it."""
 
     told_prompt: int | None = None
     told_answer: int | None = None
-    ids: int = 0  # tokens told one by one
+    ids: int = 0  # token ids received
     characters: int = 0
 
     def take(self, piece: Completed) -> None:
-        """The next piece, or a whole answer."""
+        """Count the next piece, or a whole answer."""
         if piece.usage is not None:
             self.told_prompt, self.told_answer = piece.usage.prompt_tokens, piece.usage.completion_tokens
         for choice in piece.choices or ():
-            said = choice.message or choice.delta
-            calls = said.calls if said else ()
-            parts = [choice.text, *((said.content, said.reasoning or said.reasoning_content) if said else ())]
+            message = choice.message or choice.delta
+            calls = message.calls if message else ()
+            parts = [
+                choice.text,
+                *((message.content, message.reasoning or message.reasoning_content) if message else ()),
+            ]
             parts += [text for call in calls for text in (call.function.name, call.function.arguments)]
             self.characters += sum(len(part) for part in parts if part)
             self.ids += len(choice.token_ids or ())
 
     def took(self, body: Mapping[str, Any]) -> tuple[int, int, int]:
-        """(prompt, answer, estimated): tokens, and of these those that nobody counted credibly."""
+        """Return tokens of prompt and answer, and how many of them are estimates for lack of a credible count."""
         most_read, most_said = prompt_most(body), answer_most(body)
         exact = _tokens(body) is not None
         least_read = most_read if exact else ceil(most_read / LONGEST)
@@ -82,16 +84,16 @@ class Meter:
         return prompt, answer, (0 if exact else guessed) + (0 if self.ids == answer else guessed_too)
 
 
-def _credible(told: int | None, least: int, most: int) -> tuple[int, int]:
-    """A count and how much of it is none: as told, unless it is less than there must be; then the most."""
-    if told is not None and told >= least:
-        return told, 0
+def _credible(count: int | None, least: int, most: int) -> tuple[int, int]:
+    """Return a count, and how much of it is estimated: `count`, unless it is below `least`; then the most."""
+    if count is not None and count >= least:
+        return count, 0
     most = max(most, least)
     return most, most
 
 
 class Charges:
-    """The requests of one arm, each claimed before it is sent and settled when it ends."""
+    """Requests of one arm, each claimed before it is sent and settled when it ends."""
 
     def __init__(self, ledger: Ledger, arm: str, served: Served) -> None:
         self._ledger, self._arm, self._price = ledger, arm, served.price
@@ -99,8 +101,8 @@ class Charges:
 
     @asynccontextmanager
     async def charged(self, body: Mapping[str, Any]) -> AsyncIterator[Meter]:
-        """For the length of one request. BudgetSpent where it does not fit beside those under way, when these have
-        ended. What broke off stays claimed, unless it is known that nothing was answered."""
+        """Claim one request for the length of the block. BudgetSpent if it does not fit the budget once those under way
+        have ended. A broken request stays claimed, unless it surely had no answer."""
         name = await self._claim(prompt_most(body), answer_most(body))
         meter, self._under_way = Meter(), self._under_way + 1
         try:

@@ -1,4 +1,4 @@
-"""Requests to one server: bounded, tried again where that may help, and told of by whose fault it is.
+"""Requests to one server: bounded, retried if that may help, with failures told apart by whose fault they are.
 
 The key is read from the environment variable that the gate file names, goes into one header, and into nothing else: no
 message, no log, no record. Redirects are not followed, certificates are verified, and no .netrc of the environment, nor
@@ -45,7 +45,7 @@ from qualgate.served.refusals import parameter_cure
 from qualgate.served.replies import Completed, Reply
 from qualgate.served.retries import FORM_TRIES, LIMIT, RETRIED, TRIES, Limits, Pace, asked_wait, pause
 from qualgate.served.stream import BOM, Events
-from qualgate.served.turns import Told, Turns
+from qualgate.served.turns import Notify, Turns
 
 MOST_BYTES = 2**26  # of one answer, whole or in pieces
 PAGE_SECONDS = 10.0  # in which a page is to come that nothing but a count rests on
@@ -63,8 +63,8 @@ class Client:
     """Asks one arm's server. Use it as a context manager.
 
     name: the arm's, for messages. at_once: requests under way at most. tries: of one request, the first among them.
-    sleep: how it waits before it asks again. charges: counts what each request takes. told: of seconds in which nothing
-    is to be asked, before they pass, and a line about it for people, "" where there is none.
+    sleep: how it waits before a retry. charges: counts what each request takes. notify: called with the seconds of a
+    pause before it begins, and a line about it for people, "" for none.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class Client:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         *,
         charges: Charges | None = None,
-        told: Told = lambda seconds, line: None,
+        notify: Notify = lambda seconds, line: None,
     ) -> None:
         self._where = name if name == served.endpoint else f"{name} ({served.endpoint})"
         self._served, self._tries, self._charges = served, tries, charges
         self._sleep = sleep
         pace = Pace(served.requests_per_minute, served.patience)
-        self._turns = Turns(self._where, pace, at_once, self._sleep, told, self._shown)
+        self._turns = Turns(self._where, pace, at_once, self._sleep, notify, self._shown)
         self.forms = Forms(served.whole, self._shown)
         self._key = _key_of(name, served.api_key_env)
         self._headers = {
@@ -108,15 +108,15 @@ class Client:
         await self._network.close()
 
     async def ask(self, path: str, body: Mapping[str, Any], of: str = "") -> Answer:
-        """The whole answer to a request for one. of: the case that it asks of. NotServed where it is refused,
-        RequestRefused where that is the request's own fault; InfrastructureError where none came, however often it was
-        asked, and where what the run may spend does not reach for it (BudgetSpent)."""
-        if (found := self.forms.checked(body, of)) is not None:
-            return found
+        """Return the whole answer to a request. of: its case. NotServed if it is refused, RequestRefused if that is the
+        request's own fault; InfrastructureError if none came after all tries, or if the budget does not suffice
+        (BudgetSpent)."""
+        if (checked := self.forms.checked(body, of)) is not None:
+            return checked
         return await self._again(self.forms.once(partial(self._answer, path), body), paced=True)
 
     async def check(self, path: str, body: Mapping[str, Any], of: str = "") -> Answer:
-        """The same, and whether streams are put together rightly: see `Forms.check`."""
+        """Return the answer as `ask` does, and check how streams are put together: see `Forms.check`."""
 
         async def streamed() -> Answer:
             return await self._again(self.forms.once(partial(self._answer, path), body, 1), paced=True)
@@ -127,18 +127,18 @@ class Client:
         return await self.forms.check(streamed, whole, body, of)
 
     async def whole(self, path: str, body: Mapping[str, Any]) -> Completed:
-        """The reply to a request that asks for no stream, as it came. Errors as of `ask`."""
+        """Return the raw reply to a request without a stream. Errors as of `ask`."""
         return await self._again(lambda: self._replied(path, body), paced=True)
 
     async def get(self, path: str, kind: type[Of], *, of_host: bool = False) -> Of | None:
-        """What stands at `path`, below the API's address or (of_host) its host's; None where nothing does. Errors as of
-        `ask`; NotServed where something else than `kind` stands there."""
+        """Get `path` below the API's address or (of_host) its host's; None if it does not exist. Errors as of `ask`;
+        NotServed if the reply is no `kind`."""
         base = self._host() if of_host else self._served.endpoint
         return await self._again(lambda: self._got(base.rstrip("/") + path, kind, loading=path == "/models"))
 
     async def page(self, path: str) -> str:
-        """The text at `path` of its host, for what nothing rests on but a count: asked once, "" where it does not come
-        whole within some seconds."""
+        """Return the text at `path` of its host, for mere counts: requested once, "" if it does not come whole within
+        some seconds."""
         address = self._host() + path.lstrip("/")
         try:
             async with asyncio.timeout(PAGE_SECONDS), self._turns.free, self._sent("GET", address, None) as response:
@@ -152,7 +152,7 @@ class Client:
         return f"{parts.scheme}://{parts.netloc}/"
 
     async def pause(self, tries: int) -> None:
-        """Wait as after so many failures of a request."""
+        """Wait as after `tries` failures of a request."""
         await self._sleep(pause(tries, None, random.random(), inf) or 0.0)
 
     async def _again(self, once: Callable[[], Awaitable[Any]], *, paced: bool = False) -> Any:
@@ -161,8 +161,8 @@ class Client:
         while True:
             try:
                 return await self._turns.take(once, paced=paced, alone=limits.alone)
-            except WireFault as found:
-                fault = found
+            except WireFault as error:
+                fault = error
             if fault.limit:
                 if (wait := limits.met(self._turns.answered, fault.asked_wait, random.random())) is None:
                     raise InfrastructureError(
@@ -185,7 +185,7 @@ class Client:
             await self._sleep(wait)
 
     async def _broken(self, error: Broken) -> Exception:
-        """What a connection that fails is to whoever asked."""
+        """Return the exception for a failed connection."""
         if error.tls is not None:
             return NotServed(
                 f"{self._where}: no secure connection: {self._shown(str(error.tls))}. {tls_advice(error.tls)}."
@@ -202,7 +202,7 @@ class Client:
         return WireFault(words, cause=cause, unanswered=error.name in UNSENT)
 
     async def _answer(self, path: str, body: Mapping[str, Any]) -> tuple[Answer, Doubt]:
-        """What comes, and why a stream is to be doubted."""
+        """Return an answer, and why its stream is doubtful."""
         async with self._charged(body) as meter:
             began, gathered, exchange = time.perf_counter(), Gathering(), Exchange()
             async with aclosing(self.pieces(path, body, exchange)) as pieces:
@@ -220,8 +220,8 @@ class Client:
     async def pieces(
         self, path: str, body: Mapping[str, Any], exchange: Exchange | None = None
     ) -> AsyncGenerator[Completed, None]:
-        """What comes back to a request that is sent once, at once, piece by piece; whoever closes this early ends the
-        connection. WireFault where it is not whole; NotServed and RequestRefused as of `ask`."""
+        """Send a request once, at once, and yield its reply piece by piece; closing this early ends the connection.
+        WireFault if the reply is incomplete; NotServed and RequestRefused as of `ask`."""
         async with self._sent("POST", sglang.address(self._served.endpoint, path), body, exchange) as response:
             if path == sglang.PATH:
                 yield self._read(await _bytes(response), sglang.Generated).completed(body["input_ids"])
@@ -241,7 +241,7 @@ class Client:
         return reply
 
     async def _got(self, address: str, kind: type[Of], *, loading: bool) -> Of | None:
-        """loading: a server that is not ready yet is waited for."""
+        """Get a reply of type `kind`. loading: wait for a server that is not ready yet."""
         try:
             async with self._sent("GET", address, None) as response:
                 if response.status == 404:
@@ -256,11 +256,11 @@ class Client:
             raise NotServed(f"{self._where}: {fault}. {_addressed(address)}.") from None
 
     async def _pieces(self, response: Response, exchange: Exchange) -> AsyncIterator[Completed]:
-        """Of a stream of server-sent events. One that ends without [DONE] is whole where its answer says why it ended
-        (`Gathering.answer`)."""
+        """Yield the pieces of a stream of server-sent events. A stream without [DONE] is whole if its answer has a
+        finish reason (`Gathering.answer`)."""
         exchange.done = False
         if "text/event-stream" not in response.headers.get("content-type", "").lower():
-            # Servers that cannot stream answer whole; what is neither says what it is.
+            # Servers that cannot stream answer whole.
             exchange.done = True
             yield self._read(await _bytes(response), Completed)
             return
@@ -277,12 +277,12 @@ class Client:
     async def _sent(
         self, method: str, address: str, body: Mapping[str, Any] | None, exchange: Exchange | None = None
     ) -> AsyncIterator[Response]:
-        """The response, whose status is 200, or 404 to what is only looked for."""
+        """Send a request and yield the response with status 200, or 404 for a GET."""
         # ASCII: half a character in a case's text stays an escape, which the server may refuse.
         content = None if body is None else json.dumps(self._named(body), allow_nan=False).encode()
         headers = self._headers | ({"Content-Type": "application/json"} if content else {})
-        asked = {"address": address + self._query, "exchange": exchange or Exchange()}
-        question = Question(method=method, content=content, headers=headers, **asked)
+        target = {"address": address + self._query, "exchange": exchange or Exchange()}
+        question = Question(method=method, content=content, headers=headers, **target)
         try:
             response = await _in_time(self._network.send(question), "head of an answer")
             question.exchange.headers = response.headers
@@ -301,7 +301,7 @@ class Client:
             raise await self._broken(error) from None
 
     def _named(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The body as the arm's `parameters` call what is in it."""
+        """Return the body with its keys renamed by the arm's `parameters`."""
         names = dict(self._served.parameters)
         return {names.get(name, name): value for name, value in body.items() if names.get(name) != OMIT}
 
@@ -312,24 +312,24 @@ class Client:
             limit, words = status == LIMIT or bool(waits), await self._words(response)
             raise WireFault(f"It answers {status}: {words}", waits, f"status {status}", unanswered=True, limit=limit)
         if 300 <= status < 400:
-            told = self._shown(response.headers.get("location", ""))
+            location = self._shown(response.headers.get("location", ""))
             raise NotServed(
-                f"{self._where}: it sends on to {told!r} ({status}), and prompts and keys are not sent on. If that "
+                f"{self._where}: it sends on to {location!r} ({status}), and prompts and keys are not sent on. If that "
                 "address is meant, write it as `endpoint`."
             )
-        said = await self._words(response)
+        refusal = await self._words(response)
         if status in (401, 403):
             named = f"the key in {self._served.api_key_env}" if self._key else "a request without a key (`api_key_env`)"
-            raise NotServed(f"{self._where}: it refuses {named} ({status}): {said}")
+            raise NotServed(f"{self._where}: it refuses {named} ({status}): {refusal}")
         if status in (400, 413, 422):
-            cure = parameter_cure(said, dict(self._served.parameters))
-            raise RequestRefused(f"{self._where}: it refuses the request ({status}): {said}{cure}")
+            cure = parameter_cure(refusal, dict(self._served.parameters))
+            raise RequestRefused(f"{self._where}: it refuses the request ({status}): {refusal}{cure}")
         if status in (404, 405):
             raise NotServed(
-                f"{self._where}: it has no {path} ({status}): {said}. {_addressed(path)}. `model` is the name that "
+                f"{self._where}: it has no {path} ({status}): {refusal}. {_addressed(path)}. `model` is the name that "
                 "/models lists."
             )
-        raise NotServed(f"{self._where}: it answers {status}: {said}")
+        raise NotServed(f"{self._where}: it answers {status}: {refusal}")
 
     def _read_piece(self, event: bytes) -> Completed:
         halved = with_halves(event)
@@ -347,19 +347,19 @@ class Client:
             raise WireFault(f"{what} ({place or 'JSON'}: {first['msg']}); it begins {begins!r}") from None
 
     async def _words(self, response: Response) -> str:
-        """A server's own words about its refusal."""
+        """Return the server's own words about its refusal."""
         return self._shown((await _bytes(response)).decode("utf-8", "replace")) or "no more is said"
 
     def _shown(self, text: str) -> str:
-        """Foreign text as a message may hold it: on one line, short, and without the key."""
+        """Make foreign text fit for a message: on one line, short, and without the key."""
         for key in filter(None, (self._key, json.dumps(self._key)[1:-1])):
             text = text.replace(key, "***")
-        told = visible_line(_readable(text))
-        return told if len(told) <= MOST_SAID else f"{told[:MOST_SAID]}…"
+        line = visible_line(_readable(text))
+        return line if len(line) <= MOST_SAID else f"{line[:MOST_SAID]}…"
 
 
 def _readable(text: str) -> str:
-    """The words of a web page; another text as it is."""
+    """Return the words of a web page; any other text unchanged."""
     return " ".join(_TAGS.sub(" ", text[:MOST_PAGE]).split()) or text if text.lstrip()[:1] == "<" else text
 
 
@@ -368,7 +368,7 @@ def _addressed(path: str) -> str:
 
 
 def _key_of(name: str, variable: str) -> str:
-    """The key, "" where none is named. UsageError, which does not show it, where it is missing or is none."""
+    """Return the key, "" if none is named. UsageError, which does not show it, if it is missing or invalid."""
     if not variable:
         return ""
     key = os.environ.get(variable, "").strip()
@@ -380,7 +380,7 @@ def _key_of(name: str, variable: str) -> str:
 
 
 async def _in_time(coming: Awaitable[Any], what: str) -> Any:
-    """What comes. WireFault where it does not come whole, however often a byte of it does."""
+    """Await a result. WireFault if it does not arrive whole in time, however often single bytes of it do."""
     try:
         async with asyncio.timeout(WHOLE):
             return await coming
@@ -389,7 +389,7 @@ async def _in_time(coming: Awaitable[Any], what: str) -> Any:
 
 
 async def _events(response: Response) -> AsyncIterator[bytes]:
-    """The data of each server-sent event."""
+    """Yield the data of each server-sent event."""
     events, none = Events(MOST_BYTES), True
     async for part in response.parts():
         for event in events.take(part):
@@ -403,7 +403,7 @@ async def _events(response: Response) -> AsyncIterator[bytes]:
 
 
 async def _bytes(response: Response) -> bytes:
-    """The whole of it. WireFault where that is too much, or does not come whole."""
+    """Return the whole body. WireFault if it is too large or incomplete."""
     return await _in_time(_all_bytes(response), "answer")
 
 

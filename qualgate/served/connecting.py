@@ -1,4 +1,4 @@
-"""How a server is reached: whose certificates are trusted, by which proxy, and what a failed connection shows."""
+"""Connections to a server: trusted certificates, the proxy, and the diagnosis of a failed connection."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "H
 
 
 def trusted() -> ssl.SSLContext:
-    """Authorities of SSL_CERT_FILE and SSL_CERT_DIR where these are named, else those that Mozilla trusts. UsageError
-    for a file or folder that cannot be read."""
+    """Return a context that trusts the authorities of SSL_CERT_FILE and SSL_CERT_DIR, else those that Mozilla trusts.
+    UsageError for a file or folder that cannot be read."""
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    if folder and not any(Path(one).is_dir() for one in folder.split(os.pathsep)):
+    if folder and not any(Path(path).is_dir() for path in folder.split(os.pathsep)):
         raise UsageError(f"SSL_CERT_DIR names {folder}, which is no folder: mend the variable, or unset it.")
     try:
         return ssl.create_default_context(cafile=file or (None if folder else certifi.where()), capath=folder)
@@ -35,7 +35,7 @@ def trusted() -> ssl.SSLContext:
 
 
 def environment_proxy(address: str) -> tuple[str, str] | None:
-    """The variable that names a proxy for this address, and the proxy; None where there is none."""
+    """Return the variable that names a proxy for this address, and the proxy; None if none does."""
     parts = urlsplit(address)
     if proxy_bypass(parts.hostname or ""):
         return None
@@ -47,7 +47,7 @@ def environment_proxy(address: str) -> tuple[str, str] | None:
 
 
 def about_proxy(address: str, *, used: bool) -> str:
-    """What the environment's proxy has to do with a failed connection; "" where it names none."""
+    """Explain the role of the environment's proxy in a failed connection; "" if it names none."""
     if (proxy := environment_proxy(address)) is None:
         return ""
     if used:
@@ -56,7 +56,7 @@ def about_proxy(address: str, *, used: bool) -> str:
 
 
 async def speaks_tls(address: str) -> bool:
-    """Whether the server at a plain address takes a TLS handshake. Nothing else is said to it."""
+    """Return whether the server at a plain address accepts a TLS handshake. Nothing else is sent to it."""
     parts, context = urlsplit(address), ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # no word is sent over it
     try:
@@ -69,7 +69,7 @@ async def speaks_tls(address: str) -> bool:
 
 
 def tls_advice(error: BaseException) -> str:
-    """What to do about a secure connection that failed."""
+    """Return what to do about a secure connection that failed."""
     if getattr(error, "reason", "") in _PLAIN:
         return "The server speaks no TLS at this port: write `endpoint: http://…`, or the port that does"
     if isinstance(error, ssl.CertificateError):  # that of a host that it is not for, or of no known authority

@@ -1,4 +1,4 @@
-"""A served arm's identity: by the gate file, and by what its server declares of itself."""
+"""Identity of a served arm: from the gate file, and from what its server declares of itself."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from qualgate.served.client import Client
 
 MOST_NAMED = 300  # characters of a model's name and root
-THE_SERVERS_OWN = "the server's own"  # tokenizer, template, stop tokens: nobody here sees them
+THE_SERVERS_OWN = "the server's own"  # tokenizer, template, stop tokens, unseen by us
 
 
 async def declared(client: Client, arm: ArmSpec) -> str:
-    """What the server says that it serves as the arm's model: "support-awq, root ./support-awq; vllm 0.32.0".
+    """Return what the server declares to serve as the arm's model: "support-awq, root ./support-awq; vllm 0.32.0".
 
-    NotServed where it does not serve a model of that name, and where it sends something else than a list of models.
+    NotServed if it does not serve a model of that name, or sends no list of models.
     """
     if arm.served and not arm.served.list_models:
         return f"{arm.model[:MOST_NAMED]}, which is not looked up; {await _engine(client, arm)}"
     models = await client.get("/models", Models)
     if models is None:
         raise NotServed(f"{arm.name}: there is no /models at {_address(arm)}. {ADDRESS}. {UNLISTED}.")
-    names = [one.id for one in models.data]
+    names = [entry.id for entry in models.data]
     if arm.model not in names and arm.served and loads_what_it_is_asked(arm.served.engine):
         return f"{arm.model[:MOST_NAMED]}, which it does not list; {await _engine(client, arm)}"
     if arm.model not in names:
@@ -41,19 +41,19 @@ async def declared(client: Client, arm: ArmSpec) -> str:
         if any("*" in name for name in names):
             known = f"it lists {', '.join(names[:5])!r:.200}, which is no model's name. {UNLISTED}."
         raise ModelGone(f"{arm.name}: {_address(arm)} serves no model {arm.model!r}; {known}")
-    model = next(one for one in models.data if one.id == arm.model)
+    model = next(entry for entry in models.data if entry.id == arm.model)
     root = f", root {model.root}" if model.root not in (None, model.id) else ""
     named = f"{model.id}{root}"[:MOST_NAMED]  # behind which no version is hidden, however long it is
     return f"{named}; {await _engine(client, arm)}"
 
 
 async def only_model(client: Client, name: str, option: str) -> str:
-    """The one model that the server lists. NotServed where it lists another number of them, naming some, and the
-    option that says which is meant."""
+    """Return the one model that the server lists. NotServed if it does not list exactly one; the message names some,
+    and the option to choose one."""
     models = await client.get("/models", Models)
     if models is None:
         raise NotServed(f"{name}: there is no /models at that address. {ADDRESS}.")
-    names = list(dict.fromkeys(one.id for one in models.data))
+    names = list(dict.fromkeys(entry.id for entry in models.data))
     if len(names) != 1:
         listed = f"{len(names)} models ({', '.join(names[:5])!r:.200})" if names else "no model"
         raise NotServed(f"{name}: its server lists {listed}; {option} NAME says which is asked.")
@@ -61,26 +61,28 @@ async def only_model(client: Client, name: str, option: str) -> str:
 
 
 async def _engine(client: Client, arm: ArmSpec) -> str:
-    """Engine and version as declared: "vllm 0.32.0"; without a version where the server does not tell one."""
+    """Return engine and version as declared, "vllm 0.32.0"; without a version if the server reports none."""
     served = arm.served
     assert served is not None, "asked of served arms alone"
     try:
-        found = await client.get(version_at(served.engine), Version, of_host=True)
+        version = await client.get(version_at(served.engine), Version, of_host=True)
     except NotServed:  # not every server has one, and some have a page for people at every address
-        found = None
-    name = served.engine or (found.engine if found and found.engine else "engine not told")
-    return f"{name} {found.version}" if found else name
+        version = None
+    name = served.engine or (version.engine if version and version.engine else "engine not told")
+    return f"{name} {version.version}" if version else name
 
 
-def identify_served(arm: ArmSpec, folder: ModelFolder | None, sampling: dict[str, Any], told: str) -> ArmIdentity:
-    """folder: of its tokenizer, None where the server makes the tokens. told: see `declared`; "" of a server that does
-    not run yet."""
+def identify_served(
+    arm: ArmSpec, folder: ModelFolder | None, sampling: dict[str, Any], declaration: str
+) -> ArmIdentity:
+    """Return a served arm's identity. folder: of its tokenizer, None if the server tokenizes. declaration: see
+    `declared`; "" for a server that is not running yet."""
     served = arm.served
     assert served is not None, "asked of served arms alone"
     own = sha256_text(THE_SERVERS_OWN)
-    asked: list[Any] = [served.engine, served.stream, served.extra_body, list(map(list, served.extra_headers))]
-    asked += [dict(served.parameters)] * bool(served.parameters)
-    asked += [{"extra_query": dict(served.extra_query)}] * bool(served.extra_query)
+    config: list[Any] = [served.engine, served.stream, served.extra_body, list(map(list, served.extra_headers))]
+    config += [dict(served.parameters)] * bool(served.parameters)
+    config += [{"extra_query": dict(served.extra_query)}] * bool(served.extra_query)
     stops: dict[str, Any] = {"stop_ids": folder.stop_ids if folder else THE_SERVERS_OWN}
     if folder and (defaults := sampling_defaults(folder.files)):
         stops["defaults"] = defaults  # which its server applies where a request leaves them unset
@@ -92,12 +94,12 @@ def identify_served(arm: ArmSpec, folder: ModelFolder | None, sampling: dict[str
         weights=content_hash(
             ["served", served.command or served.endpoint, arm.model] + [served.weights] * bool(served.weights)
         ),
-        config=content_hash(asked + [served.prompt_logprobs] * bool(served.prompt_logprobs)),
+        config=content_hash(config + [served.prompt_logprobs] * bool(served.prompt_logprobs)),
         tokenizer=folder.tokenizer_sha256 if folder else own,
         template=folder.template_sha256 if folder else own,
         sampling=content_hash({**sampling, **stops}),
         engine=f"served, asked by qualgate {own_version()}",
-        served=served.started(os.environ) or told,
+        served=served.started(os.environ) or declaration,
     )
 
 

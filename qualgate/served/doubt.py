@@ -1,8 +1,8 @@
-"""Was a stream's answer doubled, shuffled, mixed or lost on its way? Where no tokens are told, only its pieces show it.
+"""Was a streamed answer doubled, shuffled, mixed or lost on its way? Without token ids, only its pieces show it.
 
-Two pieces alike in a row may be a repeat or two words; arguments that are no JSON may be the model's. So such an answer
-is asked for once more, whole, and taken so where it is what the stream said without the repeat, or in another order.
-Pieces of several answers are never one, and an answer that says nothing is taken only where the whole one does too.
+Two equal pieces in a row may be a repeat or two words; arguments that are no JSON may be the model's own. So such an
+answer is requested again, whole, which counts if the stream was the same with a repeat or in another order. Pieces of
+several answers never make one, and an empty answer counts only if the whole one is empty too.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from qualgate.formatting import counted
 
 Doubt = Literal["", "mixed", "empty", "rearranged"]
 MIXED: Doubt = "mixed"  # its pieces have the ids of several answers
-EMPTY: Doubt = "empty"  # it says nothing, and its end or its count says that there is something
+EMPTY: Doubt = "empty"  # it is empty, although its finish reason or count shows content
 REARRANGED: Doubt = "rearranged"  # pieces may have come twice or in another order
-Said = tuple[str, str, Sequence[tuple[str, str]]]  # thought, text, and of each call name and arguments
+Content = tuple[str, str, Sequence[tuple[str, str]]]  # thought, text, and of each call name and arguments
 
 
 def doubtful(texts: Iterable[Sequence[str]], arguments: Iterable[Sequence[str]]) -> bool:
-    """Whether pieces may have come twice or in another order. texts: of the answer and of its thought; arguments: of
-    each call."""
+    """Return whether pieces may have come twice or in another order. texts: of the answer and its thought; arguments:
+    of each call."""
     calls = [pieces for pieces in map(_speaking, arguments) if len(pieces) > 1]
-    return any(map(_doubled, [*map(_speaking, texts), *calls])) or not all(is_json("".join(one)) for one in calls)
+    return any(map(_doubled, [*map(_speaking, texts), *calls])) or not all(is_json("".join(pieces)) for pieces in calls)
 
 
 def _speaking(pieces: Sequence[str]) -> list[str]:
@@ -34,7 +34,7 @@ def _speaking(pieces: Sequence[str]) -> list[str]:
 
 
 def _doubled(pieces: Sequence[str]) -> bool:
-    """Whether a piece is the one before it again, or begins with all before it, or each with the one before it."""
+    """Return whether a piece repeats the one before it or begins with all before it, or each begins with the last."""
     if any(before == after for before, after in pairwise(pieces)):
         return True
     grows = len(pieces) > 2 or len("".join(pieces[:1])) > 2  # "1" and "10" may well be two pieces
@@ -48,7 +48,7 @@ def _doubled(pieces: Sequence[str]) -> bool:
 
 
 def is_json(text: str) -> bool:
-    """Whether a call's arguments are complete."""
+    """Return whether a call's arguments are complete."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -57,7 +57,7 @@ def is_json(text: str) -> bool:
 
 
 def rearranged(streamed: Sequence[Any], whole: Sequence[Any]) -> bool:
-    """Whether the stream said what the whole answer says, but with more of it, in another order, or with several calls
+    """Return whether the stream has the whole answer's content, but repeated, in another order, or with several calls
     as one. Each: the number of tokens that the server counts, thought, text and calls."""
     if streamed[0] != whole[0]:
         return False
@@ -67,15 +67,15 @@ def rearranged(streamed: Sequence[Any], whole: Sequence[Any]) -> bool:
     return list(streamed) != list(whole) and Counter(theirs) <= Counter(ours)
 
 
-def _joined(said: Sequence[Any]) -> tuple[Any, ...]:
-    """With its calls as one: their names, each once, and their arguments."""
-    _, thought, text, calls = said
+def _joined(answer: Sequence[Any]) -> tuple[Any, ...]:
+    """Return an answer with its calls as one: their names, each once, and their arguments."""
+    _, thought, text, calls = answer
     return thought, text, sorted({name for name, _ in calls}), "".join(arguments for _, arguments in calls)
 
 
-def otherwise(streamed: Said, whole: Said) -> str:
-    """In what a stream's answer is another than the same asked whole, in words; "" where it is not. Blanks at an end,
-    how a call's JSON is spelled, and a thought that only the stream tells make no other answer."""
+def otherwise(streamed: Content, whole: Content) -> str:
+    """Return in words how a streamed answer differs from the whole one, "" if it does not. Outer blanks, the spelling
+    of a call's JSON, and a thought that only the stream has are no differences."""
     (thought, text, calls), (whole_thought, whole_text, whole_calls) = map(_plain, (streamed, whole))
     if not (whole_text or whole_calls or whole_thought):  # it answers by streams alone
         return ""
@@ -87,16 +87,16 @@ def otherwise(streamed: Said, whole: Said) -> str:
     return "another thought" if whole_thought not in ("", thought) else ""
 
 
-def misput(streamed: Said, whole: Said) -> bool:
-    """Whether the stream's answer, which is another than the whole one, is so surely by how it was put together: it
-    says a text or thought over again, or has arguments that are no JSON, and the whole one does and has not."""
+def misput(streamed: Content, whole: Content) -> bool:
+    """Return whether a streamed answer that differs from the whole one was certainly put together wrongly: only it
+    repeats a text or thought, or has arguments that are no JSON."""
     ours, theirs = _plain(streamed), _plain(whole)
     again = any(_again(mine) and not _again(other) for mine, other in zip(ours[:2], theirs[:2], strict=True))
     return again or (_broken(streamed) and not _broken(whole))
 
 
-def _plain(said: Said) -> tuple[str, str, list[tuple[str, Any]]]:
-    thought, text, calls = said
+def _plain(answer: Content) -> tuple[str, str, list[tuple[str, Any]]]:
+    thought, text, calls = answer
     return thought.strip(), text.strip(), [(name, _read(arguments)) for name, arguments in calls]
 
 
@@ -105,10 +105,10 @@ def _read(arguments: str) -> Any:
 
 
 def _again(text: str) -> bool:
-    """Whether its second half is its first."""
+    """Return whether the text's second half equals its first."""
     half = len(text) // 2
     return half > 0 and text[:half] == text[-half:] and not text[half:-half].strip()
 
 
-def _broken(said: Said) -> bool:
-    return not all(is_json(arguments or "{}") for _, arguments in said[2])
+def _broken(answer: Content) -> bool:
+    return not all(is_json(arguments or "{}") for _, arguments in answer[2])

@@ -1,7 +1,6 @@
 """A server's counts of its drafts, read from its page of metrics (Prometheus' text format).
 
-A count that is not there is not known; one that stands at zero is. What anybody else asked of the server is in its
-counts as well.
+A missing count is unknown; a count of zero is known. Other clients' requests are in the server's counts as well.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ NO_PAGE = "it has no page of metrics that could be read"
 NO_COUNTER = "its metrics have no counter of drafts"
 
 
-Reading = tuple[str, DraftCounts | None, str]  # the process, so far as told; its counts; why there are none, "": some
+Reading = tuple[str, DraftCounts | None, str]  # the process if known; its counts; why there are none, else ""
 
 
 def counts_in(page: str, counters: Counters) -> DraftCounts | None:
-    """What the page says of drafts, over all label sets (ranks, models); None where it says nothing of them."""
+    """Return the page's counts of drafts over all label sets (ranks, models); None if it has none."""
     sums: dict[str, int] = {}
     places: dict[int, int] = {}
     for name, labels, value in samples(page):
@@ -41,36 +40,36 @@ def counts_in(page: str, counters: Counters) -> DraftCounts | None:
                 places[int(at[1])] = places.get(int(at[1]), 0) + value
         elif bare in (counters.verifications, counters.proposed, counters.accepted):
             sums[bare] = sums.get(bare, 0) + value
-    found = DraftCounts(
+    counts = DraftCounts(
         verifications=sums.get(counters.verifications),
         proposed=sums.get(counters.proposed),
         accepted=sums.get(counters.accepted),
         by_place=tuple(places.get(at, 0) for at in range(max(places, default=-1) + 1)),
     )
-    return found if found.told else None
+    return counts if counts.told else None
 
 
 def samples(page: str) -> Iterator[tuple[str, str, int]]:
-    """Name, labels and value of each sample that can be a count."""
+    """Yield name, labels and value of each sample that can be a count."""
     for line in page.splitlines():
-        if line.startswith("#") or not (found := _SAMPLE.match(line)):
+        if line.startswith("#") or not (match := _SAMPLE.match(line)):
             continue
         try:
-            value = float(found[3])
+            value = float(match[3])
         except ValueError:
             continue
         if isfinite(value) and 0 <= value < MOST:
-            yield found[1], found[2] or "", int(value)
+            yield match[1], match[2] or "", int(value)
 
 
 def started_in(page: str) -> str:
-    """When the process began, as its page says it: "1764083000.5"; "" where it does not."""
-    found = re.search(rf"^{_STARTED}[ \t]+([0-9.eE+]{{1,30}})[ \t]*$", page, re.MULTILINE)
-    return found[1] if found else ""
+    """Return when the process began, as on its page ("1764083000.5"); "" if it is not there."""
+    match = re.search(rf"^{_STARTED}[ \t]+([0-9.eE+]{{1,30}})[ \t]*$", page, re.MULTILINE)
+    return match[1] if match else ""
 
 
 async def read_counts(client: Client, engine: str) -> Reading:
-    """What the server counts now."""
+    """Read the server's counts now."""
     seen = False
     pages: dict[str, str] = {}
     for counters in counters_of(engine):
@@ -78,13 +77,13 @@ async def read_counts(client: Client, engine: str) -> Reading:
             pages[counters.path] = await client.page(counters.path)
         page = pages[counters.path]
         seen = seen or next(samples(page), None) is not None
-        if (found := counts_in(page, counters)) is not None:
-            return started_in(page), found, ""
+        if (counts := counts_in(page, counters)) is not None:
+            return started_in(page), counts, ""
     return "", None, NO_COUNTER if seen else NO_PAGE
 
 
 def window_of(job: Job, before: Reading, after: Reading) -> tuple[tuple[DraftWindow, ...], str]:
-    """What was counted while a job was answered, and why nothing was ("" where it was)."""
+    """Return what was counted during a job, and why nothing was ("" if something was)."""
     assert job.arm.served is not None, "asked of served arms alone"
     (process, first, why), (same, last, why_last) = before, after
     if first is None or last is None:

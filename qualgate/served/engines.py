@@ -1,6 +1,6 @@
 """Features of each serving engine over the wire: one table, which `qualgate doctor` prints.
 
-By their documentation and source; of these, Ollama's and TensorRT-LLM's were not run.
+From their documentation and source; Ollama and TensorRT-LLM were not run.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """Where an engine counts its drafts, as Prometheus text: the path, and each count's name without `_total`; "": it
-    does not count that. by_place: has a label `position`."""
+    """Where an engine counts its drafts, as Prometheus text: the path, and each counter's name without `_total`; "" if
+    it has none. by_place: has a label `position`."""
 
     path: str = "/metrics"
     verifications: str = ""
@@ -24,11 +24,10 @@ class Counters:
 class EngineProfile:
     """An engine by the name that `engine:` gives it.
 
-    serve: how one is started. token_ids: whether it takes them as a prompt and tells those of its answers.
-    prompt_logprobs, cancel: how it tells the log-probs of a prompt, and what ends an answer under way; "": not known.
-    per_answer: what makes it tell each answer's drafts; "": nothing does. counters: None where it has none. loads:
-    whether it loads whatever model it is asked for, so that what it lists is not all. version_at: where its host tells
-    its version.
+    serve: how one is started. token_ids: whether it takes them as a prompt and returns those of its answers.
+    prompt_logprobs, cancel: how it returns the log-probs of a prompt, and what ends an answer under way; "": unknown.
+    per_answer: the option by which it reports each answer's drafts; "": none. counters: None if it has none. loads:
+    whether it loads any requested model, so that its list is incomplete. version_at: the path of its version.
     """
 
     name: str
@@ -79,32 +78,34 @@ PROFILES = (
 
 
 def tells_tokens(engine: str) -> bool:
-    """Whether an engine may be asked for its answers' token ids: it is known to tell them, or is not named."""
-    return not engine or any(one.token_ids for one in PROFILES if one.name == engine)
+    """Return whether to request token ids of an engine's answers: it is known to return them, or is not named."""
+    return not engine or any(profile.token_ids for profile in PROFILES if profile.name == engine)
 
 
 def loads_what_it_is_asked(engine: str) -> bool:
-    """Whether it serves models that it does not list."""
-    return any(one.loads for one in PROFILES if one.name == engine)
+    """Return whether an engine serves models that it does not list."""
+    return any(profile.loads for profile in PROFILES if profile.name == engine)
 
 
 def version_at(engine: str) -> str:
-    """Where its host tells its version."""
-    return next((one.version_at for one in PROFILES if one.name == engine), "/version")
+    """Return the path at which an engine's host reports its version."""
+    return next((profile.version_at for profile in PROFILES if profile.name == engine), "/version")
 
 
 def counters_of(engine: str) -> tuple[Counters, ...]:
-    """Where to look for counts of drafts: of the engine that is named, or of all where none, or an unknown one, is."""
-    known = [one for one in PROFILES if one.name == engine]
-    return tuple(one.counters for one in known or PROFILES if one.counters is not None)
+    """Return where to look for counts of drafts: of the named engine, or of all if it is unknown."""
+    known = [profile for profile in PROFILES if profile.name == engine]
+    return tuple(profile.counters for profile in known or PROFILES if profile.counters is not None)
 
 
 def profile_lines() -> list[str]:
-    """The table as aligned lines, its heads first."""
+    """Return the table as aligned lines, its header first."""
     rows = [("engine", "token ids", "prompt log-probs", "counts drafts", "drafts by answer", "an answer is ended by")]
-    for one in PROFILES:
-        counts = "no" if one.counters is None else f"yes, by {one.counters_by}" if one.counters_by else "yes"
-        ids = "yes" if one.token_ids else "no"
-        rows.append((one.name, ids, one.prompt_logprobs or "no", counts, one.per_answer or "no", one.cancel or "?"))
+    for engine in PROFILES:
+        counts = "no" if engine.counters is None else f"yes, by {engine.counters_by}" if engine.counters_by else "yes"
+        ids = "yes" if engine.token_ids else "no"
+        rows.append(
+            (engine.name, ids, engine.prompt_logprobs or "no", counts, engine.per_answer or "no", engine.cancel or "?")
+        )
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

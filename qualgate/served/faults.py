@@ -16,11 +16,11 @@ UNLISTED = "Of a server that lists no models by their names, write `list_models:
 
 
 class WireFault(Exception):
-    """The machinery's: what was sent back is no whole answer. It is asked again, and never counts as an answer.
+    """A reply that is no whole answer, by the machinery's fault. It is requested again, and never counts as an answer.
 
-    asked_wait: seconds that the server asked to be left alone, None where it did not say. cause: in a word or two, to
-    be counted by: "status 503", "connection", "timeout", "an error under 200", or UNREADABLE. unanswered: it surely
-    said no token. limit: the server wants to be left alone for a while, whoever asks.
+    asked_wait: seconds that the server asked to wait, None if it did not. cause: in a word or two, for counting:
+    "status 503", "connection", "timeout", "an error under 200", or UNREADABLE. unanswered: certainly no token was
+    generated. limit: the server refuses all requests for a while.
     """
 
     def __init__(
@@ -37,28 +37,28 @@ class WireFault(Exception):
 
     @property
     def of_form(self) -> bool:
-        """Whether what came back cannot be read, which seldom passes."""
+        """Whether the reply cannot be read, which seldom passes."""
         return self.cause == UNREADABLE
 
 
 def reported(fault: Any) -> WireFault:
-    """What a server says in place of an answer, under the status 200."""
+    """Return the fault that a server reports in place of an answer, under the status 200."""
     limit = isinstance(fault, dict) and not {str(fault.get("code")), str(fault.get("type"))}.isdisjoint(LIMITS)
-    said = f"it reports an error in place of an answer: {json.dumps(fault)}"
-    return WireFault(said, cause="an error under 200", limit=limit)
+    message = f"it reports an error in place of an answer: {json.dumps(fault)}"
+    return WireFault(message, cause="an error under 200", limit=limit)
 
 
 class NotServed(UsageError):
-    """The user's: the server says that it will not, and asked again it would say so again."""
+    """A refusal by the user's fault, which a retry would not change."""
 
 
 class ModelGone(NotServed):
-    """The server lists its models, and the one that is asked for is none of them."""
+    """The server lists its models, and not the requested one."""
 
 
 class RequestRefused(NotServed):
-    """The request's own: the server reads it and refuses it, as a prompt that is longer than its context."""
+    """A refusal by the request's own fault, such as a prompt longer than the server's context."""
 
 
 class BudgetSpent(InfrastructureError):
-    """What the run may still spend does not reach for the next request, which is not sent."""
+    """The budget does not suffice for the next request, which is not sent."""

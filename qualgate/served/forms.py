@@ -1,8 +1,8 @@
-"""Whether a server's answers are asked for by streams or whole, by what came of them: a fault is found once.
+"""Choose whether a server's answers are requested by streams or whole, from earlier replies.
 
-An answer that cannot be read, or is doubted (`doubt`), is asked for again whole. Where that is so of three cases in a
-row, or a stream says otherwise than the same answer asked whole, all of the arm's are asked whole from there on, which
-reports say. Where three cases in a row cannot be read, whole neither, the arm is asked no more.
+An answer that is unreadable or doubtful (`doubt`) is requested again whole. After three such cases in a row, or if a
+stream differs from the same answer requested whole, all of the arm's are requested whole, which reports mention. After
+three cases in a row that are unreadable even whole, the arm gets no more requests.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ROW = 3  # cases in a row after which a fault is no accident
 
 
 class Forms:
-    """Of one arm's server. whole: why its answers are asked whole though they could be streamed; "": they are not.
-    shown: foreign text as a message may hold it."""
+    """The form of requests to one arm's server. whole: why its answers are requested whole though they could be
+    streamed, "" if they are not. shown: makes foreign text fit for a message."""
 
     def __init__(self, whole: str, shown: Callable[[str], str]) -> None:
         self.whole, self._ended, self._shown = whole, "", shown
@@ -38,8 +38,8 @@ class Forms:
         self._checked: dict[str, Answer] = {}  # until they are asked for
 
     def once(self, answering: Answering, body: Body, enough: int = ROW) -> Callable[[], Awaitable[Answer]]:
-        """One try at an answer, to be called again after a WireFault. enough: cases in a row after which all are asked
-        whole."""
+        """Return a try at an answer, to be called again after a WireFault. enough: cases in a row after which all are
+        requested whole."""
         faults = list[WireFault]()
 
         async def tried() -> Answer:
@@ -47,26 +47,26 @@ class Forms:
                 raise InfrastructureError(self._ended)
             streams = bool(body.get("stream")) and not self.whole
             try:
-                if streams and len(faults) % 2 and (found := await self._whole(answering, body)) is not None:
-                    said = self._shown(str(faults[0]))
-                    self._row_ends(enough, f"its streams cannot be read, and whole answers can ({said})")
-                    return found
-                found, doubt = await answering(body if streams else unstreamed(body))
+                if streams and len(faults) % 2 and (answer := await self._whole(answering, body)) is not None:
+                    reason = self._shown(str(faults[0]))
+                    self._row_ends(enough, f"its streams cannot be read, and whole answers can ({reason})")
+                    return answer
+                answer, doubt = await answering(body if streams else unstreamed(body))
             except WireFault as fault:
                 if fault.of_form:
                     self._row += not faults
                     faults.append(fault)
                 raise
             if streams and doubt and self._is_doubted(doubt):
-                return await self._instead(answering, body, found, enough, doubt)
+                return await self._instead(answering, body, answer, enough, doubt)
             if not faults:
                 self._row = 0
-            return found
+            return answer
 
         return tried
 
     async def _whole(self, answering: Answering, body: Body) -> Answer | None:
-        """None where it answers by streams alone."""
+        """Request an answer whole; None if the server answers only by streams."""
         if self._streams_alone:
             return None
         try:
@@ -79,8 +79,8 @@ class Forms:
         return doubt != EMPTY or self._empty < ROW
 
     async def _instead(self, answering: Answering, body: Body, streamed: Answer, enough: int, doubt: Doubt) -> Answer:
-        """Of a stream that is doubted, what it or the whole answer says. WireFault where it is of several answers, and
-        there is no whole one."""
+        """Return a doubtful stream's answer or the whole one. WireFault if the stream mixes several answers, and there
+        is no whole one."""
         whole = await self._whole(answering, body)
         if whole is None:
             self._row += 1
@@ -91,7 +91,7 @@ class Forms:
             self._empty += 1  # the model's own, as it seems
             return streamed
         self._row += 1
-        other = doubt != REARRANGED or rearranged(streamed.said, whole.said)
+        other = doubt != REARRANGED or rearranged(streamed.content, whole.content)
         self._row_ends(enough if other else ROW, WHY[doubt])
         return whole if other else streamed
 
@@ -100,28 +100,28 @@ class Forms:
             self.whole = why
 
     def given_up(self, fault: WireFault) -> str:
-        """What a message says more of a case that could not be read, however often it was asked."""
+        """Return the end of a message about a case that was unreadable in all tries."""
         if not fault.of_form:
             return ""
         more = "" if self.whole or self._streams_alone else " A whole answer (`stream: false`) was asked for too."
         if self._row >= ROW:
-            said = self._shown(str(fault))
-            self._ended = f"{ROW} cases in a row could not be read, so the others were not asked. {said}.{more}"
+            reason = self._shown(str(fault))
+            self._ended = f"{ROW} cases in a row could not be read, so the others were not asked. {reason}.{more}"
         return more
 
     async def check(
         self, streaming: Callable[[], Awaitable[Answer]], whole: Callable[[], Awaitable[Answer]], body: Body, of: str
     ) -> Answer:
-        """The answer to a case that is asked first, and then not again: its stream is held against the same asked
-        whole, and where they differ by more than the server's own noise, the whole one is it. of: the case, "" of none.
+        """Return the answer to a case that is requested before the others. Its stream is compared with the whole
+        answer, which counts if they differ by more than the server's own noise. of: the case, "" for none.
         """
-        found = await self._compared(streaming, whole, of or "a fixed question")
+        answer = await self._compared(streaming, whole, of or "a fixed question")
         if of:
-            self._checked[_key(body, of)] = found
-        return found
+            self._checked[_key(body, of)] = answer
+        return answer
 
     def checked(self, body: Body, of: str) -> Answer | None:
-        """What `check` found of a case, once."""
+        """Return the answer that `check` had for a case, once."""
         return self._checked.pop(_key(body, of), None) if self._checked else None
 
     async def _compared(
@@ -131,23 +131,23 @@ class Forms:
         if self.whole or self._streams_alone or streamed.pieces < 2 or streamed.token_ids is not None:
             return streamed
         try:
-            found = await whole()
-            differs = otherwise(streamed.said[1:], found.said[1:])
+            whole_answer = await whole()
+            differs = otherwise(streamed.content[1:], whole_answer.content[1:])
             if not differs:
                 return streamed
-            if not misput(streamed.said[1:], found.said[1:]):
-                if otherwise(found.said[1:], (await whole()).said[1:]):
+            if not misput(streamed.content[1:], whole_answer.content[1:]):
+                if otherwise(whole_answer.content[1:], (await whole()).content[1:]):
                     return streamed  # it does not say the same twice
-                if otherwise(streamed.said[1:], (await streaming()).said[1:]):
+                if otherwise(streamed.content[1:], (await streaming()).content[1:]):
                     return streamed
         except (InfrastructureError, NotServed):  # it answers by streams alone
             return streamed
         self.whole = f"its stream says otherwise than the same answer asked whole ({differs}; {of})"
-        return found
+        return whole_answer
 
 
 def unstreamed(body: Body) -> Body:
-    """The same question, for a whole answer."""
+    """Return the same request without a stream."""
     return {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
 
 

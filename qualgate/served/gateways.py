@@ -1,6 +1,6 @@
-"""Who a gateway says answered, by its reply's headers: behind the name in the body it may cache, fall back and balance.
+"""Models that answered behind a gateway, by its reply's headers: it may cache, fall back and balance loads.
 
-LiteLLM, for one, writes the name that was asked for into the body (1.108), whoever answered.
+LiteLLM, for one, writes the requested name into the body (1.108), whichever model answered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HITS = (
 )  # fmt: skip
 _HIT = re.compile(r"(?i)(?<![a-z-])hit(?![a-z-])(?! *= *\?0)")  # HIT, TCP_HIT, "X; hit" (RFC 9211); not no-hit
 _CACHE_KEYS = ("x-litellm-cache-key",)  # of a reply out of a cache alone
-_DRAWN = re.compile("[0-9a-f]{16,}")  # a deployment's id, of which the beginning tells it from others
+_DRAWN = re.compile("[0-9a-f]{16,}")  # a deployment's id, unique by its beginning
 MOST_ID = 64  # characters of another one
 HEADERS = (*_MODELS, *_DEPLOYMENTS, *_FALLBACKS, *_HITS, *_CACHE_KEYS)
 
@@ -36,7 +36,10 @@ def answerers(headers: Mapping[str, str], named: Sequence[str]) -> tuple[str, ..
         return tuple(name + FROM_CACHE for name in names)
     if any(re.fullmatch(r"[1-9]\d*", text.strip()) for text in _values(headers, _FALLBACKS)):
         return tuple(name + BY_FALLBACK for name in names)
-    deployments = [one[:8] if _DRAWN.fullmatch(one) else one[:MOST_ID] for one in _values(headers, _DEPLOYMENTS)]
+    deployments = [
+        deployment[:8] if _DRAWN.fullmatch(deployment) else deployment[:MOST_ID]
+        for deployment in _values(headers, _DEPLOYMENTS)
+    ]
     return tuple(name + DEPLOYMENT.format(deployments[0]) if deployments else name for name in names)
 
 

@@ -1,7 +1,7 @@
-"""Halves of a character that a server wrote into two pieces of a stream: JSON has escapes for them, UTF-8 does not.
+"""Halves of a character (surrogates) that a server wrote into two pieces of a stream: JSON can escape them.
 
-A half that stands alone is read as a character for private use and becomes the whole again where both halves follow one
-another in the text.
+A lone half is read as a private-use character, and becomes the whole again if both halves follow one another in the
+text.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ _HALVES = re.compile("([\U0010f000-\U0010f3ff])([\U0010f400-\U0010f7ff])|[\U0010
 
 
 def with_halves(raw: bytes) -> bytes:
-    """JSON's text, whose halves that stand alone are characters for private use."""
+    """Replace lone halves in JSON text by private-use characters."""
 
-    def told(escape: re.Match[bytes]) -> bytes:
+    def stand_in(escape: re.Match[bytes]) -> bytes:
         return chr(int(escape[1], 16) + _APART).encode() if escape[1] else escape[0]
 
-    return _ESCAPE.sub(told, raw)
+    return _ESCAPE.sub(stand_in, raw)
 
 
 def made_whole(text: str) -> str:
-    """The text with whole characters; a half whose other half never came is U+FFFD."""
+    """Join halves in a text to whole characters; a half without the other becomes U+FFFD."""
 
-    def whole(found: re.Match[str]) -> str:
-        if found[1] is None:
+    def whole(match: re.Match[str]) -> str:
+        if match[1] is None:
             return "\ufffd"
-        high, low = (ord(half) - _APART for half in found.groups())
+        high, low = (ord(half) - _APART for half in match.groups())
         return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
 
     return _HALVES.sub(whole, text)

@@ -1,8 +1,8 @@
-"""One job of a served arm: every prompt is asked of its server, and what it answers is handed back as an engine's.
+"""Run one job of a served arm: request an answer to every prompt, and return them as an engine's.
 
-Nothing is measured of what a server does not tell: no margins, and drift only where it lists log-probs. What it says of
-itself is asked before the job and after it, so that a server that was started again with another model is found (the
-store holds it against the plan).
+What a server does not report is not measured: no margins, and drift only if it lists log-probs. Its declaration is read
+before the job and after it, to detect a server that was restarted with another model (the store compares it with the
+plan).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from qualgate.served.ledger import Ledger
 from qualgate.served.one_by_one import Fault, ask_each
 from qualgate.served.questions import answer_to, check_streams
 from qualgate.served.told_odds import odds_of_drawing
-from qualgate.served.turns import Told
+from qualgate.served.turns import Notify
 
 Hand = Callable[[JobResult | JobFailure], None]
 LOOKS = 3  # at a list of models before a name that it lacks is gone
@@ -65,16 +65,16 @@ def run_served(
     workers: int = 1,
     ledger: Ledger | None = None,
     hand: Hand | None = None,
-    told: Told = lambda seconds, line: None,
+    notify: Notify = lambda seconds, line: None,
 ) -> JobResult:
     """Ask every prompt of `job`, `at_once` at a time. sampling: of the run, for the identity (`sampling_settings`).
     workers: processes that ask its server at the same time, by whose number its rate is parted. ledger: in
     which requests are counted; None: they are not. hand: takes each answer as it comes, and each case that fails, where
     `comes_in_parts`; the result is then the rest. None: all answers are in the result, or one that fails is raised.
-    told: see `Client`.
+    notify: see `Client`.
 
-    UsageError for what the server refuses, naming the case; InfrastructureError where an answer does not come whole, as
-    BudgetSpent where what the run may spend does not reach, before anything of the job is asked if that is known then.
+    UsageError for what the server refuses, naming the case; InfrastructureError if an answer does not come whole, and
+    as BudgetSpent if the budget does not suffice, before any request if that is known by then.
     """
     served = job.arm.served
     assert served is not None, "asked of served arms alone"
@@ -83,8 +83,8 @@ def run_served(
     if ledger is not None:
         ledger.check_room(job.arm.name, served.price, *batch_most(job.prompts))
         charges = Charges(ledger, job.arm.name, served)
-    asked = replace(served, requests_per_minute=served.requests_per_minute / workers)
-    client = Client(job.arm.name, asked, at_once, charges=charges, told=told)
+    paced = replace(served, requests_per_minute=served.requests_per_minute / workers)
+    client = Client(job.arm.name, paced, at_once, charges=charges, notify=notify)
     results = _Results(job, folder, sampling, client.forms)
     if hand is None or not comes_in_parts(job):
         return asyncio.run(_ask(client, job, results, lambda: answer_all(client, job, folder)))
@@ -97,35 +97,37 @@ def run_served(
 
 
 def comes_in_parts(job: Job) -> bool:
-    """Whether an answer is a unit as it comes: it rests on no other arm's, nobody reads it further, and its time is
-    compared with none that another interruption would part it from."""
+    """Return whether each answer can be handed on as it comes: it depends on no other arm's, is read no further, and
+    its time is not compared."""
     return job.arm.served is not None and not job.artifact and not job.timed
 
 
 class _Results:
-    """What is handed back of a job's answers, once it is known what its server is (`told`)."""
+    """Results of a job's answers, once its server has declared itself (`declaration`)."""
 
     def __init__(self, job: Job, folder: ModelFolder | None, sampling: Mapping[str, Any], forms: Forms) -> None:
         self._job, self._folder, self._sampling, self._forms = job, folder, dict(sampling), forms
-        self._began, self._texts, self.told = time(), _Texts(job, folder), ""
+        self._began, self._texts, self.declaration = time(), _Texts(job, folder), ""
         self._only_thought: list[bool] = []  # of each answer so far
 
     def of(self, rows: Sequence[int], answered: Answered, *, part: bool = False) -> JobResult:
-        """Of these rows' answers, which are all that `answered` has."""
+        """Return the result of these rows' answers, which are all that `answered` has."""
         job, answers = self._job, answered.answers
         drafts = zip(answered.proposed, answered.accepted, strict=True)
-        self._only_thought += [bool(one.thought and not one.text.strip() and not one.calls) for one in answers]
+        self._only_thought += [
+            bool(answer.thought and not answer.text.strip() and not answer.calls) for answer in answers
+        ]
         every = zip(rows, answers, drafts, strict=True)
         return JobResult(
             index=job.index,
             arm=job.arm.name,
-            identity=identify_served(job.arm, self._folder, self._sampling, self.told),
+            identity=identify_served(job.arm, self._folder, self._sampling, self.declaration),
             footprint=NOT_TOLD,
-            completions=tuple(_completion(job, *one, self._texts, self._began) for one in every),
+            completions=tuple(_completion(job, *entry, self._texts, self._began) for entry in every),
             drifts=answered.drifts,
             generation=replace(
                 answered.generation,
-                engine=self.told.rpartition("; ")[2],
+                engine=self.declaration.rpartition("; ")[2],
                 because=answered.generation.because or ("" if part else _all_thought(self._only_thought)),
                 drawing=_drawing(job, rows, answers),
                 answered_by=tuple(sorted(Counter(name for answer in answers for name in answer.models).items())),
@@ -136,7 +138,7 @@ class _Results:
 
 
 def _all_thought(answers: Sequence[bool]) -> str:
-    """That its server's parser took every text as a thought; "" where not. answers: of each whether it is one."""
+    """Return the note that the server's parser took every text as a thought, else "". answers: whether each is one."""
     if not answers or not all(answers):
         return ""
     return (
@@ -146,14 +148,14 @@ def _all_thought(answers: Sequence[bool]) -> str:
 
 
 class _Handed:
-    """Of one job: answers that are handed back before it ends."""
+    """The answers of one job, handed back before it ends."""
 
     def __init__(self, job: Job, results: _Results, hand: Hand) -> None:
         self._job, self._results, self._hand = job, results, hand
         self._answered: list[UnitKey] = []
 
     async def ask(self, client: Client, at_once: int) -> Answered:
-        """Hand on every answer, and every case that fails: nothing is left."""
+        """Request every answer; hand on each, and each case that fails. Returns no answers."""
         prompts = self._job.prompts
         rows = {prompt.key: row for row, prompt in enumerate(prompts)}
 
@@ -169,7 +171,7 @@ class _Handed:
             try:
                 return await answer_to(client, self._job, prompt)
             except NotServed:
-                await _told(client, self._job)  # it refuses because it serves another model now?
+                await _declared(client, self._job)  # it refuses because it serves another model now?
                 raise
 
         await ask_each(
@@ -187,7 +189,7 @@ class _Handed:
         self._hand(self._failure((key,), f"{key.question}: {fault}", refused=refused))
 
     def take_back(self, error: str) -> None:
-        """Say that none of the answers counts."""
+        """Declare all handed answers void."""
         if self._answered:
             self._hand(self._failure(tuple(self._answered), error, void=True))
 
@@ -196,27 +198,29 @@ class _Handed:
 
 
 def _drawing(job: Job, rows: Sequence[int], answers: Sequence[Answer]) -> tuple[float, ...]:
-    """What its answers tell of whether its sampler draws, see `Generation.drawing`."""
+    """Return the evidence on whether the server samples, see `Generation.drawing`."""
     served = job.arm.served
     assert served is not None, "asked of served arms alone"
-    told = (odds_of_drawing(job.prompts[row], served, one.margins) for row, one in zip(rows, answers, strict=True))
-    return tuple(map(sum, zip(*filter(None, told), strict=True)))
+    odds = (
+        odds_of_drawing(job.prompts[row], served, answer.margins) for row, answer in zip(rows, answers, strict=True)
+    )
+    return tuple(map(sum, zip(*filter(None, odds), strict=True)))
 
 
 async def _ask(opened: Client, job: Job, results: _Results, answers: Callable[[], Awaitable[Answered]]) -> JobResult:
-    """The answers in the order of the prompts, with what the server counted of its drafts (`window_of`). IntegrityError
-    where it says that it is something else before them than after them."""
+    """Return the answers in the order of the prompts, with the server's counts of its drafts (`window_of`).
+    IntegrityError if its declaration changed meanwhile."""
     assert job.arm.served is not None, "asked of served arms alone"
     async with opened as client:
-        before = await (declared(client, job.arm) if job.arm.served.command else _told(client, job))
-        results.told = before
+        before = await (declared(client, job.arm) if job.arm.served.command else _declared(client, job))
+        results.declaration = before
         counts = await read_counts(client, job.arm.served.engine)
         try:
             answered = await answers()
         except NotServed:
-            await _told(client, job)  # it refuses because it serves another model now?
+            await _declared(client, job)  # it refuses because it serves another model now?
             raise
-        if (after := await _told(client, job)) != before:
+        if (after := await _declared(client, job)) != before:
             raise IntegrityError(
                 f"{job.arm.name}: its server declared {before!r:.300} before these answers and {after!r:.300} after "
                 "them: it changed during the run."
@@ -226,9 +230,9 @@ async def _ask(opened: Client, job: Job, results: _Results, answers: Callable[[]
     return results.of(range(len(answered.answers)), replace(answered, generation=generation))
 
 
-async def _told(client: Client, job: Job) -> str:
-    """What the server declares. IntegrityError where it lists its models, and the arm's is gone, however often it is
-    asked; NotServed where it declares nothing now, as with a key that is no longer good: that makes no answer void."""
+async def _declared(client: Client, job: Job) -> str:
+    """Return the server's declaration. IntegrityError if it repeatedly lists its models without the arm's; NotServed if
+    it declares nothing now, say for an expired key: that makes no answer void."""
     for tries in range(1, LOOKS):
         with suppress(ModelGone):
             return await declared(client, job.arm)
@@ -240,8 +244,8 @@ async def _told(client: Client, job: Job) -> str:
 
 
 class _Texts:
-    """What answers say, as the engine in process would: decoded here where tokens are told, with calls and thoughts as
-    their case has them where the server's parser took them out of the text."""
+    """Answers' texts as the in-process engine gives them: decoded here from token ids; else with the calls and thoughts
+    that the server's parser took out, written in the case's form."""
 
     def __init__(self, job: Job, folder: ModelFolder | None) -> None:
         self._job, self._stop_ids = job, frozenset(folder.stop_ids) if folder else frozenset()
@@ -252,12 +256,12 @@ class _Texts:
         )
 
     def of(self, row: int, answer: Answer) -> tuple[str, FinishReason, int | None]:
-        """Text and reason of an answer, and the tokens of its thought: counted here where tokens are told, else by the
-        server. One that counts none of a thought that is there, or more than the answer has, has not counted them."""
+        """Return an answer's text, finish reason and thought tokens, counted here from token ids, else by the server. A
+        server's count of none for an existing thought, or of more than the answer has, is no count."""
         way = self._job.prompts[row].reasoning
         if self._stops is None or answer.token_ids is None:
-            said = "" if answer.calls and answer.text.isspace() else answer.text  # what stood between tags
-            text = written(answer.thought, said, self._calls(row, answer), way)
+            visible = "" if answer.calls and answer.text.isspace() else answer.text  # what stood between tags
+            text = written(answer.thought, visible, self._calls(row, answer), way)
             counted = answer.thought_tokens or 0
             credible = 0 < counted <= (answer.completion_tokens or counted)
             if way == NONE:
@@ -266,24 +270,26 @@ class _Texts:
             return text, answer.finish, 0 if silent else counted if credible else UNCOUNTED
         ids = list(answer.token_ids)
         ended = answer.finish == "stop" and bool(ids) and ids[-1] in self._stop_ids
-        said = ids[:-1] if ended else ids
-        thought = thought_tokens(said, way, partial(self._stops.text, row))
-        return self._stops.text(row, said), "eos" if ended else answer.finish, thought
+        answer_ids = ids[:-1] if ended else ids
+        thought = thought_tokens(answer_ids, way, partial(self._stops.text, row))
+        return self._stops.text(row, answer_ids), "eos" if ended else answer.finish, thought
 
     def _calls(self, row: int, answer: Answer) -> str:
         if not answer.calls:
             return ""
-        given = [{"type": "function", "function": {"name": name, "arguments": said}} for name, said in answer.calls]
+        given = [
+            {"type": "function", "function": {"name": name, "arguments": arguments}} for name, arguments in answer.calls
+        ]
         try:
             return dialect(dialect_asked(self._job.prompts[row]) or "hermes").serialise(read_calls(given))
         except ValueError:  # arguments that are no JSON, a name that the dialect cannot write: no right call
-            return "".join(f"<tool_call>{json.dumps(name)} {said}</tool_call>" for name, said in answer.calls)
+            return "".join(f"<tool_call>{json.dumps(name)} {arguments}</tool_call>" for name, arguments in answer.calls)
 
 
 def _completion(
     job: Job, row: int, answer: Answer, of_baseline: tuple[int, int], texts: _Texts, began: float
 ) -> Completion:
-    """of_baseline: tokens of the baseline's answer that were proposed and accepted."""
+    """Return an answer as a completion. of_baseline: tokens of the baseline's answer proposed and accepted."""
     prompt = job.prompts[row]
     text, reason, thought = texts.of(row, answer)
     proposed, accepted = answer.drafts or (None, None)

@@ -1,4 +1,4 @@
-"""A judge's server is asked its questions, some at once; what it replies is handed back raw."""
+"""Ask a judge's server its questions, several at once, and keep the raw replies."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Asked = tuple[Judgement, Mapping[str, Any]]  # what is to be kept, without its r
 
 
 def look(judge: Judge) -> str:
-    """What the judge's server says of itself. UsageError where it does not serve it, InfrastructureError where it does
-    not answer."""
+    """Return the declaration of the judge's server. UsageError if it does not serve the model, InfrastructureError if
+    it does not answer."""
 
-    async def told() -> str:
+    async def declare() -> str:
         async with _client(judge) as client:
             return await declared(client, as_arm(judge))
 
-    return asyncio.run(told())
+    return asyncio.run(declare())
 
 
 def ask(
@@ -40,12 +40,12 @@ def ask(
     stop: Callable[[], bool],
     ledger: Ledger | None = None,
 ) -> bool:
-    """Ask them batch by batch, keeping each reply as it comes, until `stop` says so; whether all were asked. ledger: in
-    which they are counted; None: they are not.
+    """Send requests batch by batch, keeping each reply as it comes, until `stop()`; return whether all were sent.
+    ledger: counts them; None: they are not counted.
 
-    A request that the server refuses is kept with why. IntegrityError where the server says by the end that it is
-    another, which is kept too, for a reply that came in between may be the other's; InfrastructureError where it does
-    not answer, however often it is asked, as BudgetSpent where what the run may spend does not reach.
+    A refused request is kept with the reason. IntegrityError if the server's declaration changed by the end, which is
+    kept too, since replies in between may be another server's; InfrastructureError if it does not answer in all tries,
+    or as BudgetSpent if the budget does not suffice.
     """
     charges = None if ledger is None else Charges(ledger, JUDGING, judge.served)
     return asyncio.run(_ask(judge, requests, keep, stop, charges))
@@ -71,7 +71,7 @@ async def _ask(
             first = first or now
             _check_same(first, now, keep)
             batch = requests[begins : begins + BATCH]
-            work = (_kept(client, replace(one, served=first), body, keep) for one, body in batch)
+            work = (_kept(client, replace(judgement, served=first), body, keep) for judgement, body in batch)
             came = await asyncio.gather(*work, return_exceptions=True)
             _check_same(first, await declared(client, as_arm(judge)), keep)
         if failed := [error for error in came if error is not None]:
@@ -80,14 +80,14 @@ async def _ask(
 
 
 async def _kept(
-    client: Client, one: Judgement, body: Mapping[str, Any], keep: Callable[[Sequence[Judgement]], None]
+    client: Client, judgement: Judgement, body: Mapping[str, Any], keep: Callable[[Sequence[Judgement]], None]
 ) -> None:
     reply, error = await _reply(client, body)
-    keep([replace(one, reply=reply, error=error)])
+    keep([replace(judgement, reply=reply, error=error)])
 
 
 def _check_same(first: str, now: str, keep: Callable[[Sequence[Judgement]], None]) -> None:
-    """IntegrityError where the server is another now. A row says so from then on: replies are never removed."""
+    """Raise IntegrityError if the server is another now. A row records it, since replies are never removed."""
     if now == first:
         return
     changed = f"{NAME}: its server declared {first!r:.300}, and then {now!r:.300}: it changed"
@@ -97,7 +97,7 @@ def _check_same(first: str, now: str, keep: Callable[[Sequence[Judgement]], None
 
 
 async def _reply(client: Client, body: Mapping[str, Any]) -> tuple[str | None, str]:
-    """The reply, or why there is none."""
+    """Return the reply, or why there is none."""
     try:
         came = await client.whole("/chat/completions", body)
     except RequestRefused as refused:
@@ -109,5 +109,5 @@ async def _reply(client: Client, body: Mapping[str, Any]) -> tuple[str | None, s
 
 
 def as_arm(judge: Judge) -> ArmSpec:
-    """The judge as an arm that nothing is generated for."""
+    """Return the judge as an arm without a job."""
     return ArmSpec(name=NAME, model=judge.model, served=judge.served)

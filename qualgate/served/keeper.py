@@ -1,8 +1,7 @@
-"""Keeps one server, and ends it: a program of its own, of the standard library alone, run by its path.
+"""Run one server and end it: a separate program that uses only the standard library, started by its path.
 
-It starts the command in a process group of its own and waits. When its standard input closes, which it does with the
-process that started it, however that ends, the whole group is asked to end, and killed where it does not. It exits by
-the server's own code.
+It starts the command in its own process group and waits. When its standard input closes, as it does when the parent
+process ends in any way, it terminates the whole group, and kills it if need be. Its exit code is the server's.
 """
 
 from __future__ import annotations
@@ -18,11 +17,13 @@ GRACE = 10.0  # s between asking a server to end and killing it
 
 
 def main() -> int:
-    """Arguments: the server's log, then its command."""
+    """Run the server. Arguments: its log, then its command."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log, *command = sys.argv[1:]
-    with open(log, "ab", buffering=0) as said:
-        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
+    with open(log, "ab", buffering=0) as log_file:
+        server = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log_file, stderr=log_file, start_new_session=True
+        )
     threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
     code = server.wait()
     _signal(server, signal.SIGKILL)  # what it left of its group

@@ -1,4 +1,4 @@
-"""Servers that a run starts itself: one after the other, each for the jobs of its own arms, and none outlives them."""
+"""Start servers one after the other, each for the jobs of its own arms; none outlives the run."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ SHOWN_BYTES = 2**16
 
 
 def check_programs(arms: Sequence[ArmSpec], folder: Path) -> None:
-    """UsageError for an arm whose server cannot be started for want of a program, before another is asked anything.
-    folder: in which commands are run."""
+    """Raise UsageError for an arm whose server program is missing, before any other server gets a request. folder: in
+    which commands run."""
     for arm in arms:
         if arm.served is not None and arm.served.command:
             _check_command(arm, shlex.split(arm.served.command)[0], folder)
 
 
 def by_server(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Jobs that run together: those that need no server to be started, and those of each that is. In the order of the
-    jobs: the baseline's leave what the others' read."""
+    """Group jobs that run together: those without a server to start, and those of each server. Keeps the order of jobs,
+    since the baseline's write what the others' read."""
     groups: dict[str, list[Job]] = {}
     for job in jobs:
         groups.setdefault(job.arm.served.command if job.arm.served else "", []).append(job)
@@ -51,21 +51,21 @@ def with_servers(
     stop: Callable[[], bool],
     answered: Callable[[Sequence[Job]], Iterator[JobResult | JobFailure]],
 ) -> Iterator[JobResult | JobFailure]:
-    """What `answered` makes of the jobs, group by group, each while its server runs. Ends early once `stop()` is true,
-    and where what a run may spend does not reach; folder, errors: see `reached`."""
+    """Yield the results of `answered` for the jobs, group by group, each while its server runs. Ends early on `stop()`,
+    and if the budget does not suffice; folder, errors: see `reached`."""
     for group in by_server(jobs):
         if stop():
             return
         with reached(group, folder, stop) as ready:
-            for one in answered(ready):
-                yield one
-                if isinstance(one, JobFailure) and one.unpaid:  # nor would any other be
+            for result in answered(ready):
+                yield result
+                if isinstance(result, JobFailure) and result.unpaid:  # nor would any other be
                     return
 
 
 @contextmanager
 def reached(jobs: Sequence[Job], folder: Path, stop: Callable[[], bool]) -> Iterator[list[Job]]:
-    """Jobs of one of these groups with the address of their server, as of `running`; no jobs where that has none."""
+    """Yield one group's jobs with the address of their server, as of `running`; no jobs if that has none."""
     first = jobs[0].arm
     with running(first, folder, stop) as arm:
         if arm is first:  # none is started, and the jobs may be of several arms
@@ -82,11 +82,11 @@ def _at(arm: ArmSpec, started: ArmSpec) -> ArmSpec:
 
 @contextmanager
 def running(arm: ArmSpec, folder: Path, stop: Callable[[], bool]) -> Iterator[ArmSpec | None]:
-    """The arm with the address of its server, which runs for the length of the block; as it is where none is started.
+    """Yield the arm with the address of its server, which runs for the length of the block.
 
-    folder: in which the command is run. UsageError where there is no such command, IntegrityError where the model files
-    that it names changed since they were planned, InfrastructureError, with the last lines that it wrote, for a
-    server that ends, or does not answer. None where `stop()` comes before it does.
+    folder: in which the command runs. UsageError if there is no such command, IntegrityError if the model files that it
+    names changed since planning, InfrastructureError, with its last lines, for a server that ends or does not answer.
+    None if `stop()` comes first.
     """
     if arm.served is None or not arm.served.command:
         yield arm
@@ -99,8 +99,8 @@ def running(arm: ArmSpec, folder: Path, stop: Callable[[], bool]) -> Iterator[Ar
     port = _free_port()
     command = [word.replace("{port}", str(port)) for word in shlex.split(arm.served.command)]
     _check_command(arm, command[0], folder)
-    with tempfile.TemporaryDirectory(prefix="qualgate-server-") as kept:
-        log = Path(kept) / "log"
+    with tempfile.TemporaryDirectory(prefix="qualgate-server-") as temporary:
+        log = Path(temporary) / "log"
         log.touch()
         started = subprocess.Popen(
             [sys.executable, "-I", keeper.__file__, str(log), *command],
@@ -119,22 +119,24 @@ def running(arm: ArmSpec, folder: Path, stop: Callable[[], bool]) -> Iterator[Ar
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
 
 
 def _check_command(arm: ArmSpec, program: str, folder: Path) -> None:
-    there = shutil.which(str(folder / program) if "/" in program else program)
-    if there is None:
-        told = f"{arm.name}: `serve` begins with {program!r:.80}, and there is no such program here."
+    path = shutil.which(str(folder / program) if "/" in program else program)
+    if path is None:
+        message = f"{arm.name}: `serve` begins with {program!r:.80}, and there is no such program here."
         if "=" in program:  # as a shell takes it
-            raise UsageError(f"{told} No shell reads it: variables are set by `env`, as in: env NAME=1 vllm serve …")
-        raise UsageError(f"{told} Install it, activate its environment, or write its path, relative to the gate file.")
+            raise UsageError(f"{message} No shell reads it: variables are set by `env`, as in: env NAME=1 vllm serve …")
+        raise UsageError(
+            f"{message} Install it, activate its environment, or write its path, relative to the gate file."
+        )
 
 
 def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, stop: Callable[[], bool]) -> bool:
-    """Until it answers; False where it is to wait no longer."""
+    """Wait until the server answers; return False if `stop()` comes first."""
     last = time.monotonic() + START_SECONDS
     while not _answers(port):
         if stop():
@@ -151,7 +153,7 @@ def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, 
 
 
 def _answers(port: int) -> bool:
-    """Whether a server that is healthy, where it says so, lists its models."""
+    """Return whether the server lists its models, and is healthy if it reports health."""
     try:
         return _status(port, "/health") in (200, 404) and _status(port, "/v1/models") in (200, 401, 403)
     except (OSError, HTTPException):  # a reply that cannot be read among them
@@ -168,13 +170,13 @@ def _status(port: int, path: str) -> int:
 
 
 def _last_lines(log: Path, arm: ArmSpec) -> str:
-    """For people; without the arm's key, which a server may write of its environment."""
+    """Return the log's last lines for people, without the arm's key, which a server may print from its environment."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - SHOWN_BYTES))
-        told = file.read().decode("utf-8", "replace")
+        text = file.read().decode("utf-8", "replace")
     if arm.served and (key := os.environ.get(arm.served.api_key_env, "").strip()):
-        told = told.replace(key, "***")
-    lines = told.splitlines()[-SHOWN:]
+        text = text.replace(key, "***")
+    lines = text.splitlines()[-SHOWN:]
     if not lines:
         return "It wrote nothing."
     return "The last that it wrote:\n" + "\n".join(f"    {visible(line)[:300]}" for line in lines)

@@ -1,7 +1,7 @@
-"""The ledger of a run's requests to servers, in a file that all of its processes add to: JSON lines, one a fact.
+"""Ledger of a run's requests to servers: a file of JSON lines that all of its processes append to.
 
-A request is claimed before it is sent, at the most that it can take, and settled by what it took. A claim that nobody
-settled (its process was killed) stays as it is: what was sent may have been answered, and charged.
+A request is claimed before it is sent, with the most that it can take, and settled by what it took. The claim of a
+killed process stays open: the request may have been answered, and charged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from qualgate.served.faults import BudgetSpent
 
 
 class Ledger:
-    """One process's view of the file at `path`, which is made if missing. Only what others added since is read."""
+    """One process's view of the file at `path`, which is created if missing. Reads only what others have added."""
 
     def __init__(self, path: Path, budget: Budget) -> None:
         self._path, self._budget = path, budget
@@ -32,7 +32,7 @@ class Ledger:
         self._open: dict[str, tuple[str, Spent]] = {}
 
     def claim(self, arm: str, price: Price | None, prompt: int, answer: int) -> str:
-        """A name for the request, to be settled by. Tokens: at most. BudgetSpent where it does not fit."""
+        """Claim a request of at most so many tokens; return its name, for `settle`. BudgetSpent if it does not fit."""
         with self._locked() as file:
             self._check(price, prompt, answer, f"the next request to {arm}")
             self._number += 1
@@ -41,22 +41,22 @@ class Ledger:
         return name
 
     def settle(self, name: str, arm: str, price: Price | None, prompt: int, answer: int, estimated: int) -> None:
-        """What a request took. estimated: tokens among these that its server did not count."""
+        """Settle a request by what it took. estimated: tokens among these that its server did not count."""
         with self._locked() as file:
             self._add(file, {"arm": arm, "settled": name, **_amounts(price, prompt, answer, estimated)})
 
     def check_room(self, arm: str, price: Price | None, prompt: int, answer: int) -> None:
-        """BudgetSpent where a batch that may take so many tokens does not fit beside what is claimed already."""
+        """Raise BudgetSpent if a batch of at most so many tokens does not fit beside the open claims."""
         with self._locked():
             self._check(price, prompt, answer, f"the next batch of {arm}")
 
     def spent(self) -> dict[str, Spent]:
-        """By arm, open claims included."""
+        """Return the spending by arm, open claims included."""
         with self._locked():
-            return {arm: replace(one, currency=self._budget.currency) for arm, one in self._by_arm().items()}
+            return {arm: replace(spent, currency=self._budget.currency) for arm, spent in self._by_arm().items()}
 
     def begin(self, run: str, known: Mapping[str, Spent]) -> None:
-        """Count for this run from here on. known: what the store knows was spent, for a file that is lost."""
+        """Count for this run from here on. known: the store's record of spending, in case the file was lost."""
         with self._locked() as file:
             first = self._path.open(encoding="utf-8", errors="replace").readline()
             if _read(first).get("run") == run:
@@ -64,10 +64,10 @@ class Ledger:
             os.ftruncate(file, 0)
             self._offset, self._settled, self._open = 0, {}, {}
             self._add(file, {"run": run})
-            for arm, one in known.items():
-                body = {"requests": one.requests, "prompt": one.prompt, "answer": one.answer}
-                cost = {} if one.cost is None else {"cost": one.cost}
-                self._add(file, {"arm": arm, "settled": "", **body, "estimated": one.estimated, **cost})
+            for arm, spent in known.items():
+                body = {"requests": spent.requests, "prompt": spent.prompt, "answer": spent.answer}
+                cost = {} if spent.cost is None else {"cost": spent.cost}
+                self._add(file, {"arm": arm, "settled": "", **body, "estimated": spent.estimated, **cost})
 
     def _check(self, price: Price | None, prompt: int, answer: int, what: str) -> None:
         budget, total = self._budget, sum(self._by_arm().values(), Spent())
@@ -85,14 +85,14 @@ class Ledger:
             )
 
     def _by_arm(self) -> dict[str, Spent]:
-        found = dict(self._settled)
+        totals = dict(self._settled)
         for arm, claimed in self._open.values():
-            found[arm] = found.get(arm, Spent()) + claimed
-        return found
+            totals[arm] = totals.get(arm, Spent()) + claimed
+        return totals
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """The file, held alone, with what others added read."""
+        """Lock the file, and read what others have added."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -124,15 +124,15 @@ class Ledger:
             self._offset += whole
 
     def _take(self, entry: Mapping[str, Any]) -> None:
-        found = _as_spent(entry)
-        if found is None:
+        spent = _as_spent(entry)
+        if spent is None:
             return
         arm = str(entry["arm"])
         if "claim" in entry:
-            self._open[str(entry["claim"])] = arm, found
+            self._open[str(entry["claim"])] = arm, spent
         else:
             self._open.pop(str(entry.get("settled")), None)
-            self._settled[arm] = self._settled.get(arm, Spent()) + found
+            self._settled[arm] = self._settled.get(arm, Spent()) + spent
 
     def _add(self, file: int, entry: Mapping[str, Any]) -> None:
         os.write(file, (json.dumps(entry) + "\n").encode())
@@ -147,17 +147,17 @@ def _amounts(price: Price | None, prompt: int, answer: int, estimated: int) -> d
 
 def _read(line: str) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        entry = json.loads(line)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return entry if isinstance(entry, dict) else {}
 
 
 def _as_spent(entry: Mapping[str, Any]) -> Spent | None:
-    """None of a line that counts nothing."""
+    """Read an entry's spending; None for a line without any."""
     counts = [entry.get("requests", 1), entry.get("prompt"), entry.get("answer"), entry.get("estimated", 0)]
     cost = entry.get("cost")
-    if "arm" not in entry or any(type(one) is not int or one < 0 for one in counts):
+    if "arm" not in entry or any(type(count) is not int or count < 0 for count in counts):
         return None
     if cost is not None and not (isinstance(cost, int | float) and cost >= 0):
         return None

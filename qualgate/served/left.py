@@ -1,8 +1,8 @@
-"""A served baseline's files for the variants: its answers, and the tokens that its server lists at each place.
+"""Files of a served baseline for its variants: its answers, and the tokens that its server lists at each place.
 
 A sealed safetensors file at `job.artifact`, one row after the other: `lengths` int32 [rows], `tokens` and `top` int32
 [all tokens], `given`, `most` and `least` float64 [all tokens], `counts` int32 [all tokens], how many each lists, and
-these one after the other, `numbers` int32 and `logprobs` float64. It says for which place of which run it was made.
+these one after the other, `numbers` int32 and `logprobs` float64. It records the place of which run it is for.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from qualgate.stats.kl_bounds import Listed
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Left:
-    """One answer of the baseline's, why it ended, and each of its places as its own server reads it."""
+    """One answer of the baseline's: its tokens, finish reason, and each place as its own server reads it."""
 
     tokens: tuple[int, ...]
     finish: FinishReason
     places: Sequence[Place]
 
 
-def leave(job: Job, left: Sequence[Left]) -> None:
-    """Write `job.artifact`, in one rename; one entry a prompt, in their order."""
-    path, every = Path(job.artifact), [place for one in left for place in one.places]
+def leave(job: Job, answers: Sequence[Left]) -> None:
+    """Write `job.artifact` atomically; one answer per prompt, in their order."""
+    path, every = Path(job.artifact), [place for answer in answers for place in answer.places]
     path.parent.mkdir(parents=True, exist_ok=True)
 
     def numbers(values: Sequence[int]) -> torch.Tensor:
@@ -43,8 +43,8 @@ def leave(job: Job, left: Sequence[Left]) -> None:
         return torch.tensor(values, dtype=torch.float64)
 
     tensors = {
-        "lengths": numbers([len(one.tokens) for one in left]),
-        "tokens": numbers([token for one in left for token in one.tokens]),
+        "lengths": numbers([len(answer.tokens) for answer in answers]),
+        "tokens": numbers([token for answer in answers for token in answer.tokens]),
         "top": numbers([place.top for place in every]),
         "given": floats([place.given for place in every]),
         "most": floats([place.listed.most for place in every]),
@@ -55,15 +55,15 @@ def leave(job: Job, left: Sequence[Left]) -> None:
     }
     about = {
         "place": place_of(path),
-        "finish": json.dumps([one.finish for one in left]),
+        "finish": json.dumps([answer.finish for answer in answers]),
         "cases": json.dumps([case_of(prompt) for prompt in job.prompts]),
     }
     write_tensors(path, tensors, about)
 
 
 def read_left(job: Job) -> list[Left]:
-    """What was left for this job, one entry a prompt. InfrastructureError when the file is not what was written for
-    this job of this run; it is deleted then, so that the next run makes it again."""
+    """Read the baseline's answers for this job, one per prompt. InfrastructureError if the file is not the one written
+    for this job of this run; it is then deleted, so that the next run makes it again."""
     path = Path(job.artifact)
     try:
         columns, about = read_tensors(path)
@@ -90,9 +90,9 @@ def _rows(columns: dict[str, torch.Tensor], finish: Sequence[FinishReason]) -> l
         )
         for top, own, (numbers, logprobs, most, least) in zip(tops, given, listed, strict=True)
     ]
-    lengths, found, start = columns["lengths"].tolist(), [], 0
+    lengths, answers, start = columns["lengths"].tolist(), [], 0
     for tokens, ended in zip(columns["tokens"].split(lengths), finish, strict=True):
         places = every[start : start + len(tokens)]
-        found.append(Left(tokens=tuple(tokens.tolist()), finish=ended, places=places))
+        answers.append(Left(tokens=tuple(tokens.tolist()), finish=ended, places=places))
         start += len(tokens)
-    return found
+    return answers

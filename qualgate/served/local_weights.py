@@ -1,6 +1,4 @@
-"""Model files on this machine that a serving command names, by one hash: the same command over other files is another
-arm.
-"""
+"""Hash of the local model files that a serving command names: the same command over other files is another arm."""
 
 from __future__ import annotations
 
@@ -18,11 +16,11 @@ FILES = (*WEIGHTS, ".json", ".jinja", ".model", ".tiktoken", ".txt")  # of a mod
 
 
 def weights_of(command: str, folder: Path) -> str:
-    """sha256 of the model folders, and GGUF files, that the command names, in its words or in JSON among them; "" where
-    it names none that is here. folder: in which it is run. UsageError for a file that cannot be read."""
+    """Return the sha256 of the model folders and GGUF files that the command names, in its words or in JSON among them;
+    "" if it names none here. folder: in which it runs. UsageError for a file that cannot be read."""
     named = {text: _files(folder, text) for word in shlex.split(command) for text in _paths(word)}
-    found = {text: [[file.name, _hash(file)] for file in files] for text, files in named.items() if files}
-    return content_hash(found) if found else ""
+    hashes = {text: [[file.name, _hash(file)] for file in files] for text, files in named.items() if files}
+    return content_hash(hashes) if hashes else ""
 
 
 def _paths(word: str) -> Iterator[str]:
@@ -36,8 +34,8 @@ def _paths(word: str) -> Iterator[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _texts(one)
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _texts(inner)
     if isinstance(value, str):
         yield value
 
@@ -47,10 +45,10 @@ def _files(folder: Path, text: str) -> list[Path]:
         where = folder / text
         if where.is_file():
             return [where] if where.suffix == ".gguf" else []
-        inside = sorted(one for one in where.iterdir() if one.suffix in FILES and one.is_file())
+        inside = sorted(file for file in where.iterdir() if file.suffix in FILES and file.is_file())
     except (OSError, ValueError):  # no path at all, among them
         return []
-    return inside if any(one.suffix in WEIGHTS for one in inside) else []
+    return inside if any(file.suffix in WEIGHTS for file in inside) else []
 
 
 def _hash(file: Path) -> str:

@@ -1,7 +1,7 @@
-"""The one place that reaches a server: aiohttp's connections, told apart from whose fault it is that they fail.
+"""Connections to servers by aiohttp, the only place that opens them, with a cause for each failure.
 
-Nothing is followed, unpacked, kept or taken from the environment: no redirect, no .netrc, no cookie, and no proxy but
-where an arm says so.
+Nothing is followed, unpacked, kept or taken from the environment: no redirect, no .netrc, no cookie, and a proxy only
+if an arm asks for it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from qualgate.served.connecting import environment_proxy, trusted
 
 # s: to connect, and to wait for the next bytes, which a queue before a busy model may hold back for long.
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=600.0)
-IDLE = 4.0  # s after which a connection that nobody uses is closed: many servers close theirs after 5
+IDLE = 4.0  # s after which an idle connection is closed: many servers close theirs after 5
 CLOSED = 0.1  # share of requests that meet a closed connection, from which on each gets one of its own
 AT_ONCE = 2**20  # bytes that are written without a look at what else is to be done
 UNSENT = ("ConnectError", "ConnectTimeout")  # names of failures before anything was asked
 
 
 class Broken(Exception):
-    """A connection that failed. name: how; tls: what was wrong with its certificate, where that was."""
+    """A connection that failed. name: how; tls: the fault of its certificate, if that was the cause."""
 
     def __init__(self, name: str, words: str, tls: ssl.SSLError | ssl.CertificateError | None = None) -> None:
         super().__init__(f"{name}: {words}")
@@ -36,8 +36,8 @@ class Broken(Exception):
 
 @dataclass(slots=True)
 class Exchange:
-    """One request as its asker knows it. headers: of its response, once it is there. done: whether the response came to
-    the end that it was to have, which only a stream tells."""
+    """One request as its sender sees it. headers: of its response, once it is there. done: whether the response reached
+    its declared end, which only a stream has."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
     done: bool = True
@@ -55,35 +55,35 @@ class Question:
 
 
 class Response(Protocol):
-    """What comes back."""
+    """A response."""
 
     @property
     def status(self) -> int:
-        """As HTTP numbers them."""
+        """The HTTP status."""
         ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """By their names in small letters."""
+        """Headers by lower-case name."""
         ...
 
     @property
     def lay_there(self) -> bool:
-        """Whether its head lay in the connection before its question was asked: it is another question's then, come
-        late or twice."""
+        """Whether its head was in the connection before the request was sent: it then answers another request, late or
+        twice."""
         ...
 
     def parts(self) -> AsyncIterator[bytes]:
-        """Its body, as it comes. Broken where it is not whole."""
+        """Yield its body as it comes. Broken if it is incomplete."""
         ...
 
     async def aclose(self) -> None:
-        """Of no more use; where it was not read to its end its connection is ended."""
+        """Release it; end its connection if it was not read to its end."""
         ...
 
 
 class _Reply(aiohttp.ClientResponse):
-    """What must be read of the network lets the event loop go on first; what lay there does not."""
+    """A response that detects data already in the connection: reading the network lets the event loop run first."""
 
     lay_there = False
 
@@ -91,16 +91,16 @@ class _Reply(aiohttp.ClientResponse):
         """See `aiohttp.ClientResponse`."""
         went_on, protocol = list[bool](), connection.protocol
         asyncio.get_running_loop().call_soon(went_on.append, True)
-        found = await super().start(connection)
+        response = await super().start(connection)
         self.lay_there = not went_on
         if self.lay_there and protocol is not None:
             protocol.close()  # each further answer in it is of the question before
-        return found
+        return response
 
 
 class Network:
-    """at_once: connections at most. secure: whether certificates are looked at, as those of https are. proxied: whether
-    the environment's proxy is used."""
+    """Connections to one server. at_once: their maximum. secure: whether certificates are checked, as for https.
+    proxied: whether the environment's proxy is used."""
 
     def __init__(self, at_once: int, *, secure: bool, proxied: bool = False) -> None:
         self._at_once, self._secure, self._proxied = at_once, secure, proxied
@@ -108,21 +108,21 @@ class Network:
         self._sent = self._met_closed = 0
 
     async def send(self, question: Question) -> Response:
-        """The response, once its head is there. Broken where none comes."""
-        for left in range(self._at_once, -1, -1):
+        """Send a request; return the response once its head is there. Broken if none comes."""
+        for retries_left in range(self._at_once, -1, -1):
             try:
                 return _Received(await self._sent_once(question))
             except (aiohttp.ClientError, OSError, ValueError) as error:
                 self._met_closed += isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
                 unsent = isinstance(error.__cause__, aiohttp.ClientConnectionResetError)
                 # Of a longer one, a part may have come to a server that will not have it.
-                if not (left and unsent and len(question.content or b"") <= AT_ONCE):
+                if not (retries_left and unsent and len(question.content or b"") <= AT_ONCE):
                     raise broken(error) from None
         raise AssertionError("the last one ends it")
 
     async def _sent_once(self, question: Question) -> aiohttp.ClientResponse:
-        """Servers may close a connection behind an answer and not say so, as llama.cpp's does behind each that it
-        streams. What was to be sent in such a one reached nobody, and is sent in another."""
+        """Send a request in one connection. Servers may close a connection behind an answer without notice, as
+        llama.cpp's does behind each stream; a request in such a one reached nobody, and is sent in another."""
         headers = dict(question.headers)
         if self._met_closed > CLOSED * self._sent:
             headers.setdefault("Connection", "close")
@@ -146,7 +146,7 @@ class Network:
             await self._session.close()
 
     def _opened(self) -> aiohttp.ClientSession:
-        """Made where its loop runs."""
+        """Return the session, made within the running loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
@@ -181,15 +181,15 @@ class _Received:
 
 
 def joined(headers: Any) -> dict[str, str]:
-    """Values by names in small letters; those of one name with a comma between."""
-    found = dict[str, str]()
+    """Return headers by lower-case name; values of one name are joined by commas."""
+    merged = dict[str, str]()
     for name, value in headers:
-        found[name.lower()] = f"{found[name.lower()]}, {value}" if name.lower() in found else value
-    return found
+        merged[name.lower()] = f"{merged[name.lower()]}, {value}" if name.lower() in merged else value
+    return merged
 
 
 def broken(error: Exception) -> Broken:
-    """Return what aiohttp says of a connection, by a name for how it failed."""
+    """Convert aiohttp's exception to `Broken`, with a name for how the connection failed."""
     words = str(error) or type(error).__name__
     if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
         inner: Any = getattr(error, "certificate_error", None) or error.os_error
@@ -197,8 +197,8 @@ def broken(error: Exception) -> Broken:
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return Broken("ConnectTimeout", words)
     if isinstance(error, aiohttp.ClientConnectorError):  # its own words speak of ssl where there is none
-        found = error.os_error
-        return Broken("ConnectError", f"{error.host}, port {error.port}: {found.strerror or found}")
+        os_error = error.os_error
+        return Broken("ConnectError", f"{error.host}, port {error.port}: {os_error.strerror or os_error}")
     if isinstance(error, aiohttp.ClientHttpProxyError):  # its own words repeat the proxy's address, with its password
         return Broken("ConnectError", f"the proxy refuses ({error.status} {error.message})")
     if isinstance(error, aiohttp.InvalidURL):

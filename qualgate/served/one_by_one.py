@@ -1,4 +1,4 @@
-"""A job's cases one by one: each answer is handed on as it comes, and a case without an answer is named alone."""
+"""Request a job's cases one by one: hand on each answer as it comes, and each case without one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qualgate.served.answer import Answer
 from qualgate.served.faults import BudgetSpent, NotServed, RequestRefused
 from qualgate.served.questions import together
 
-ROUNDS = 2  # of failures, as many in each as are asked at once: without an answer in between the server answers nobody
+ROUNDS = 2  # of failures, each as many as are asked at once: with no answer between, the server is down
 FEWEST = 3  # failures that end a batch
 
 Fault = NotServed | InfrastructureError
@@ -24,10 +24,10 @@ async def ask_each(
     answered: Callable[[int, Answer], None],
     failed: Callable[[int, Fault], None],
 ) -> None:
-    """Ask all prompts, `at_once` at a time. answered, failed: told of each by its row, once.
+    """Ask all prompts, `at_once` at a time. answered, failed: called once for each, with its row.
 
-    What would fail every other case too (the budget, `ROUNDS` of failures) is raised; by
-    then what was under way has ended, because an answer that is on its way may be paid for.
+    A failure that affects every other case too (the budget, `ROUNDS` of failures) is raised, after requests under way
+    have ended, because an answer that is on its way may be paid for.
     """
     turns, fruitless, any_answer, last = asyncio.Semaphore(at_once), 0, False, None
 

@@ -1,4 +1,4 @@
-"""The questions of a job as its server is asked them, and whose case it is where one is refused."""
+"""Requests of a job to its server, with the case named if one is refused."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Of = TypeVar("Of")
 
 
 async def together(work: Iterable[Coroutine[Any, Any, Of]]) -> list[Of]:
-    """The results in their order, all under way as far as the client lets them; where one fails, none goes on."""
-    tasks = [asyncio.create_task(one) for one in work]
+    """Run all concurrently, as far as the client allows; return the results in order. If one fails, cancel the rest."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         return await asyncio.gather(*tasks)
     finally:
@@ -33,7 +33,7 @@ async def together(work: Iterable[Coroutine[Any, Any, Of]]) -> list[Of]:
 
 
 async def answer_to(client: Client, job: Job, prompt: Prompt) -> Answer:
-    """What it says behind the prompt. NotServed where it counts other tokens of that than it was sent."""
+    """Return the answer to the prompt. NotServed if the server counts another number of prompt tokens than was sent."""
     odds = prompt.sampling.drawn or job.timed  # whether it draws; of four arms, what is a near tie
     answer = await _asked(client.ask, prompt, request_of(prompt, job.arm, job.seed, odds=odds))
     if prompt.token_ids and answer.prompt_tokens not in (None, len(prompt.token_ids)):
@@ -46,20 +46,20 @@ async def answer_to(client: Client, job: Job, prompt: Prompt) -> Answer:
 
 
 async def check_streams(client: Client, job: Job, then: Callable[[Prompt], Awaitable[None]] | None = None) -> None:
-    """Before the others some cases are asked by a stream and whole, drawn by the run's seed: see `Forms.check`. None
-    where times are compared, or the answer is drawn. then: what is done with each as soon as both are there."""
+    """Request some cases, drawn by the run's seed, by a stream and whole before the others: see `Forms.check`. Skipped
+    if times are compared or answers are sampled. then: called with each case when both answers are there."""
     assert job.arm.served is not None, "asked of served arms alone"
-    asked = [one for one in job.prompts if one.sampling == GREEDY and one.key.repeat == 0]
-    if job.timed or not job.arm.served.stream or len(asked) < FEWEST:
+    candidates = [prompt for prompt in job.prompts if prompt.sampling == GREEDY and prompt.key.repeat == 0]
+    if job.timed or not job.arm.served.stream or len(candidates) < FEWEST:
         return
     drawn = random.Random(f"{job.seed} {job.arm.name.removesuffix(NOISE)} {job.index} streams")
-    some = drawn.sample(asked, max(1, len(asked) // CHECKED))
+    some = drawn.sample(candidates, max(1, len(candidates) // CHECKED))
 
-    async def check(one: Prompt) -> None:
+    async def check(prompt: Prompt) -> None:
         with suppress(InfrastructureError):  # it is asked again with the others, and fails there
-            await _asked(client.check, one, request_of(one, job.arm, job.seed))
+            await _asked(client.check, prompt, request_of(prompt, job.arm, job.seed))
             if then is not None:
-                await then(one)
+                await then(prompt)
 
     await together(map(check, some))
 
@@ -67,8 +67,8 @@ async def check_streams(client: Client, job: Job, then: Callable[[Prompt], Await
 async def read_by(
     client: Client, job: Job, prompt: Prompt, answer: Sequence[int], vocabulary: int | None
 ) -> tuple[list[Place], Answer]:
-    """What it lists at each token of an answer, and the answer it gave beside that. NotServed where it lists nothing,
-    or something else."""
+    """Return the server's list at each token of an answer, and its whole reply. NotServed if it lists nothing, or other
+    tokens."""
     reply = await _asked(client.ask, prompt, reading_of(prompt, answer, job.arm))
     try:
         return places(reply.read, len(prompt.token_ids), answer, vocabulary), reply
@@ -88,7 +88,7 @@ async def _asked(ask: Callable[..., Awaitable[Answer]], prompt: Prompt, request:
 
 
 def of_case(refused: RequestRefused, prompt: Prompt) -> RequestRefused:
-    """The refusal, with the case that was asked and what to do."""
+    """Return the refusal with its case and what to do."""
     return RequestRefused(
         f"{refused}. That is of {prompt.key.evalset}/{prompt.key.case_id}: where its prompt is too long, shorten "
         "or remove the case; where the server does not know a parameter, see `engine` and `extra_body`."

@@ -1,4 +1,4 @@
-"""Advice for a gate file where a server refuses a parameter that every request has."""
+"""Advice for the gate file when a server refuses a parameter that every request has."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _STREAM = re.compile(r"\bstream(ing)?\b", re.IGNORECASE)
 
 
 def parameter_cure(words: str, parameters: Mapping[str, str]) -> str:
-    """The line that leaves out or renames what is refused; "" for any other refusal. parameters: the arm's own."""
+    """Return the line that omits or renames a refused parameter; "" for other refusals. parameters: the arm's own."""
     if not _UNKNOWN.search(words):
         return ""
     places = {
-        one: place.start() for one in (*CURES, *parameters.values()) if (place := re.search(rf"\b{one}\b", words))
+        key: place.start() for key in (*CURES, *parameters.values()) if (place := re.search(rf"\b{key}\b", words))
     }
     if not places:
         return ". If it takes no streams: `stream: false` beside `model`" if _STREAM.search(words) else ""
     name = min(places, key=places.__getitem__)
     if name in parameters.values():
-        ours = next(one for one, to in parameters.items() if to == name)
+        ours = next(own for own, to in parameters.items() if to == name)
         return f". `parameters: {{{ours}: {name}}}` names what it does not know: mend the name, or write {OMIT}"
     return f". If it takes no `{name}`: `parameters: {{{name}: {CURES[name]}}}` beside `model`"

@@ -13,28 +13,28 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 
 def _whole(number: Any) -> Any:
-    """Some gateways count in floats or in texts: 5.0 and "5" are 5."""
+    """Return a count as int: some gateways send 5.0 or "5" for 5."""
     if isinstance(number, str) and number.isascii() and number.isdigit() and len(number) < 10:
         return int(number)
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
 def _as_text(arguments: Any) -> Any:
-    """Some servers send the object that the text would hold."""
+    """Return arguments as JSON text: some servers send the object itself."""
     return json.dumps(arguments) if isinstance(arguments, dict) else arguments
 
 
 def _text(content: Any) -> Any:
-    """Parts of type text are one text; parts of another type are left as they are, which is no text."""
+    """Join parts of type text to one text; leave a content with other parts unchanged, which is no text."""
     parts = content if isinstance(content, list) else [content]
-    told = [one.get("text") if isinstance(one, dict) and one.get("type") in TEXTS else one for one in parts]
-    texts = [one for one in told if isinstance(one, str)]
+    contents = [part.get("text") if isinstance(part, dict) and part.get("type") in TEXTS else part for part in parts]
+    texts = [text for text in contents if isinstance(text, str)]
     return "".join(texts) if len(texts) == len(parts) else content
 
 
 def _parts(calls: Any) -> Any:
-    """Some servers send null among them."""
-    return [one for one in calls if one is not None] if isinstance(calls, list) else calls
+    """Drop nulls, which some servers send among the calls."""
+    return [call for call in calls if call is not None] if isinstance(calls, list) else calls
 
 
 def _is_thought(part: Any) -> bool:
@@ -48,13 +48,13 @@ Text = Annotated[str | None, BeforeValidator(_text)]
 
 
 class Reply(BaseModel):
-    """Base: strict, frozen; keys that are not known are no concern of ours."""
+    """Base: strict, frozen; unknown keys are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Details(Reply):
-    """Of the answer's tokens those of its thought."""
+    """The answer's tokens by kind: those of its thought."""
 
     reasoning_tokens: Count | None = None
 
@@ -69,7 +69,7 @@ class Usage(Reply):
 
     @property
     def thought(self) -> int | None:
-        """Tokens of the thought; None where this does not say it."""
+        """Tokens of the thought; None if the server does not count them."""
         details = self.completion_tokens_details
         return (
             self.reasoning_tokens if details is None or details.reasoning_tokens is None else details.reasoning_tokens
@@ -92,7 +92,7 @@ class ToolCall(Reply):
 
 
 class Message(Reply):
-    """What an assistant says; of a stream, the next part of it."""
+    """An assistant's message; of a stream, the next part of it."""
 
     content: Text = None
     reasoning: str | None = None  # the thought, where the server's parser took it off; older ones call it as below
@@ -103,14 +103,14 @@ class Message(Reply):
     @model_validator(mode="before")
     @classmethod
     def _thoughts(cls, message: Any) -> Any:
-        """Parts of type thinking are the thought, as Mistral's API and Anthropic's send it among the content."""
+        """Take parts of type thinking as the thought, which Mistral's API and Anthropic's send among the content."""
         parts = message.get("content") if isinstance(message, dict) else None
         if not isinstance(parts, list) or not any(map(_is_thought, parts)):
             return message
-        thoughts = [one["thinking"] for one in parts if _is_thought(one)]
-        texts = [one for one in parts if not _is_thought(one)]
-        told = _text([piece for one in thoughts for piece in (one if isinstance(one, list) else [one])])
-        return {**message, "content": texts or None, "reasoning_content": message.get("reasoning_content") or told}
+        thoughts = [part["thinking"] for part in parts if _is_thought(part)]
+        texts = [part for part in parts if not _is_thought(part)]
+        thought = _text([piece for block in thoughts for piece in (block if isinstance(block, list) else [block])])
+        return {**message, "content": texts or None, "reasoning_content": message.get("reasoning_content") or thought}
 
     @property
     def calls(self) -> list[ToolCall]:
@@ -119,23 +119,23 @@ class Message(Reply):
 
 
 class Logprobs(Reply):
-    """Of a completion: nats of each token, and of the likeliest at each place, by their spelling."""
+    """Log-probs of a completion in nats: of each token, and of the likeliest at each place, by their spelling."""
 
     token_logprobs: list[float | None] | None = None
     top_logprobs: Any = None
 
 
 class Ranked(Reply):
-    """What a server tells of one token at one place: nats, and how many tokens are likelier, plus one."""
+    """One token at one place: its log-prob in nats, and its rank (1 is the likeliest)."""
 
     logprob: float
     rank: Annotated[int, Field(ge=1, lt=2**31)]
 
 
 class Choice(Reply):
-    """An answer. error: why it broke off, as some gateways say. finish_reason: null in a stream until its end.
-    token_ids: where they were asked for and are told; prompt_logprobs: likewise, at each of the prompt's tokens, by
-    their numbers; null at the first."""
+    """An answer. error: why it broke off, from some gateways. finish_reason: null in a stream until its end. token_ids:
+    if requested and supported; prompt_logprobs: likewise, at each token of the prompt, by token id; null at the
+    first."""
 
     error: Any = None
     index: Annotated[int, BeforeValidator(lambda at: 0 if at is None else _whole(at))] = 0
@@ -149,9 +149,10 @@ class Choice(Reply):
 
 
 class Completed(Reply):
-    """A whole answer, or a piece of one. error, message, detail: of servers that report a fault under the status 200.
-    metrics, timings: what some engines tell of an answer's drafts, see `drafts`, among much else in forms of their
-    own. model, id, created: who answered, as it says. halved: texts hold halves of characters, see `half_characters`.
+    """A whole answer, or a piece of one. error, message, detail: from servers that report a fault under the status 200.
+    metrics, timings: some engines' counts of an answer's drafts (`drafts`), among other data in their own forms.
+    model, id, created: who answered, by its own account. halved: texts have halves of characters, see
+    `half_characters`.
     """
 
     choices: list[Choice] | None = None
@@ -171,7 +172,7 @@ class Completed(Reply):
 
     @property
     def fault(self) -> Any:
-        """What it reports in place of an answer, in the server's own words; None where it reports nothing."""
+        """The fault reported in place of an answer, in the server's own words; None for none."""
         if self.error and (not isinstance(self.error, dict) or any(self.error.values())):
             return self.error
         if self.choices:
@@ -181,37 +182,41 @@ class Completed(Reply):
 
     @property
     def otherwise(self) -> Any:
-        """What it says that is of no answer, for a message where none comes."""
+        """The fields that belong to no answer, for a message if none comes."""
         return self.message or self.detail or self.model_extra or None
 
     @property
     def drafts(self) -> tuple[int, int] | None:
-        """Tokens that its drafts proposed, and of them those it kept; None where this does not say it. vLLM's
-        `metrics.speculative_decoding` (`--per-request-spec-decode-metrics`), and llama.cpp's `timings`."""
-        told = self.metrics.get("speculative_decoding") if isinstance(self.metrics, dict) else None
-        places = (told, "num_draft_tokens", "num_accepted_draft_tokens"), (self.timings, "draft_n", "draft_n_accepted")
-        for found, proposed, accepted in places:
-            told, kept = (found.get(proposed), found.get(accepted)) if isinstance(found, dict) else (None, None)
-            if type(told) is int and type(kept) is int and 0 <= min(told, kept) <= max(told, kept) < 2**31:
-                return told, kept
+        """Tokens that drafts proposed, and those accepted; None if not reported. From vLLM's
+        `metrics.speculative_decoding` (`--per-request-spec-decode-metrics`), or llama.cpp's `timings`."""
+        vllm = self.metrics.get("speculative_decoding") if isinstance(self.metrics, dict) else None
+        places = (vllm, "num_draft_tokens", "num_accepted_draft_tokens"), (self.timings, "draft_n", "draft_n_accepted")
+        for counts, offered, taken in places:
+            proposed, accepted = (counts.get(offered), counts.get(taken)) if isinstance(counts, dict) else (None, None)
+            if (
+                type(proposed) is int
+                and type(accepted) is int
+                and 0 <= min(proposed, accepted) <= max(proposed, accepted) < 2**31
+            ):
+                return proposed, accepted
         return None
 
 
 class Model(Reply):
-    """An entry of a server's list. root: the folder or the name that it was loaded from, where the server tells."""
+    """An entry of a server's list. root: the folder or name that it was loaded from, if the server reports it."""
 
     id: str
     root: str | None = None
 
 
 class Models(Reply):
-    """What `/models` says."""
+    """The reply of `/models`."""
 
     data: list[Model]
 
 
 class Version(Reply):
-    """What the place says where a server tells its version."""
+    """The reply of the path where a server reports its version."""
 
     version: Annotated[str, Field(max_length=200)]
     engine: Annotated[str, Field(max_length=60)] | None = None

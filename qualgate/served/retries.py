@@ -1,4 +1,4 @@
-"""Which failures are tried again, and when: pure functions, so that a test needs no clock."""
+"""Decide which failures are retried, and when, in pure functions, so that tests need no clock."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ WINDOW = 60.0  # s: limits are by the minute
 ALONE = 2 * WINDOW  # s that one request waits for limits which others do not meet
 FASTER = 0.8  # of the time between two requests, after a window without a limit
 EPOCH = 1e9  # s since 1970: of 2001, and no wait
-MOMENT = 1e-6  # s that nobody waits for
+MOMENT = 1e-6  # s too short to wait for
 NUMBER = r"\d{1,400}(?:\.\d{1,99})?"
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def pause(failures: int, asked: float | None, drawn: float, tries: float = TRIES) -> float | None:
-    """Seconds to wait after so many failures of a request; None: it is not tried again.
+def pause(failures: int, requested: float | None, drawn: float, tries: float = TRIES) -> float | None:
+    """Return the seconds to wait after so many failures of a request; None: no retry.
 
-    asked: what the server asks for, which is waited at the least. drawn: 0..1, so that requests that failed together
-    do not come back together. tries: inf where somebody else says when it is enough.
+    requested: seconds that the server asks for, the least wait. drawn: 0..1, a random number that keeps requests that
+    failed together apart. tries: inf if the caller limits them.
     """
-    if failures >= tries or (tries < inf and (asked or 0.0) > PATIENCE):
+    if failures >= tries or (tries < inf and (requested or 0.0) > PATIENCE):
         return None
     longest = min(MOST, FIRST * 2 ** (min(failures, 99) - 1))
-    return max(asked or 0.0, longest * (0.5 + 0.5 * drawn))
+    return max(requested or 0.0, longest * (0.5 + 0.5 * drawn))
 
 
 class Pace:
-    """When a server may be asked next: so many times a minute at most (0: as often as it takes), not while it wants to
-    be left alone, and behind a limit no more often than it answered until then. Times are of a clock that only goes
-    forward. patience: s that it is left alone in a row, with no answer between.
+    """The pace of requests to a server: at most so many a minute (0: unlimited), none during a pause that it demands,
+    and after a limit no more than it had answered until then. Times are of a monotonic clock. patience: s of pauses in
+    a row, with no answer between.
 
     The first request waits for one as well: another process's, or another batch's, may just have been sent.
     """
@@ -57,11 +57,11 @@ class Pace:
 
     @property
     def per_minute(self) -> float:
-        """Requests that are sent in a minute at most; 0: without a limit."""
+        """The most requests that are sent in a minute; 0: unlimited."""
         return 60.0 / self._apart if self._apart else 0.0
 
     def wait(self, now: float, *, paced: bool = True) -> float:
-        """Seconds until a request may be sent; 0: it is sent now, and the next has its turn behind it."""
+        """Return the seconds until a request may be sent; 0: it is sent now, and the next one waits its turn."""
         if self._until - now > MOMENT:
             return self._until - now
         apart = self._least if self.rounds else self._apart  # behind a limit its own waits are enough
@@ -74,14 +74,14 @@ class Pace:
         return 0.0
 
     def refused(self, sent: float, now: float) -> int:
-        """A request that was sent then met a limit: how often in a row the server is left alone by now. What was sent
-        before the last limit was met tells of no other."""
+        """Record that a request met a limit; return the number of pauses in a row. A request sent before the last limit
+        was met is no evidence of another."""
         if sent >= self._refused:
             self.rounds, self._refused = self.rounds + 1, now
         return self.rounds
 
     def leave_alone(self, now: float, seconds: float) -> float | None:
-        """Seconds beyond those that it is left alone already; None where that is beyond patience."""
+        """Extend the pause; return the seconds added, or None if that is beyond patience."""
         more = max(0.0, now + seconds - max(now, self._until))
         if self._alone + more > self.patience:
             return None
@@ -90,8 +90,8 @@ class Pace:
         return more
 
     def answered(self, sent: float, now: float) -> bool:
-        """A request that was sent then was answered; whether its pace is slower for it. Behind a limit the pace is that
-        of the answers since the limit before, over all the time until it took this request."""
+        """Record an answered request; return whether the pace is slower now. After a limit the pace is that of the
+        answers since the limit before, over all the time until this request."""
         slower, self._alone = False, 0.0
         if self.rounds and sent >= self._refused:
             if self._answers and self._began is not None:
@@ -107,8 +107,8 @@ class Pace:
 
 
 class Limits:
-    """Of one request: the limits that it met. Where others are answered between two of them it is told from a limit on
-    all: it waits alone, and is given up after a time that limits pass in."""
+    """The limits that one request met. If others are answered between two of them, the limit is on this request alone:
+    it waits by itself, and is given up after a time in which limits pass."""
 
     def __init__(self, patience: float) -> None:
         self._patience, self._answered, self._waited = patience, -1, 0.0
@@ -116,18 +116,18 @@ class Limits:
 
     @property
     def alone(self) -> bool:
-        """Whether it meets limits that others do not."""
+        """Whether the request meets limits that others do not."""
         return self.times > 0
 
-    def met(self, answered: int, asked: float | None, drawn: float) -> float | None:
-        """Seconds that it waits alone: 0 where all do. None: it is given up. answered: requests until now; the others:
-        see `pause`."""
+    def met(self, answered: int, requested: float | None, drawn: float) -> float | None:
+        """Return the seconds that it waits alone, 0 if all wait; None: it is given up. answered: requests until now;
+        the rest: see `pause`."""
         if self.times or 0 <= self._answered < answered:
             self.times += 1
         self._answered = answered
         if not self.times:
             return 0.0
-        wait = pause(self.times, asked, drawn, inf) or 0.0
+        wait = pause(self.times, requested, drawn, inf) or 0.0
         over = self.times >= TRIES and self._waited >= min(self._patience, ALONE)
         if over or self._waited + wait > self._patience:
             return None
@@ -136,9 +136,9 @@ class Limits:
 
 
 def asked_wait(headers: Mapping[str, str], now: datetime, status: int = LIMIT) -> float | None:
-    """Seconds that a server asks to be left alone: by `retry-after-ms` or `Retry-After`, and at a limit by when what it
-    counts is free again, of what is used up or whose rest it does not tell. None where it says nothing that can be
-    read. headers: by their names in small letters. now: where it tells no time of its own."""
+    """Return the seconds that a server asks to wait: by `retry-after-ms` or `Retry-After`, and at a limit by the reset
+    times of quotas that are used up or have no known rest. None if no header can be read. headers: by lower-case name.
+    now: for a server without a time of its own."""
     now = _date(headers.get("date", "")) or now
     milliseconds = _wait(headers.get("retry-after-ms", ""), now)
     if milliseconds is not None:
@@ -152,7 +152,7 @@ def asked_wait(headers: Mapping[str, str], now: datetime, status: int = LIMIT) -
         for name, text in headers.items()
         if re.search(r"rate-?limit.*reset", name) and _used_up(headers.get(name.replace("reset", "remaining"), "0"))
     ]
-    return max((one for one in spent if one is not None), default=None)
+    return max((wait for wait in spent if wait is not None), default=None)
 
 
 def _used_up(remaining: str) -> bool:
@@ -160,7 +160,7 @@ def _used_up(remaining: str) -> bool:
 
 
 def _wait(text: str, now: datetime) -> float | None:
-    """Of seconds (`7`, `0.5`), parts with units (`1m30s`, `6ms`), a date, or seconds or milliseconds since 1970."""
+    """Read a wait: seconds (`7`, `0.5`), units (`1m30s`, `6ms`), a date, or seconds or milliseconds since 1970."""
     text = text.strip()
     if re.fullmatch(NUMBER, text, re.ASCII):
         number = min(float(text), 1e15)
@@ -174,11 +174,11 @@ def _wait(text: str, now: datetime) -> float | None:
 
 
 def _date(text: str) -> datetime | None:
-    """As HTTP writes it, or RFC 3339; None where it is neither."""
+    """Read a date of HTTP or RFC 3339; None for another text."""
     for read in (parsedate_to_datetime, datetime.fromisoformat):
         try:
-            found = read(text)
-            return found if found.tzinfo else found.replace(tzinfo=UTC)
+            moment = read(text)
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         except (ValueError, OverflowError, TypeError, IndexError):
             pass
     return None

@@ -1,6 +1,6 @@
 """SGLang's own `/generate`, which lists log-probs of a prompt's tokens where its OpenAI API does not.
 
-Beside the API, not below it: `http://HOST/v1` has it at `http://HOST/generate`. Read as SGLang 0.5.23 writes it
+It lies beside the API: for `http://HOST/v1` at `http://HOST/generate`. The format is that of SGLang 0.5.23
 (`LogprobResultProcessor`, `detokenize_logprob_tokens`): from `logprob_start_len` on, no log-prob at the first place.
 """
 
@@ -19,24 +19,24 @@ Listed = tuple[float | None, Token, Any]  # nats, the token, its text or null
 
 
 def reading(tokens: Sequence[int], begins: int, likeliest: int) -> dict[str, Any]:
-    """The body of a request that reads tokens, and lists those from `begins` on with so many likeliest at each."""
+    """Return the body of a request that reads tokens, and lists those from `begins` on with the likeliest at each."""
     return {
         "input_ids": list(tokens),
         "sampling_params": {"temperature": 0.0, "max_new_tokens": 0},
         "return_logprob": True,
-        "logprob_start_len": begins - 1,  # whose own log-prob is not told
+        "logprob_start_len": begins - 1,  # whose own log-prob is missing
         "top_logprobs_num": likeliest,
     }
 
 
 def address(endpoint: str, path: str) -> str:
-    """Where a request goes to."""
+    """Return the address of a request."""
     base = endpoint.rstrip("/")
     return (base.removesuffix("/v1") if path == PATH else base) + path
 
 
 class Meta(Reply):
-    """What is told beside the text; lists that go on from one place to the prompt's last."""
+    """Data beside the text; the lists run from one place to the prompt's last."""
 
     prompt_tokens: Count
     completion_tokens: Count = 0
@@ -57,30 +57,30 @@ class Generated(Reply):
     meta_info: Meta
 
     def completed(self, sent: Sequence[int]) -> Completed:
-        """The same in the words of OpenAI's API and vLLM's lists. sent: the tokens that were to be read."""
+        """Convert to OpenAI's form with vLLM's lists. sent: the tokens to be read."""
         meta = self.meta_info
         tokens = sent[-len(meta.input_token_logprobs) :] if len(sent) == meta.prompt_tokens else repeat(0)
         listed = zip(meta.input_token_logprobs, meta.input_top_logprobs, tokens, strict=False)
-        told = [_place(own, likeliest, token) for own, likeliest, token in listed]
-        before = [None] * (meta.prompt_tokens - len(told))
+        lists = [_place(own, likeliest, token) for own, likeliest, token in listed]
+        before = [None] * (meta.prompt_tokens - len(lists))
         return Completed(
-            choices=[Choice(text=self.text, finish_reason="length", prompt_logprobs=[*before, *told])],
+            choices=[Choice(text=self.text, finish_reason="length", prompt_logprobs=[*before, *lists])],
             usage=Usage(prompt_tokens=meta.prompt_tokens, completion_tokens=meta.completion_tokens),
         )
 
 
 def _place(own: Listed, likeliest: Sequence[Listed] | None, sent: int) -> dict[str, Ranked] | None:
-    """A token that is not among the likeliest has an unknown rank behind them: two on, for the next would be told as
-    the likeliest of all that are not listed. The last token of a vocabulary is told as 0, with a log-prob of its own
-    (`_process_input_token_logprobs` takes it for an image's): where 0 is told, what was sent is meant if no token
-    listed is beyond it."""
+    """Return the ranked tokens of one place. A token that is not among the likeliest has an unknown rank behind them:
+    two on, since the next would mean the likeliest of all unlisted ones. SGLang lists the last token of a vocabulary as
+    0 (`_process_input_token_logprobs` takes it for an image's): a listed 0 means the sent token if no listed token is
+    beyond that."""
     if own[0] is None or likeliest is None:
         return None
-    found = {
+    ranks = {
         str(token): Ranked(logprob=logprob, rank=rank)
         for rank, (logprob, token, _) in enumerate(likeliest, start=1)
         if logprob is not None
     }
     last = own[1] == 0 and all(token <= sent for _, token, _ in likeliest)
     stands = str(sent if last else own[1])
-    return found | ({} if stands in found else {stands: Ranked(logprob=own[0], rank=len(likeliest) + 2)})
+    return ranks | ({} if stands in ranks else {stands: Ranked(logprob=own[0], rank=len(likeliest) + 2)})

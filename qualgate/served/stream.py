@@ -1,4 +1,4 @@
-"""Server-sent events, out of bytes as they come (WHATWG HTML, 9.2.6)."""
+"""Parse server-sent events from bytes as they come (WHATWG HTML, 9.2.6)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ BOM = b"\xef\xbb\xbf"
 
 
 class Events:
-    """Takes a stream piece by piece. most: bytes of one event; more are a WireFault. stray: the first line that is of
-    no event."""
+    """A parser of a stream, piece by piece. most: bytes of one event; more are a WireFault. stray: the first line
+    outside events."""
 
     def __init__(self, most: int) -> None:
         self._most, self._line, self._data = most, bytearray(), bytearray()
@@ -19,7 +19,7 @@ class Events:
         self.stray = b""
 
     def take(self, part: bytes) -> Iterator[bytes]:
-        """The data of every event that ends in `part`."""
+        """Yield the data of every event that ends in `part`."""
         if self._returned and part[:1] == b"\n":  # of a line end that the piece before began
             part, self._returned = part[1:], False
         self._returned = part[-1:] == b"\r" if part else self._returned
@@ -35,7 +35,7 @@ class Events:
             raise WireFault(f"it sends more than {self._most:,} bytes")
 
     def rest(self) -> Iterator[bytes]:
-        """The data of an event that the end of a body ends, not a blank line; the standard would throw it away."""
+        """Yield the data of an event that ends with the body, without a blank line; the standard would drop it."""
         line, self._line = bytes(self._line), bytearray()
         yield from self._ended(line if self._begun else line.removeprefix(BOM))
         yield from self._ended(b"")

@@ -1,7 +1,7 @@
-"""How surely a server said its tokens, by the log-probabilities that it tells of the likeliest two at each place.
+"""Certainty of a server's tokens, by its log-probabilities of the likeliest two at each place.
 
-Which sampling they are told before or after differs by engine and by flag, so of drawn tokens the larger of both
-readings is taken: they then seem surer than they are, never less sure.
+Whether these are before or after sampling parameters differs by engine and by flag, so for sampled tokens the larger of
+both readings counts: they then seem more certain than they are, never less.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ TOLD = 2  # log-probabilities asked for at each place: of the likeliest and the 
 
 
 def margins_told(chosen: Sequence[float | None], tops: Any) -> list[float | None]:
-    """Of each token its log-probability less that of the likeliest other one; None where that is not told.
+    """Return each token's log-probability less that of the likeliest other one; None if not reported.
 
-    tops: `top_logprobs` as OpenAI's completions have it, at each place a log-probability by token, the chosen one's
-    among them. Two tokens of one spelling are one there, and may leave nothing to compare with.
+    tops: `top_logprobs` as in OpenAI's completions, at each place a log-probability by token, with the chosen one.
+    Tokens of one spelling are one there, which may leave nothing to compare with.
     """
-    found = list(tops) if isinstance(tops, list) else []
-    padded = [*found, *[None] * (len(chosen) - len(found))]
-    return [_margin(one, top) for one, top in zip(chosen, padded, strict=False)]
+    lists = list(tops) if isinstance(tops, list) else []
+    padded = [*lists, *[None] * (len(chosen) - len(lists))]
+    return [_margin(logprob, top) for logprob, top in zip(chosen, padded, strict=False)]
 
 
 def _margin(chosen: float | None, top: Any) -> float | None:
     if chosen is None or not isinstance(top, Mapping):
         return None
-    values = sorted((one for one in top.values() if _is_logprob(one)), reverse=True)
-    own = min(values, key=lambda one: abs(one - chosen), default=None)
+    values = sorted((logprob for logprob in top.values() if _is_logprob(logprob)), reverse=True)
+    own = min(values, key=lambda logprob: abs(logprob - chosen), default=None)
     if own is not None and abs(own - chosen) <= ROUNDED:
         values.remove(own)
     return chosen - values[0] if values else None
 
 
 def _is_logprob(value: Any) -> bool:
-    """A finite number; an integer of hundreds of digits, which JSON has and no float holds, is none."""
+    """Return whether a value is a finite number; an integer of hundreds of digits, beyond any float, is not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -MOST_NATS < value < MOST_NATS
 
 
 def asked_plainly(prompt: Prompt, served: Served) -> bool:
-    """Whether a prompt's tokens are drawn of the law that is told: not masked, not penalized, not biased."""
+    """Return whether a prompt's tokens follow the reported distribution: not masked, penalized or biased."""
     constrained = bool(prompt.asked) and "response_format" in json.loads(prompt.asked)
     return not (prompt.constraint or constrained or prompt.sampling.penalties or served.extra_body)
 
 
 def odds_of_drawing(prompt: Prompt, served: Served, margins: Sequence[float]) -> tuple[float, ...]:
-    """`log_e_values` of an answer's tokens; () of one that tells nothing of its sampler."""
+    """Return the `log_e_values` of an answer's tokens; () if it is no evidence on the sampler."""
     drawn = prompt.sampling
     if not (drawn.drawn and margins and asked_plainly(prompt, served)) or drawn.top_k == 1:
         return ()
     scale = max(1.0, 1 / drawn.temperature)
-    return log_e_values([scale * one for one in margins], min(SURE, drawn.top_p, 1 / (1 + drawn.min_p)))
+    return log_e_values([scale * margin for margin in margins], min(SURE, drawn.top_p, 1 / (1 + drawn.min_p)))

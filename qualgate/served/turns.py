@@ -1,5 +1,5 @@
-"""When each request to one server has its turn: some at once, no faster than its pace, and not while it wants to be
-left alone, which everybody who asks it waits out."""
+"""Turns of the requests to one server: some at once, no faster than its pace, and none during a pause that it demands,
+which all of them wait out."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from qualgate.errors import InfrastructureError
 from qualgate.served.faults import WireFault
 from qualgate.served.retries import Pace, pause
 
-Told = Callable[[float, str], None]
+Notify = Callable[[float, str], None]
 Of = TypeVar("Of")
-TOLD = 5.0  # s: of a shorter rest nobody is told
+TOLD = 5.0  # s: shorter rests are not reported
 
 
 class Turns:
-    """where: the server, for messages; shown: foreign text as they may hold it. at_once: requests under way at most.
-    told: see `Client`."""
+    """Turns at one server. where: the server, for messages; shown: makes foreign text fit for them. at_once: the most
+    requests under way. notify: see `Client`."""
 
     def __init__(
         self,
@@ -29,18 +29,18 @@ class Turns:
         pace: Pace,
         at_once: int,
         sleep: Callable[[float], Awaitable[None]],
-        told: Told,
+        notify: Notify,
         shown: Callable[[str], str],
     ) -> None:
-        self._where, self._pace, self._sleep, self._told, self._shown = where, pace, sleep, told, shown
+        self._where, self._pace, self._sleep, self._notify, self._shown = where, pace, sleep, notify, shown
         self.free, self._door = asyncio.Semaphore(at_once), asyncio.Lock()
         self.answered = 0  # requests
-        self._ahead = 0.0  # s by which this clock is ahead, where nobody really waited
-        self._untold = 0.0  # s waited
+        self._ahead = 0.0  # s by which this clock is ahead, if tests did not really wait
+        self._untold = 0.0  # s waited and not yet reported
 
     async def take(self, once: Callable[[], Awaitable[Of]], *, paced: bool, alone: bool = False) -> Of:
-        """What comes of it, once its turn has come. Behind a limit one goes alone, until it is answered. alone: it
-        meets limits by which others are answered, so that the others do not wait for one that it meets."""
+        """Run `once` when its turn comes. After a limit one request goes alone, until it is answered. alone: the
+        request meets limits of its own, for which the others do not wait."""
         async with self.free:
             async with self._door:
                 while wait := self._pace.wait(self._now(), paced=paced):
@@ -50,26 +50,26 @@ class Turns:
             return await self._timed(once, alone=alone)
 
     async def rest(self, seconds: float, words: str) -> None:
-        """Wait for one request alone."""
+        """Let one request wait alone."""
         if seconds >= TOLD:
-            self._told(0.0, f"{self._where}: one request is sent again in {seconds:.0f} s. {self._shown(words)}")
+            self._notify(0.0, f"{self._where}: one request is sent again in {seconds:.0f} s. {self._shown(words)}")
         await self._wait(seconds)
 
     async def _timed(self, once: Callable[[], Awaitable[Of]], *, alone: bool) -> Of:
         sent = self._now()
         try:
-            found = await once()
+            outcome = await once()
         except WireFault as fault:
             if fault.limit and not alone:
                 self._leave_alone(sent, fault)
             raise
         self.answered += 1
         if self._pace.answered(sent, self._now()):
-            self._told(0.0, f"{self._where}: asked {self._pace.per_minute:.3g} times a minute at most from here on")
-        return found
+            self._notify(0.0, f"{self._where}: asked {self._pace.per_minute:.3g} times a minute at most from here on")
+        return outcome
 
     def _leave_alone(self, sent: float, fault: WireFault) -> None:
-        """InfrastructureError where that would be for longer than patience."""
+        """Pause all requests. InfrastructureError if that would last longer than patience."""
         now = self._now()
         wait = pause(self._pace.refused(sent, now), fault.asked_wait, random.random(), inf) or 0.0
         more, words = self._pace.leave_alone(now, wait), self._shown(str(fault))
@@ -83,16 +83,16 @@ class Turns:
                 "answered is kept."
             )
         if more >= TOLD:
-            self._told(0.0, f"{self._where}: asked again in {wait:.0f} s. {words}")
+            self._notify(0.0, f"{self._where}: asked again in {wait:.0f} s. {words}")
 
     def _now(self) -> float:
         return time.monotonic() + self._ahead
 
     async def _wait(self, seconds: float) -> None:
-        """Told before it passes, but for short ones together."""
+        """Sleep; report it before, but short waits together."""
         until, self._untold = self._now() + seconds, self._untold + seconds
         if self._untold >= 1.0:
-            self._told(self._untold, "")
+            self._notify(self._untold, "")
             self._untold = 0.0
         await self._sleep(seconds)
         self._ahead += max(0.0, until - self._now())

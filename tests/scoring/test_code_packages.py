@@ -19,7 +19,7 @@ def squares(tmp_path, monkeypatch):
     (tmp_path / "squares.py").write_text("def of(x): return x * x\n")
     (tmp_path / "numpy.py").write_text(NUMBER)  # of numpy, what is asked of a number of its own
     tmp_path.chmod(0o755)
-    held = Packages(folder=str(tmp_path), asked=("squares==1.0",), versions=("squares==1.0",), sha256="ab" * 32)
+    held = Packages(folder=str(tmp_path), requested=("squares==1.0",), versions=("squares==1.0",), sha256="ab" * 32)
 
     def installed(wanted):
         if "missing" in wanted:

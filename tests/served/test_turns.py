@@ -55,7 +55,7 @@ def test_a_pace_that_was_learnt_is_kept_by_those_that_come_after_the_limit():
 
     async def ask() -> None:
         served = Served(endpoint=server.address)
-        async with Client("x", served, 4, sleep=sleep, told=lambda s, line: lines.append(line)) as client:
+        async with Client("x", served, 4, sleep=sleep, notify=lambda s, line: lines.append(line)) as client:
             for _ in range(8):
                 await client.ask("/completions", {"prompt": "p"})
 
@@ -88,7 +88,7 @@ def test_a_server_that_still_loads_is_waited_for_and_told_of():
 
         served = Served(endpoint=server.address, patience=patience)
         told = lambda seconds, line: lines.append(line) if line else None  # noqa: E731
-        async with Client("x", served, 1, tries=1, sleep=sleep, told=told) as client:
+        async with Client("x", served, 1, tries=1, sleep=sleep, notify=told) as client:
             return await client.get("/models", Models)
 
     loading = as_json({"error": {"message": "Loading model"}}, 503)

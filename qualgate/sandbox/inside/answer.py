@@ -1,4 +1,4 @@
-"""Runs the candidate's program and answers questions about it. Nothing here is trusted: what leaves is only values.
+"""Run the candidate's program and answer questions about it. Nothing here is trusted: only values leave.
 
 A question is {"nonce", "op", "args", "name"?, "kwargs"?} on one line, with "loop" and "running" where the tests have
 an event loop: its number, and whether it runs now. A reply is {"nonce", "value", "args"?} or
@@ -54,8 +54,8 @@ _AWAITABLE: dict[str, Any] = {  # what to await, by operation; each answers [its
 
 
 class _Loop:
-    """The candidate's event loop, for as long as one of the tests' lives. Time passes in it in turns that they ask
-    for: so a coroutine may wait for another that the tests are yet to begin."""
+    """The candidate's event loop, for the lifetime of the tests' loop. It runs in turns that the tests request, so that
+    a coroutine may wait for another that they have yet to begin."""
 
     def __init__(self, number: int) -> None:
         import asyncio
@@ -67,7 +67,7 @@ class _Loop:
         self._turning = False
 
     def within(self, function: Callable[[], Any]) -> Any:
-        """A call from the tests' running loop finds one running here."""
+        """Call `function` with this loop set as running, as for a call from the tests' running loop."""
         self._enter(self._loop)
         try:
             return function()
@@ -75,7 +75,7 @@ class _Loop:
             self._enter(None)
 
     def begin(self, awaitable: Any) -> list[Any]:
-        """Run it to its first wait, before all else that is ready, as `await` does."""
+        """Run a coroutine to its first wait, before all else that is ready, as `await` does."""
         number = len(self._tasks)
 
         async def awaited() -> Any:
@@ -96,8 +96,8 @@ class _Loop:
         return [number, self._state(number)]
 
     def turn(self, seconds: float) -> list[list[Any]]:
-        """Run what is ready; or for so long, but no longer than until a task ends. Numbers and states of those that
-        ended."""
+        """Run what is ready; or for `seconds`, but no longer than until a task ends. Return numbers and states of ended
+        tasks."""
         end = self._loop.call_later(seconds, self._loop.stop) if seconds else self._loop.call_soon(self._loop.stop)
         self._turning = True
         try:
@@ -120,7 +120,7 @@ class _Loop:
 
 
 class _Answer:
-    """The candidate's module, and what of it stays on this side: objects by their place, and its event loop."""
+    """The candidate's module, and what stays on this side: its objects by number, and its event loop."""
 
     def __init__(self) -> None:
         self.module = ModuleType("answer")
@@ -151,14 +151,14 @@ class _Answer:
         mro = type.__dict__["__mro__"].__get__(type(error))
         own = [kind.__name__ for kind in mro[: mro.index(_builtin(type(error)))]]
         modules = [str(kind.__module__) for kind in mro[: len(own)]]
-        said: dict[str, Any] = {"raised": [_builtin(type(error)).__name__, _message(error)]}
+        reply: dict[str, Any] = {"raised": [_builtin(type(error)).__name__, _message(error)]}
         try:
             args = [encode(arg, self._keep, True) for arg in error.args]
         except NotPlain:
-            args = said["raised"][1:]
-        if own or args != said["raised"][1:]:
-            said["error"] = [args, own, self._keep(error.with_traceback(None)), modules]
-        return said
+            args = reply["raised"][1:]
+        if own or args != reply["raised"][1:]:
+            reply["error"] = [args, own, self._keep(error.with_traceback(None)), modules]
+        return reply
 
     def _done(self, question: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         op, loop, running = question["op"], self._loop_of(question.get("loop")), question.get("running")
@@ -171,7 +171,7 @@ class _Answer:
         return loop.within(lambda: _OPS[op](*args, **kwargs))
 
     def _loop_of(self, number: int | None) -> _Loop | None:
-        """Ours for the tests' loop of this number. One that they have closed is closed, and its tasks are cancelled."""
+        """Return our loop for the tests' loop of this number. If they have closed it, close it and cancel its tasks."""
         if self._loop is not None and self._loop.number != number:
             closed, self._loop = self._loop, None
             closed.runner.close()

@@ -1,7 +1,6 @@
-"""The ways of asserting that are no `assert`: unittest's methods, pytest's `raises` and `approx`, numpy's `allclose`.
+"""Assertions other than `assert`: unittest's methods, pytest's `raises` and `approx`, numpy's `allclose`.
 
-pytest and numpy themselves are not inside; tests that import them (HumanEval+'s and MBPP+'s do) get WORDS of them and
-no others.
+pytest and numpy themselves are not inside; tests that import them (HumanEval+'s and MBPP+'s do) get only WORDS.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ RAISES = ("raises", "assertRaises", "assertRaisesRegex")
 
 
 def asserts(node: ast.AST) -> bool:
-    """Whether `node` fails unless something holds: an assert of more than a true constant, or a call that does so."""
+    """Return whether `node` asserts something: an assert of more than a true constant, or a call that asserts."""
     if isinstance(node, ast.Assert):
         return not (isinstance(node.test, ast.Constant) and bool(node.test.value))
     name = _called(node)
@@ -32,17 +31,17 @@ def asserts(node: ast.AST) -> bool:
 
 
 def expects_exception(node: ast.AST) -> bool:
-    """Whether `node` is a call like `pytest.raises(KeyError)`."""
+    """Return whether `node` is a call like `pytest.raises(KeyError)`."""
     return _called(node) in RAISES
 
 
 def exception_names(tree: ast.AST) -> list[ast.Name]:
-    """The places where a name stands for a class of exceptions that the tests expect."""
+    """Return the names that stand for exception classes that the tests expect."""
     return _names(_expected(tree))
 
 
 def isinstance_names(tree: ast.AST) -> list[ast.Name]:
-    """The places where a name is a class that isinstance is asked about."""
+    """Return the names that stand for classes in isinstance calls."""
     return _names(
         node.args[1]
         for node in ast.walk(tree)
@@ -72,8 +71,8 @@ def _called(node: ast.AST) -> str:
 
 
 def foreign_words(tree: ast.AST) -> set[str]:
-    """What the tests use of modules that are in no sandbox, without WORDS."""
-    found, known = set(), dict.fromkeys(sys.stdlib_module_names, "")
+    """Return what the tests use of modules that are in no sandbox, except WORDS."""
+    foreign, known = set(), dict.fromkeys(sys.stdlib_module_names, "")
     named: dict[str, str] = {}
     for node in ast.walk(tree):
         match node:
@@ -82,41 +81,41 @@ def foreign_words(tree: ast.AST) -> set[str]:
                     if alias.name in WORDS:
                         named[alias.asname or alias.name] = alias.name
                     elif alias.name.partition(".")[0] not in known:
-                        found.add(alias.name)
+                        foreign.add(alias.name)
             case ast.ImportFrom(module=module, names=names, level=level):
                 top = "." if level or module is None else module.partition(".")[0]
                 if top not in known:
-                    found |= {
+                    foreign |= {
                         f"{module or '.'}.{alias.name}" for alias in names if alias.name not in WORDS.get(top, ())
                     }
     marks = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and marks_coroutine(node)}
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=word) if name in named and word not in WORDS[named[name]]:
-                found |= set() if id(node) in marks else {f"{named[name]}.{word}"}
-    return found
+                foreign |= set() if id(node) in marks else {f"{named[name]}.{word}"}
+    return foreign
 
 
 def marks_coroutine(node: ast.expr) -> bool:
-    """Whether `node` is a decorator of MARKS."""
+    """Return whether `node` is a decorator of MARKS."""
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and ast.unparse(node) in MARKS
 
 
 def stand_in() -> None:
-    """Have `import pytest` and `import numpy` find WORDS."""
+    """Make `import pytest` and `import numpy` provide WORDS."""
     words = {
         "pytest": {"raises": raises, "approx": Approx, "fail": _fail, "mark": _Mark},
         "numpy": {"allclose": all_close, "ndarray": type("ndarray", (), {}), "float32": float, "float64": float},
     }
-    for name, held in words.items():
+    for name, members in words.items():
         module = ModuleType(name)
-        module.__dict__.update(held)
+        module.__dict__.update(members)
         sys.modules[name] = module
 
 
 def all_close(actual: Any, expected: Any, rtol: float = 1e-5, atol: float = 1e-8) -> bool:
-    """As numpy's, of numbers, lists, tuples and arrays: each within atol + rtol * |expected|. ValueError for unequal
-    shapes."""
+    """Compare numbers, lists, tuples and arrays as numpy does: each within atol + rtol * |expected|. ValueError for
+    unequal shapes."""
     actual, expected = _listed(actual), _listed(expected)
     lengths = {len(x) for x in (actual, expected) if type(x) in (list, tuple)}
     if lengths:
@@ -130,7 +129,7 @@ def all_close(actual: Any, expected: Any, rtol: float = 1e-5, atol: float = 1e-8
 
 
 def _listed(x: Any) -> Any:
-    """An array, which stays behind the wall, as the lists that it says it is."""
+    """Convert an array, which stays behind the wall, to lists."""
     return x.tolist() if type(x) not in _ITSELF and hasattr(x, "tolist") else x
 
 
@@ -147,7 +146,7 @@ def _fail(reason: str = "") -> None:
 
 
 class Raises:
-    """What `with raises(…) as this` gives: `value` is the exception, afterwards."""
+    """Context of `with raises(…) as this`: `value` is the exception, afterwards."""
 
     def __init__(self, expected: Any, match: str | None) -> None:
         self.expected, self.pattern = expected, match
@@ -168,14 +167,14 @@ class Raises:
         return True
 
     def match(self, pattern: str) -> bool:
-        """As unittest's and pytest's: AssertionError unless the pattern is found in the exception's text."""
+        """Search the exception's text as unittest and pytest do: AssertionError if the pattern does not match."""
         if not re.search(pattern, str(self.value)):
             raise AssertionError(f"the exception's text does not match {pattern!r}")
         return True
 
 
 def raises(expected: Any, *args: Any, match: str | None = None, **kwargs: Any) -> Raises:
-    """As pytest's: a context manager, or, given a function and its arguments, a call of it."""
+    """Work as pytest's: return a context manager, or call a given function with its arguments."""
     context = Raises(expected, match)
     if args:
         with context:

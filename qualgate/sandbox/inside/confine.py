@@ -1,8 +1,8 @@
-"""The limits a sandboxed interpreter puts on itself before it reads a line of model-written code.
+"""Limits that a sandboxed interpreter puts on itself before it reads a line of model-written code.
 
-Tier A's walls are bubblewrap's; here it gets folders to write in, of so many bytes and files, a root caller's child
-becomes a user nobody else is, and resource limits are set inside the namespaces, where no other sandbox counts towards
-them. Tier B has no namespaces: Landlock (paths) is set here. seccomp (system calls) comes last in both.
+Tier A's walls are bubblewrap's; here it gets folders to write in, limited in bytes and files, a root caller's child
+becomes a unique user, and resource limits are set inside the namespaces, where no other sandbox counts towards them.
+Tier B has no namespaces: Landlock (paths) is set here. seccomp (system calls) comes last in both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CannotConfine(OSError):
 
 
 def limit(limits: dict[str, int], *, processes: bool) -> None:
-    """Resource limits of this process and its children; `processes`: the user is this sandbox's alone."""
+    """Set resource limits of this process and its children; `processes`: the user is this sandbox's alone."""
     seconds = limits["cpu_seconds"]
     wanted = {
         resource.RLIMIT_AS: limits["memory_bytes"],
@@ -55,14 +55,14 @@ def limit(limits: dict[str, int], *, processes: bool) -> None:
 
 
 def become(uid: int) -> None:
-    """From root to a user nobody else is: its processes count alone, and it owns nothing."""
+    """Change from root to a unique user, whose processes count alone, and who owns nothing."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
 
 
 def landlock_abi() -> int:
-    """The kernel's Landlock version, 0 without it."""
+    """Return the kernel's Landlock version, 0 without it."""
     return max(0, _libc.syscall(_CREATE_RULESET, None, 0, 1))
 
 
@@ -74,7 +74,7 @@ def _must(result: int, what: str) -> int:
 
 
 def folders(limits: dict[str, int], scratch: str) -> None:
-    """Tier A: what may be written in, in a mount namespace of this process's own user."""
+    """Mount tier A's writable folders, in a mount namespace of this process's own user."""
     _must(_libc.unshare(_CLONE_NEWNS), "mounts of its own")
     # A file takes a kilobyte of the kernel's memory, however empty it is.
     for path, size, files in ((scratch, limits["file_bytes"], 1024), ("/dev/shm", limits["shm_bytes"], 64)):
@@ -84,24 +84,24 @@ def folders(limits: dict[str, int], scratch: str) -> None:
 
 
 def give_up() -> None:
-    """Every capability, and with any new program every chance of one."""
+    """Drop every capability, and the chance to gain one by a new program."""
     _must(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
     header, nothing = struct.pack("=Ii", 0x20080522, 0), bytes(24)
     _must(_libc.capset(header, nothing), "drop capabilities")
 
 
 def filter_calls(machine: str, alone: int = 0) -> None:
-    """See seccomp.program. Irrevocable."""
+    """Install the filter of `seccomp.program`. Irrevocable."""
     code = seccomp.program(machine, alone)
-    held = ctypes.create_string_buffer(code, len(code))
-    filter_ = struct.pack("=HxxxxxxQ", len(code) // 8, ctypes.addressof(held))
+    buffer = ctypes.create_string_buffer(code, len(code))
+    filter_ = struct.pack("=HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
     _must(_libc.prctl(_PR_SET_SECCOMP, 2, filter_, 0, 0), "seccomp")
 
 
 def wall(readable: list[str], scratch: str) -> None:
-    """Tier B: this process sees `readable` and writes flat files in `scratch`. Irrevocable."""
-    asked = struct.pack("=QQQ", _ALL_OF_ABI_3, 3, 3) if landlock_abi() >= _SCOPES else struct.pack("=Q", _ALL_OF_ABI_3)
-    ruleset = _must(_libc.syscall(_CREATE_RULESET, asked, len(asked), 0), "Landlock")
+    """Wall in tier B: this process sees `readable` and writes flat files in `scratch`. Irrevocable."""
+    rights = struct.pack("=QQQ", _ALL_OF_ABI_3, 3, 3) if landlock_abi() >= _SCOPES else struct.pack("=Q", _ALL_OF_ABI_3)
+    ruleset = _must(_libc.syscall(_CREATE_RULESET, rights, len(rights), 0), "Landlock")
     rules = [(path, _EXECUTE | _READ | _READ_DIR) for path in readable]
     rules += [(scratch, _WRITE | _READ | _READ_DIR | _REMOVE | _MAKE_REG | _TRUNCATE)]
     rules += [(f"/dev/{name}", _READ | _WRITE) for name in ("null", "zero", "random", "urandom")]
@@ -118,7 +118,7 @@ def wall(readable: list[str], scratch: str) -> None:
 
 
 def confine(config: dict[str, Any]) -> None:
-    """Everything `config` asks for. OSError when the machine refuses."""
+    """Apply everything that `config` requests. OSError if the machine refuses."""
     limits = config["limits"]
     _must(_libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0), "die with the parent")
     if config["tier"] == "A":

@@ -1,4 +1,4 @@
-"""The candidate, as tests see it: what asks the far side, and reads what comes back as values, objects and errors."""
+"""The candidate, as tests see it: ask the far side, and read its replies as values, objects and errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from types import CoroutineType
 from typing import Any
 
-from .remote import Named, Remote, attribute, coroutine, keep, kept, slot
+from .remote import Named, Remote, attribute, coroutine, keep, remote_of, slot
 from .values import CHANGEABLE, KEPT, NotPlain, decode, encode
 
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
@@ -18,15 +18,15 @@ PAUSES = (0.0, 0.0, 0.001, 0.01)  # seconds that turns over there take while not
 
 
 class CannotCross(Exception):
-    """The tests hand over what cannot cross (their own function, say). No fault of the candidate's."""
+    """The tests pass a value that cannot cross (their own function, say), which is no fault of the candidate's."""
 
 
 class BadReply(Exception):
-    """What came back is no value: too large, an object where a value was due, or written by someone else."""
+    """A reply that is no value: too large, an object in place of a value, or a forgery."""
 
 
 class Source:
-    """An expression that is evaluated on the far side: a lambda among a call's arguments."""
+    """An expression to evaluate on the far side: a lambda among a call's arguments."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -42,7 +42,7 @@ class Far:
         self._loop: Any = None  # the tests' newest event loop
         self._loops = 0  # of the tests, so far
         self._waits: dict[int, Any] = {}  # the number of a task over there → a future of its state when it is done
-        self._states: dict[int, str] = {}  # of those that ended as nobody waited
+        self._states: dict[int, str] = {}  # of those that ended without a waiter
         self._quiet, self._asked = 0, 0  # turns in which nothing else was asked; questions up to the last one
         self.questions = 0
         self.fault: CannotCross | BadReply | None = None  # the first; tests may have swallowed it
@@ -54,8 +54,8 @@ class Far:
         return Named(self, name)
 
     def do(self, op: str, *args: Any, name: str | None = None, **kwargs: Any) -> Any:
-        """The result of `op`. Raises what the far side raised (as the nearest builtin exception), BadReply,
-        or CannotCross."""
+        """Return the result of `op`. Raises the far side's exception (as the nearest builtin one), BadReply, or
+        CannotCross."""
         try:
             return self._do(op, args, name, kwargs)
         except (CannotCross, BadReply) as error:
@@ -85,7 +85,7 @@ class Far:
                 case {"large": str(reason)}:
                     raise BadReply(f"a value that cannot cross: {reason}")
                 case {"value": form, **rest}:
-                    value = decode(form, self._object, self._kept)
+                    value = decode(form, self._object, self._stand_in)
                     if type(rest.get("args")) is list:
                         self._take_changes((*args, *kwargs.values()), rest["args"])
                     return value
@@ -103,7 +103,7 @@ class Far:
         return {"loop": self._loops, "running": running is not None}
 
     def ended(self, number: int) -> Any:
-        """A future of a task's state when it is done. Each turn of the tests' loop is one of the candidate's."""
+        """Return a future of a task's state when it is done. Each turn of the tests' loop is one of the candidate's."""
         future = self._loop.create_future()
         if number in self._states:
             future.set_result(self._states.pop(number))
@@ -137,25 +137,25 @@ class Far:
         remote = Remote(self, number, kind)
         return coroutine(remote) if kind == "coroutine" and self._awaits else remote
 
-    def _kept(self, value: Any, number: int, kind: str) -> Any:
+    def _stand_in(self, value: Any, number: int, kind: str) -> Any:
         return keep(value, Remote(self, number, kind))
 
     def undecided(self, reason: str) -> CannotCross:
-        """The fault of tests that leave a verdict to the answer."""
+        """Record the fault of tests that leave a verdict to the answer."""
         self.fault = self.fault or CannotCross(reason)
         return CannotCross(reason)
 
     def refused(self, reason: str) -> BadReply:
-        """The fault of an answer that gave something else than a value."""
+        """Record the fault of an answer that gave something else than a value."""
         self.fault = self.fault or BadReply(reason)
         return BadReply(reason)
 
     def _exception(self, kind: str, message: str, error: Any) -> BaseException:
-        """What the far side raised: a builtin exception, or one of the standard library's if the tests have imported
-        it, which is also one of `errors` if it was."""
-        found = getattr(builtins, kind, None)
-        if not (isinstance(found, type) and issubclass(found, BaseException)):
-            found = Exception
+        """Return the far side's exception as a builtin one, or the standard library's if the tests have imported it,
+        also derived from its own classes among `errors`."""
+        error_class = getattr(builtins, kind, None)
+        if not (isinstance(error_class, type) and issubclass(error_class, BaseException)):
+            error_class = Exception
         args: list[Any] = [message]
         match error:
             case [list(forms), list(own), form, list(modules)] if len(own) < 20:
@@ -165,22 +165,22 @@ class Far:
                     names = dict.fromkeys(name for name in own if isinstance(name, str) and name in self.errors)
                     bases = [self.errors[name] for name in names]
                     remote = decode(form, self._object)
-                    asked = {"__str__": lambda _: message, "__getattr__": lambda _, name: attribute(remote, name)}
-                    if (standard := _standard_error(modules, own)) is not None and issubclass(standard, found):
-                        found, asked["__init__"] = standard, lambda *_: None  # what it is made of is asked for
-                    found = type(str(own[0]), (*bases, found), asked)
+                    members = {"__str__": lambda _: message, "__getattr__": lambda _, name: attribute(remote, name)}
+                    if (standard := _standard_error(modules, own)) is not None and issubclass(standard, error_class):
+                        error_class, members["__init__"] = standard, lambda *_: None  # what it is made of is asked for
+                    error_class = type(str(own[0]), (*bases, error_class), members)
         try:
-            self.raised = found(*args)
+            self.raised = error_class(*args)
         except TypeError:  # UnicodeDecodeError takes five arguments
             self.raised = ValueError(message)
         return self.raised
 
     def _take_changes(self, args: tuple[Any, ...], forms: list[Any]) -> None:
-        """Functions that work in place change their arguments: so do ours."""
+        """Copy changes of arguments back, for functions that work in place."""
         for arg, form in zip(args, forms, strict=False):
             if type(arg) not in CHANGEABLE:
                 continue
-            after = decode(form, self._object, self._kept)
+            after = decode(form, self._object, self._stand_in)
             if type(after) is type(arg):
                 arg.clear()
                 arg.extend(after) if hasattr(arg, "extend") else arg.update(after)
@@ -188,7 +188,7 @@ class Far:
 
 def _handle(x: Any) -> list[Any]:
     if type(x) in KEPT:
-        x = kept(x)
+        x = remote_of(x)
     if type(x) is Remote:
         return ["o", *slot(x, "_place")]
     if type(x) is Named:
@@ -209,7 +209,7 @@ def _refused(*_: Any) -> Any:
 
 
 def _standard_error(modules: list[Any], names: list[Any]) -> type[Exception] | None:
-    """The nearest class that is the standard library's own. Those that steer a run of tests are none."""
+    """Return the nearest class of the standard library, except those that steer a test run."""
     for module, name in zip(modules, names, strict=False):
         if isinstance(module, str) and isinstance(name, str) and module.partition(".")[0] in sys.stdlib_module_names:
             kind = getattr(sys.modules.get(module), name, None)

@@ -1,4 +1,4 @@
-"""Reads texts with the tool parsers of an inference server, inside that server's own Python environment.
+"""Read texts with the tool parsers of an inference server, inside that server's own Python environment.
 
 The first line in is {"engine", "encodings"}, and its reply {"version"}. Each line after that is {"parser", "text",
 "tools", "lacks"}: the parser by the server's name for it, and a token that the model's tokenizer does not have, or "".
@@ -26,7 +26,7 @@ CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "VLLM_CACHE_ROOT", "VLL
 
 
 class Vocabulary(dict):
-    """Has every token that a parser asks for by name: which ones a parser needs is its own affair."""
+    """A vocabulary that has every token a parser looks up by name."""
 
     def __init__(self, lacks: str) -> None:
         super().__init__()
@@ -42,14 +42,14 @@ class Vocabulary(dict):
         return number
 
     def get(self, token: Any, default: Any = None) -> Any:
-        """Its number, from now on if it is asked for the first time."""
+        """Return a token's number, assigned at its first lookup."""
         if not isinstance(token, str) or len(token) < 2 or token == self._lacks:
             return default
         return self.setdefault(token, len(self))
 
 
 class Characters:
-    """A tokenizer of characters and of the tokens that were asked for, as far as parsers ask one."""
+    """A tokenizer of characters and of looked-up tokens, with the interface that parsers use."""
 
     chat_template, name_or_path, is_fast, init_kwargs = "", "characters", True, {}
     bos_token = bos_token_id = eos_token = eos_token_id = None
@@ -64,55 +64,55 @@ class Characters:
 
     @property
     def all_special_tokens(self) -> list[str]:
-        """Those that were asked for."""
+        """The looked-up tokens."""
         return [*self.vocab]
 
     @property
     def all_special_ids(self) -> list[int]:
-        """Their numbers."""
+        """Numbers of the looked-up tokens."""
         return [*self.vocab.values()]
 
     def get_vocab(self) -> Vocabulary:
-        """Name to number."""
+        """Return the numbers by token."""
         return self.vocab
 
     get_added_vocab = get_vocab
 
     def tokenize(self, text: str, **_: Any) -> list[str]:
-        """The longest tokens that were asked for, and between them characters."""
+        """Split a text into the longest looked-up tokens, and characters between them."""
         tokens = sorted(self.vocab, key=len, reverse=True)
         return re.findall("|".join([*map(re.escape, tokens), "."]), text, re.DOTALL)
 
     def encode(self, text: str, **_: Any) -> list[int]:
-        """Their numbers."""
+        """Return the numbers of the text's tokens."""
         return [self._number(token) for token in self.tokenize(text)]
 
     def convert_tokens_to_ids(self, tokens: Any) -> Any:
-        """Of one or of several."""
+        """Convert one token or several."""
         if isinstance(tokens, str):
             return self._number(tokens)
         return [self._number(token) for token in tokens]
 
     def convert_ids_to_tokens(self, numbers: list[int], **_: Any) -> list[str]:
-        """One text each."""
+        """Convert each number to its text."""
         return [self.decode([number]) for number in numbers]
 
     def convert_tokens_to_string(self, tokens: list[str]) -> str:
-        """Joined."""
+        """Join the tokens."""
         return "".join(tokens)
 
     def decode(self, numbers: Any, **_: Any) -> str:
-        """The text of one or of several."""
+        """Return the text of one number or several."""
         several = [numbers] if isinstance(numbers, int) else numbers
         names = [*self.vocab]
-        return "".join(names[one] if one < self.first else chr(one - self.first) for one in several)
+        return "".join(names[number] if number < self.first else chr(number - self.first) for number in several)
 
     def _number(self, token: str) -> Any:
         return self.first + ord(token) if len(token) == 1 else self.vocab.get(token)
 
 
 def vllm() -> tuple[str, Reader]:
-    """vLLM's version, and how it reads a finished answer."""
+    """Return vLLM's version, and its reader of a finished answer."""
     os.environ["VLLM_LOGGING_LEVEL"] = "CRITICAL"
     parsers = importlib.import_module("vllm.tool_parsers").ToolParserManager
     protocol = importlib.import_module("vllm.entrypoints.openai.chat_completion.protocol")
@@ -137,7 +137,7 @@ def vllm() -> tuple[str, Reader]:
 
 
 def _harmony(tokenizer: Any, request: Any, text: str) -> list[Any]:
-    """The calls of an answer in gpt-oss's form, which vLLM reads from tokens of its own encoding."""
+    """Return the calls of an answer in gpt-oss's form, which vLLM reads from tokens of its own encoding."""
     encoding = importlib.import_module("vllm.entrypoints.openai.parser.harmony_utils").get_encoding()
     parser = importlib.import_module("vllm.parser.harmony").HarmonyParser(tokenizer, request.tools)
     tokens = encoding.encode(text, allowed_special="all")
@@ -145,7 +145,7 @@ def _harmony(tokenizer: Any, request: Any, text: str) -> list[Any]:
 
 
 def sglang() -> tuple[str, Reader]:
-    """SGLang's version, and how it reads a finished answer: it first asks whether there is a call at all."""
+    """Return SGLang's version, and its reader of a finished answer, which first checks for a call at all."""
     parsers = importlib.import_module("sglang.srt.function_call.function_call_parser")
     tool = importlib.import_module("sglang.srt.entrypoints.openai.protocol").Tool
     try:  # its server does this before anything else, from some version on
@@ -154,10 +154,10 @@ def sglang() -> tuple[str, Reader]:
         rewrite = None
 
     def read(question: dict[str, Any]) -> list[list[str]]:
-        tools = [tool(**one) for one in question["tools"]]
+        tools = [tool(**schema) for schema in question["tools"]]
         if rewrite is not None:
-            for one in tools:
-                rewrite(one.function.parameters)
+            for parsed in tools:
+                rewrite(parsed.function.parameters)
         parser = parsers.FunctionCallParser(tools, question["parser"])
         calls = parser.parse_non_stream(question["text"])[1] if parser.has_tool_call(question["text"]) else []
         return [[call.name, call.parameters] for call in calls]
@@ -166,9 +166,9 @@ def sglang() -> tuple[str, Reader]:
 
 
 def serve(questions: BinaryIO, replies: BinaryIO) -> None:
-    """A reply to each line, until there are no more."""
+    """Reply to each line until there are no more."""
     logging.disable(logging.CRITICAL)
-    for name in CACHES:  # a place that is there: none can be made behind every wall
+    for name in CACHES:  # an existing place, since none can be made behind every wall
         os.environ[name] = os.environ.get("HOME", "/tmp")
     read: Reader | None = None
     for line in questions:

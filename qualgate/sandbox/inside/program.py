@@ -1,8 +1,7 @@
-"""Runs one whole program as `python program.py < input` would: what it prints and how it ends is all that it says.
+"""Run one whole program as `python program.py < input` would: only its output and its end count.
 
-The first line in is {"program", "prelude", "stdin"}. The one reply is the line BEGUN, once the prelude has run: from
-there on the pipe of replies is standard error, and what is read of it is for people alone. The input lies in a file
-that has no name any more.
+The first line in is {"program", "prelude", "stdin"}. The only reply is the line BEGUN, once the prelude has run: from
+then on the pipe of replies is standard error, for people only. The input is in an unlinked file.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def serve(questions: BinaryIO, replies: BinaryIO) -> None:
 
 
 def _give(text: str) -> None:
-    """Have `text` be standard input, to be read and no more."""
+    """Make `text` the standard input, read-only."""
     with open("stdin", "wb") as file:
         file.write(text.encode("utf-8"))
     given = os.open("stdin", os.O_RDONLY)

@@ -1,17 +1,17 @@
-"""The near end of what lives behind the wall: each use of it is a question, each answer a plain value.
+"""Near ends of objects behind the wall: each use is a question, each reply a plain value.
 
-An object that cannot cross stays where it is; a `Remote` stands for it. What a stranger's `__eq__` or `__contains__`
-says is never asked: it equals a plain value if the plain value below it does (of a list's subclass that compares as
-lists do), and holds, in the sense of `in`, what iterating it yields. Two such objects are equal if the values below
-them are; of two that are no values that is not to be known, and tests that ask it decide nothing. An object that a
-function returned takes no part in arithmetic and order and has no methods with arguments: what the tests expect would
-go over with them (`f(x) - e`, `f(x).equals(e)`). Tests of objects that ask it decide nothing; where a value of a class
-of the answer's own (`class D(dict)`) is asked, the answer is wrong: it could have returned the value. An object
-that the tests make themselves, by calling a class (`Stack()`, told by its capital), does and has.
+An object that cannot stays there; a `Remote` stands for it. A foreign `__eq__` or `__contains__` is never asked: the
+object equals a plain value if the plain value below it does (for a list's subclass that compares as lists do), and
+contains (`in`) what iterating it yields. Two such objects are equal if the values below them are; without such values
+that is unknown, and tests that depend on it have no verdict. An object that a function returned has no arithmetic, no
+order and no methods with arguments, which would reveal what the tests expect (`f(x) - e`, `f(x).equals(e)`). Tests of
+objects that need these have no verdict; for a value of the answer's own class (`class D(dict)`) the answer is wrong,
+since it could have returned the value. An object that the tests make by calling a class (`Stack()`, recognized by its
+capital) has all of them.
 
-A constant of a class that adds to a builtin (a named tuple, a member of an IntEnum) is that builtin's value here; what
-the class adds is asked for. A coroutine is one here, too. Awaiting it runs it over there to its first wait, and on in
-turns that take place as long as the tests' own loop runs: so several may wait for each other.
+A constant of a class derived from a builtin (a named tuple, a member of an IntEnum) is that builtin's value here; the
+class's additions are requested. A coroutine is a coroutine here, too. Awaiting it runs it there to its first wait, and
+on in turns while the tests' own loop runs: so several may wait for each other.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def _only_values(x: Any) -> list[Any]:
 
 
 class _Object(Exception):
-    """One of the answer's own is in a value of the tests."""
+    """An object of the answer's is in a value of the tests."""
 
 
-def same(one: Any, other: Any) -> bool:
-    """`one is other`, also for what is behind the wall: the answer itself says which object that is."""
-    if type(one) is Remote and type(other) is Remote:
-        return slot(one, "_place") == slot(other, "_place")
-    return one is other
+def same(first: Any, second: Any) -> bool:
+    """Return `first is second`, also for objects behind the wall, which the answer itself identifies."""
+    if type(first) is Remote and type(second) is Remote:
+        return slot(first, "_place") == slot(second, "_place")
+    return first is second
 
 
 class Remote:
@@ -78,12 +78,12 @@ class Remote:
 
     @property
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """For isinstance: the builtin type that it is or adds to."""
+        """The builtin type that the object has or derives from, for isinstance."""
         base = _do(self, "base")
         return base if isinstance(base, type) else object
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """A method of an object that the answer returned takes no arguments: what the tests expect could be one."""
+        """Call it. A method of an object that the answer returned takes no arguments: they could be expected values."""
         owner = slot(self, "_owner")
         if (args or kwargs) and owner is not None and not slot(self, "_made"):
             far, kind = slot(self, "_far"), slot(owner, "_place")[1][:100]
@@ -116,7 +116,7 @@ class Remote:
     def __contains__(self, item: Any) -> bool:
         if slot(self, "_made"):
             return _do(self, "contains", item) is True
-        return any(one is item or one == item for one in self)
+        return any(element is item or element == item for element in self)
 
     def __enter__(self) -> Any:
         return _do(self, "enter")
@@ -182,7 +182,7 @@ for _name in ARITHMETIC:
 
 
 def slot(remote: Remote | Named, name: str) -> Any:
-    """What it knows of itself: its attributes are those of what it stands for."""
+    """Return one of its own slots: its attributes are those of the object it stands for."""
     return object.__getattribute__(remote, name)
 
 
@@ -196,7 +196,7 @@ def _do(remote: Remote, op: str, *args: Any, **kwargs: Any) -> Any:
 
 
 async def coroutine(remote: Remote) -> Any:
-    """A coroutine of the answer's, as the tests await it: one that is not begun can go over, as `remote`."""
+    """Await a coroutine of the answer's for the tests: one that is not begun can cross, as `remote`."""
     return await _awaited(remote, "await")
 
 
@@ -222,10 +222,10 @@ _REMOTE = "_qualgate_remote"
 
 
 def _kept_class(base: type) -> type:
-    """Values of `base` that know more: what `base` has not is asked for, and what they look like."""
-    kind: Any = type(base.__name__, (base,), {"__getattr__": lambda self, name: attribute(kept(self), name)})
-    kind.__repr__ = lambda self: repr(kept(self))
-    kind.__str__ = lambda self: str(kept(self))
+    """Return a subclass of `base` that asks the far side for other attributes, and for its looks."""
+    kind: Any = type(base.__name__, (base,), {"__getattr__": lambda self, name: attribute(remote_of(self), name)})
+    kind.__repr__ = lambda self: repr(remote_of(self))
+    kind.__str__ = lambda self: str(remote_of(self))
     return kind
 
 
@@ -234,19 +234,19 @@ KEPT.update(_KEPT.values())
 
 
 def keep(value: Any, remote: Remote) -> Any:
-    """`value`, of a type in CONSTANT, that stands for `remote` and knows it."""
-    held = _KEPT[type(value)](value)
-    held.__dict__[_REMOTE] = remote
-    return held
+    """Return `value`, of a type in CONSTANT, as a stand-in for `remote`."""
+    stand_in = _KEPT[type(value)](value)
+    stand_in.__dict__[_REMOTE] = remote
+    return stand_in
 
 
-def kept(value: Any) -> Remote:
-    """What a value of a class in KEPT stands for."""
+def remote_of(value: Any) -> Remote:
+    """Return the remote that a value of a class in KEPT stands for."""
     return value.__dict__[_REMOTE]
 
 
 def attribute(remote: Remote, name: str) -> Any:
-    """Of an object that is here in part: what is not found here is asked for, but for Python's own names."""
+    """Ask for an attribute that a stand-in lacks here, except for Python's own names."""
     if name.startswith("__"):
         raise AttributeError(name)
     return _attribute(remote, _do(remote, "getattr", name), False)
@@ -258,15 +258,15 @@ def _attribute(owner: Remote | Named, value: Any, made: bool) -> Any:
     return value
 
 
-def _equal(one: Remote, other: Remote) -> bool:
-    """Two of the answer's own."""
-    values = [_do(remote, "plain") for remote in (one, other)]
+def _equal(first: Remote, second: Remote) -> bool:
+    """Compare two objects of the answer's."""
+    values = [_do(remote, "plain") for remote in (first, second)]
     if all(type(value) is not Remote for value in values):
         return values[0] == values[1]
-    if _adds_to_builtin(one) or _adds_to_builtin(other):
-        slot(one, "_far").unequal = slot(one, "_place")[1][:100]
+    if _adds_to_builtin(first) or _adds_to_builtin(second):
+        slot(first, "_far").unequal = slot(first, "_place")[1][:100]
         return False
-    raise _compared(one)
+    raise _compared(first)
 
 
 def _compared(remote: Remote) -> Exception:
@@ -275,25 +275,25 @@ def _compared(remote: Remote) -> Exception:
 
 
 def _adds_to_builtin(remote: Remote | Named) -> bool:
-    """Whether it is of a class that adds to a builtin; a class that says otherwise is taken at its word."""
+    """Return whether its class derives from a builtin, by its own account."""
     base = _do(remote, "base") if type(remote) is Remote else object
     return isinstance(base, type) and base is not object
 
 
 def names_class(name: str) -> bool:
-    """By its capital: the candidate's own word on it counts nothing."""
+    """Return whether a name is a class's, by its capital: the candidate's own claim does not count."""
     return name.lstrip("_")[:1].isupper()
 
 
 class Named:
-    """A global of the candidate's, found anew at each use."""
+    """A global of the candidate's, looked up anew at each use."""
 
     def __init__(self, far: Far, name: str) -> None:
         object.__setattr__(self, "_far", far)
         object.__setattr__(self, "_name", name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What a class, told by its capital, gives is an object that the tests made themselves."""
+        """Call it. The result of a class, recognized by its capital, is an object that the tests made themselves."""
         value = slot(self, "_far").do("call", *args, name=slot(self, "_name"), **kwargs)
         if type(value) is Remote:
             _set(value, _made=names_class(slot(self, "_name")))

@@ -1,4 +1,4 @@
-"""The system calls a candidate may not make, as a classic BPF program (seccomp(2)), for x86_64 and aarch64.
+"""System calls that a candidate may not make, as a classic BPF program (seccomp(2)), for x86_64 and aarch64.
 
 A deny list: computing, threads, files and pipes stay possible, whatever Python makes of them. Refused are other
 processes' memory, namespaces and mounts, sockets, kernel keys, modules and tracing, memory outside the limits (memfd,
@@ -78,12 +78,12 @@ _NUMBER, _ARCH, _ARG0 = 0, 4, 16  # offsets in struct seccomp_data; an argument 
 
 
 def supported(machine: str) -> bool:
-    """Whether the numbers of its system calls are known here: x86_64 and aarch64."""
+    """Return whether the machine's system call numbers are known here: x86_64 and aarch64."""
     return machine in _ARCHES
 
 
 def program(machine: str, alone: int = 0) -> bytes:
-    """The filter, as the array of struct sock_filter that both bubblewrap and prctl take.
+    """Return the filter as the array of struct sock_filter that both bubblewrap and prctl take.
 
     alone: the pid of a process that shares its namespaces with others (tier B), else 0: it may make threads, no
     process, and signal or limit only itself.

@@ -1,4 +1,4 @@
-"""The standard library's types whose instances cross by value: what each consists of, and how it is built again."""
+"""Types of the standard library whose instances cross by value: the parts of each, and how it is rebuilt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NotPlain(ValueError):
 
 
 def hashable(items: list[Any]) -> list[Any]:
-    """`items`, unless many share one hash: building a set of those takes quadratic time, and it would be ours."""
+    """Return `items`, unless many share one hash: building a set of those would cost us quadratic time."""
     if len(items) > 100 and max(Counter(map(hash, items)).values()) > 100:
         raise NotPlain("more than 100 members with one hash")
     return items
@@ -52,17 +52,17 @@ def _range(kind: Any, *ends: int) -> Any:
 
 
 def _maps(x: Any) -> list[Any] | None:
-    return [x.maps] if len(x.maps) < 100 and all(type(one) is dict for one in x.maps) else None
+    return [x.maps] if len(x.maps) < 100 and all(type(mapping) is dict for mapping in x.maps) else None
 
 
 def _chain_map(kind: Any, maps: list[Any]) -> Any:
-    if len(maps) > 100 or any(type(one) is not dict for one in maps):  # each look-up asks all of them
+    if len(maps) > 100 or any(type(mapping) is not dict for mapping in maps):  # each look-up asks all of them
         raise NotPlain("no parts of a ChainMap")
     return kind(*maps)
 
 
 def _zone(x: Any) -> Any:
-    """A time zone as a fixed offset, which compares alike; None for a naive time."""
+    """Return a time zone as a fixed offset, which compares alike; None for a naive time."""
     if x.tzinfo is None or type(x.tzinfo) is sys.modules["datetime"].timezone:
         return x.tzinfo
     offset = x.utcoffset()
@@ -73,7 +73,7 @@ def _attributes(*names: str) -> Callable[[Any], list[Any]]:
     return lambda x: [getattr(x, name) for name in names]
 
 
-# Each: what an instance consists of (None: it cannot be said), the types of these parts, how it is built from them.
+# For each: the parts of an instance (None: unknown), the types of these parts, how it is built from them.
 _CLOCK = ("hour", "minute", "second", "microsecond")
 _INT, _TEXT, _ANY = (int,), (str,), ()
 _dict_of, _text_of, _number_of = (lambda x: [dict(x)]), (lambda x: [str(x)]), (lambda x: [int(x)])
@@ -99,13 +99,13 @@ STANDARD: dict[str, Any] = {
     "NotImplementedType": (lambda x: [], (), lambda kind: NotImplemented),
     "dict_keys": (lambda x: [tuple(x)], ((tuple,),), lambda kind, keys: dict.fromkeys(hashable(keys)).keys()),
     "dict_values": (lambda x: [list(x)], ((list,),), lambda kind, values: dict(enumerate(values)).values()),
-    "dict_items": (_dict_of, ((dict,),), lambda kind, held: held.items()),
+    "dict_items": (_dict_of, ((dict,),), lambda kind, items: items.items()),
     "odict_keys": (lambda x: [tuple(x)], ((tuple,),), lambda kind, keys: OrderedDict.fromkeys(hashable(keys)).keys()),
     "odict_values": (lambda x: [list(x)], ((list,),), lambda kind, values: OrderedDict(enumerate(values)).values()),
-    "odict_items": (_dict_of, ((dict,),), lambda kind, held: OrderedDict(held).items()),
+    "odict_items": (_dict_of, ((dict,),), lambda kind, items: OrderedDict(items).items()),
     "mappingproxy": (_dict_of, ((dict,),), None),
     "memoryview": (lambda x: [bytes(x)] if x.ndim == 1 and x.format == "B" else None, ((bytes,),), None),
-    "SimpleNamespace": (lambda x: [dict(x.__dict__)], ((dict,),), lambda kind, held: kind(**held)),
+    "SimpleNamespace": (lambda x: [dict(x.__dict__)], ((dict,),), lambda kind, attributes: kind(**attributes)),
     "collections.OrderedDict": (_dict_of, ((dict,),), None),
     "collections.Counter": (_dict_of, ((dict,),), None),
     "collections.defaultdict": (lambda x: [x.default_factory, dict(x)], (_ANY, (dict,)), None),
@@ -132,7 +132,7 @@ _UNNAMED: dict[str, type] = {  # standard types that no module's attribute names
 
 
 def standard_name(kind: type) -> str | None:
-    """The name in STANDARD of exactly this type, or None."""
+    """Return the name in STANDARD of exactly this type, or None."""
     if _UNNAMED.get(kind.__name__) is kind:
         return kind.__name__
     module = str(kind.__module__).partition(".")[0]
@@ -141,7 +141,7 @@ def standard_name(kind: type) -> str | None:
 
 
 def type_named(name: str) -> type:
-    """The type of a "T" form. NotPlain for a name that is none of them."""
+    """Return the type of a "T" form. NotPlain for an unknown name."""
     if name in TYPES:
         return TYPES[name]
     if name in _UNNAMED:
@@ -156,7 +156,7 @@ def type_named(name: str) -> type:
 
 
 def build(name: str, parts: list[Any]) -> Any:
-    """The instance of STANDARD's `name` with these parts. NotPlain for other parts than it has, or too large ones."""
+    """Build the instance of STANDARD's `name` with these parts. NotPlain for wrong or too large parts."""
     _, kinds, make = STANDARD[name]
     if kinds and (len(parts) != len(kinds) or any(k and type(p) not in k for p, k in zip(parts, kinds, strict=True))):
         raise NotPlain(f"no parts of a {name}")

@@ -1,4 +1,4 @@
-"""The first code in a sandbox: takes its pipes away from where programs look, confines itself, then serves."""
+"""First code in a sandbox: move its pipes away from where programs look, confine itself, then serve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain Python values as tagged JSON: what may cross the wall between model-written code and a verdict.
+"""Encode plain Python values as tagged JSON, which may cross the wall between model-written code and a verdict.
 
     None, bool, str      themselves; an int below 2**53 too
     a list               [tag, content …]: i int (hexadecimal), f float, c complex, b bytes, B bytearray, l list,
@@ -7,10 +7,10 @@
     ["o", n, name]       anything else: the n-th object that its side keeps, of the class `name`
     ["k", value, n, name]  the same, but of a class that adds to a builtin and compares as that does: its value, too
 
-Exact builtin types and a closed list of the standard library's cross by value and are that very type again on the other
-side, so that Python's own `==` compares them. All others are opaque: a class whose `__eq__` says yes to everything must
-not reach a comparison. STANDARD's constructors are given checked parts alone, of capped size: an int, a list or a hash
-made of them takes no time to speak of.
+Exact builtin types and a closed list of the standard library's cross by value and have the same type on the other side,
+so that Python's own `==` compares them. All others are opaque: a class whose `__eq__` is always true must not reach a
+comparison. STANDARD's constructors get only checked parts of capped size: an int, a list or a hash of them takes
+negligible time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _KINDS = {tag: kind for kind, tag in _TAGS.items()}
 
 
 def encode(value: Any, opaque: Callable[[Any], list[Any]], keep: bool = False) -> Any:
-    """`value` as tagged JSON. `opaque(x)` gives the form of an object that cannot cross. NotPlain beyond the caps.
+    """Encode `value` as tagged JSON. `opaque(x)` gives the form of objects that cannot cross. NotPlain beyond the caps.
 
     keep: an instance of a subclass stays on this side, too ("o" or "k"); else it goes as the builtin below it.
     """
@@ -98,7 +98,7 @@ class _Encoder:
         return self.rarer(x, kind, depth)
 
     def rarer(self, x: Any, kind: type, depth: int) -> Any:
-        """A type, an instance of a standard type or of a class that adds to a builtin, or an object."""
+        """Encode a type, an instance of a standard type or of a class derived from a builtin, or an object."""
         if kind in KEPT:
             return self.opaque(x)
         if self.keep and kind.__module__ == "numpy" and hasattr(x, "item") and getattr(x, "shape", None) == ():
@@ -111,10 +111,10 @@ class _Encoder:
         if standard is not None:
             parts, kinds = STANDARD[standard][0](x), STANDARD[standard][1]
             forms = [self.form(part, depth + 1) for part in parts or ()]
-            said = parts is not None and not any(
+            is_plain = parts is not None and not any(
                 _opaque(form) for form, kind in zip(forms, kinds, strict=False) if kind
             )
-            return ["v", standard, *forms] if said else self.opaque(x)
+            return ["v", standard, *forms] if is_plain else self.opaque(x)
         base = _base(kind)
         if base is None:
             return self.opaque(x)
@@ -126,13 +126,13 @@ class _Encoder:
 
 
 def plain(x: Any) -> Any:
-    """The value of a standard type under an instance of a subclass that compares as it does; else `x` itself."""
+    """Return the standard value under an instance of a subclass that compares alike; else `x` itself."""
     base = _base(type(x))
     return x if base is None else _PLAIN[base](x) if base in _PLAIN else build(*_parts(x, base))
 
 
 def builtin_base(kind: type) -> type:
-    """The nearest builtin type that `kind` is or adds to."""
+    """Return the nearest builtin type that `kind` is or derives from."""
     return next(base for base in _mro(kind) if _type_name(base) is not None)  # at the latest, object
 
 
@@ -146,7 +146,7 @@ def _mro(kind: type) -> tuple[type, ...]:
 
 
 def _base(kind: type) -> type | None:
-    """The builtin or standard type whose equality `kind` has inherited, or None."""
+    """Return the builtin or standard type whose equality `kind` inherits, or None."""
     for base in _mro(kind)[1:]:
         if base in _PLAIN or standard_name(base) is not None:
             return base if kind.__eq__ is base.__eq__ and kind.__ne__ is base.__ne__ else None
@@ -154,14 +154,14 @@ def _base(kind: type) -> type | None:
 
 
 def _overrides(kind: type, base: type) -> bool:
-    """Whether a class on the way to `base` does otherwise what `base` does."""
+    """Return whether a class between `kind` and `base` overrides behaviour of `base`."""
     mro = _mro(kind)
-    own = {name for one in mro[: mro.index(base)] if one.__module__ != "enum" for name in one.__dict__}
+    own = {name for ancestor in mro[: mro.index(base)] if ancestor.__module__ != "enum" for name in ancestor.__dict__}
     return any(name not in _ITS_OWN and hasattr(base, name) for name in own)
 
 
 def _opaque(form: Any) -> bool:
-    """Whether a hashable value's form holds an object: no set of those could be compared with another."""
+    """Return whether a hashable value's form contains an object, which would make sets of it incomparable."""
     return type(form) is list and (form[0] == "o" or (form[0] in ("t", "z", "k") and any(map(_opaque, form[1:]))))
 
 
@@ -174,11 +174,11 @@ def _type_name(kind: type) -> str | None:
 
 
 def decode(
-    form: Any, opaque: Callable[[int, str], Any], kept: Callable[[Any, int, str], Any] = lambda value, *_: value
+    form: Any, opaque: Callable[[int, str], Any], stand_in: Callable[[Any, int, str], Any] = lambda value, *_: value
 ) -> Any:
-    """The value of tagged JSON that a stranger may have written. NotPlain for everything that `encode` cannot say."""
+    """Decode tagged JSON from an untrusted source. NotPlain for everything that `encode` never writes."""
     try:
-        return _Decoder(opaque, kept).value(form, 0)
+        return _Decoder(opaque, stand_in).value(form, 0)
     except NotPlain:
         raise
     except (ValueError, TypeError, ArithmeticError) as error:  # digits that are none, an unhashable key
@@ -186,8 +186,8 @@ def decode(
 
 
 class _Decoder:
-    def __init__(self, opaque: Callable[[int, str], Any], kept: Callable[[Any, int, str], Any]) -> None:
-        self.opaque, self.kept = opaque, kept
+    def __init__(self, opaque: Callable[[int, str], Any], stand_in: Callable[[Any, int, str], Any]) -> None:
+        self.opaque, self.stand_in = opaque, stand_in
         self.left = MAX_NODES
 
     def value(self, x: Any, depth: int) -> Any:
@@ -218,17 +218,17 @@ class _Decoder:
                     name, [self.value(part, depth + 1) for part in (_closed(parts) if "keys" in name else parts)]
                 )
             case ["k" | "o", *_]:
-                return self.held(x, depth)
+                return self.remote_object(x, depth)
         raise NotPlain("not a value")
 
-    def held(self, x: Any, depth: int) -> Any:
-        """An object that the other side keeps, or a value that stands for one."""
+    def remote_object(self, x: Any, depth: int) -> Any:
+        """Decode an object that the other side keeps, or a value that stands for one."""
         match x:
             case ["k", value, int(number), str(name)] if type(number) is int and number >= 0:
                 below = self.value(value, depth + 1)
                 if type(below) not in CONSTANT:
                     raise NotPlain("no value that a class could add to")
-                return self.kept(below, number, name)
+                return self.stand_in(below, number, name)
             case ["o", int(number), str(name)] if type(number) is int and number >= 0:
                 return self.opaque(number, name)
         raise NotPlain("not a value")
@@ -259,7 +259,7 @@ def _pairs(items: list[Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def _closed(forms: list[Any]) -> list[Any]:
-    """`forms` of members, unless one holds an object: whether it equals another is not to be asked."""
+    """Return `forms` of members, unless one contains an object, whose equality must not be asked."""
     if any(map(_opaque, forms)):
         raise NotPlain("an object among the members of a set")
     return forms

@@ -1,4 +1,4 @@
-"""Runs tests in an interpreter that the candidate's code has not touched; its values come one by one, as plain values.
+"""Run tests in an interpreter that the candidate's code has not touched; the candidate's values arrive as plain values.
 
 The first line in is {"tests", "support", "remote": names, "errors": names}. A line out is {"ask": question} or, once,
 {"verdict": true | false | null, "error_type", "reason"}.
@@ -18,7 +18,7 @@ from .remote import same
 
 
 def serve(lines: BinaryIO, out: BinaryIO) -> None:
-    """Run the one task of the first line, ask as its tests do, and say the verdict."""
+    """Run the one task of the first line, ask as its tests do, and report the verdict."""
 
     def send(message: dict[str, Any]) -> None:
         out.write(json.dumps(message).encode("ascii") + b"\n")
@@ -37,8 +37,8 @@ def serve(lines: BinaryIO, out: BinaryIO) -> None:
 
 def _run(task: dict[str, Any], far: Far) -> dict[str, Any]:
     random.seed(0)
-    held: list[bool] = []
-    scope: dict[str, Any] = {"__name__": "tests", "__source__": Source, "__held__": lambda: held.append(True)}
+    assertions: list[bool] = []
+    scope: dict[str, Any] = {"__name__": "tests", "__source__": Source, "__held__": lambda: assertions.append(True)}
     scope |= {"__same__": same, "__await__": _awaited, "__unittest__": _unittest}
     stand_in()
     try:
@@ -51,7 +51,7 @@ def _run(task: dict[str, Any], far: Far) -> dict[str, Any]:
     try:
         exec(code, scope)
         outcome = {"verdict": True, "error_type": None, "reason": ""}
-        if not held or not far.questions:
+        if not assertions or not far.questions:
             missing = "make no assertion" if far.questions else "ask the answer nothing"
             outcome = {"verdict": None, "error_type": "tests", "reason": f"as they ran, the tests {missing}"}
     except AssertionError as error:
@@ -79,7 +79,7 @@ def _unittest(case: Any) -> None:
 
 
 class _Counted(ast.NodeTransformer):
-    """Has the tests call `__held__` after each assertion that held, and where an exception is caught in place of an
+    """Make the tests call `__held__` after each assertion that held, and where an exception is caught in place of an
     `assert False`. A handler that would catch that very assertion proves nothing. `is` becomes `__same__`."""
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
@@ -130,7 +130,7 @@ def _call(name: str, *args: ast.expr) -> ast.Call:
 
 
 def wrong(error_type: str, reason: str) -> dict[str, Any]:
-    """The verdict of tests that did not hold."""
+    """Return the verdict of failed tests."""
     return {"verdict": False, "error_type": error_type, "reason": reason}
 
 
@@ -146,7 +146,7 @@ def _text(error: BaseException) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """Where in the tests' own text it happened."""
+    """Return the place of the error in the tests' own text."""
     frame, line = error.__traceback__, 0
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == "<tests>":

@@ -17,7 +17,7 @@ from qualgate.sandbox import killable
 from qualgate.scoring import regexes
 from qualgate.scoring.ifeval.checks import INSTRUCTIONS
 from qualgate.scoring.ifeval.language import NoDetector
-from qualgate.scoring.outcome import cannot_say, found, right, too_long, wrong
+from qualgate.scoring.outcome import actual, cannot_say, right, too_long, wrong
 
 __all__ = ["INSTRUCTIONS", "faults", "score_ifeval"]
 
@@ -27,19 +27,19 @@ METRICS = {(level, way): f"ifeval.{level}_{way}" for level in ("prompt", "inst")
 
 
 def _arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """As published, a row holds every argument of every instruction; those without a value are not given."""
+    """Return the arguments that have a value: a published row lists every argument of every instruction."""
     return {name: value for name, value in kwargs.items() if value}
 
 
 def faults(body: Mapping[str, Any]) -> Iterator[str]:
-    """What keeps a case from being scored. body: `instruction_id_list` and, for each, its arguments in `kwargs`."""
+    """Yield why a case cannot be scored. body: `instruction_id_list` and, for each, its arguments in `kwargs`."""
     ids, kwargs = body.get("instruction_id_list"), body.get("kwargs")
     if not isinstance(ids, list) or not ids or not isinstance(kwargs, list) or len(kwargs) != len(ids):
         key = "instruction_id_list" if not isinstance(ids, list) or not ids else "kwargs"
         yield (
             "ifeval needs `instruction_id_list` and `kwargs`, two lists of one length, as "
             f'["length_constraints:number_words"] and [{{"relation": "at least", "num_words": 3}}]; `{key}`: '
-            f"{found(body, key)}"
+            f"{actual(body, key)}"
         )
         return
     for name, given in zip(ids, kwargs, strict=True):
@@ -92,13 +92,13 @@ def score_ifeval(body: Mapping[str, Any], text: str) -> dict[str, Score]:
 
 
 def _score(metric: str, body: Mapping[str, Any], followed: list[bool | None], reasons: list[str]) -> Score:
-    said = json.dumps(followed)
+    followed_json = json.dumps(followed)
     if all(followed):
-        return right(metric, SCORER, said)
+        return right(metric, SCORER, followed_json)
     if None in followed and (False not in followed or metric.startswith("ifeval.inst")):
         return cannot_say(metric, SCORER, "instruction", reasons[0])
     broken = [name for name, good in zip(body["instruction_id_list"], followed, strict=True) if good is False]
-    missed = wrong(metric, SCORER, broken[0], f"not followed: {', '.join(broken)}", said)
+    missed = wrong(metric, SCORER, broken[0], f"not followed: {', '.join(broken)}", followed_json)
     value = 0.0 if metric.startswith("ifeval.prompt") else sum(map(bool, followed)) / len(followed)
-    return Score(metric=metric, value=value, verdict=False, error_type=missed.error_type, extracted=said,
+    return Score(metric=metric, value=value, verdict=False, error_type=missed.error_type, extracted=followed_json,
                  reason=missed.reason, scorer=SCORER)  # fmt: skip

@@ -1,7 +1,7 @@
 """The 25 verifiable instructions of IFEval (Zhou et al. 2023), as lm-evaluation-harness 0.4.13 checks them.
 
-Each check is told a text and the instruction's arguments under their published names. Rules are kept where they
-surprise:
+Each check takes a text and the instruction's arguments under their published names. Surprising rules of the original
+are kept:
 
 - keywords are regular expressions, found inside words; forbidden words at word borders; so is a `section_spliter`
 - a highlight in two asterisks counts twice where both forms match it; an empty one between asterisks does not
@@ -128,8 +128,8 @@ def _constrained_response(text: str) -> bool:
 
 
 def _number_highlighted_sections(text: str, num_highlights: int) -> bool:
-    single = [found for found in re.findall(r"\*[^\n*]*\*", text) if found.strip("*").strip()]
-    double = [found for found in re.findall(r"\*\*[^\n*]*\*\*", text) if found[2:-2].strip()]
+    single = [highlight for highlight in re.findall(r"\*[^\n*]*\*", text) if highlight.strip("*").strip()]
+    double = [highlight for highlight in re.findall(r"\*\*[^\n*]*\*\*", text) if highlight[2:-2].strip()]
     return len(single) + len(double) >= num_highlights
 
 
@@ -199,7 +199,7 @@ class Instruction:
     needs: Mapping[str, str]  # argument → what it is: count, relation, text, texts, letter
 
     def fault(self, arguments: Mapping[str, Any]) -> str | None:
-        """Why these are not its arguments. One that lm-eval would make up by chance is missing here."""
+        """Return what is wrong with the arguments. One that lm-eval would draw at random counts as missing."""
         if extra := [name for name in arguments if name not in self.needs]:
             return f"it takes no {extra[0]!r}"
         for name, kind in self.needs.items():

@@ -13,7 +13,7 @@ class NoDetector(Exception):
 
 @lru_cache(maxsize=64)
 def language(text: str) -> str | None:
-    """ISO 639-1 code (zh-cn, zh-tw for Chinese); None where there is no letter to tell it by. NoDetector without it.
+    """Return the ISO 639-1 code (zh-cn, zh-tw for Chinese); None for a text without letters. Raises NoDetector.
 
     langdetect draws at random; here each text starts from the same seed, so that a text's score is always the same.
     """

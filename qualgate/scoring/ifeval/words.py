@@ -1,8 +1,8 @@
 """Words, sentences and capital words, counted as NLTK 3.10 counts them for IFEval, without NLTK and its trained data.
 
 Sentences: Punkt (Kiss & Strunk 2006) as NLTK applies it, with lists of abbreviations and of words in place of the
-trained model: common words, each put where NLTK's English model puts it when asked. So counts can differ from that
-model where one of the two does not know a word after an abbreviation, dots or an initial. Kept where it surprises:
+trained model: common words, each classified as by NLTK's English model. So counts can differ from that model where one
+of the two does not know a word after an abbreviation, dots or an initial. Surprising behaviour is kept:
 `e.g.` and `etc.` end a sentence, `vitamin C.` does not, and in a numbered list each number does when a capital follows;
 a line break alone ends none; of all points in a run of characters without white space, one that ends a sentence lets
 the whole run end it.
@@ -76,7 +76,7 @@ _WORDLIKE = re.compile("[\u200c\u200d\u24b6-\u24e9\U0001f130-\U0001f149\U0001f15
 
 def words(text: str) -> int:
     """Runs of word characters: letters, marks, decimal digits and letter-like numbers, connectors, joiners."""
-    return len(text.translate({ord(one): "w" if _of_word(one) else " " for one in set(text)}).split())
+    return len(text.translate({ord(character): "w" if _of_word(character) else " " for character in set(text)}).split())
 
 
 def _of_word(character: str) -> bool:
@@ -112,7 +112,7 @@ def _possible_ends(text: str) -> Iterator[tuple[re.Match[str], str]]:
     last, run = None, 0
     for end in _END.finditer(text):
         before = last.start() if last else 0
-        space = max(text.rfind(one, before + 1, end.start()) for one in string.whitespace)
+        space = max(text.rfind(blank, before + 1, end.start()) for blank in string.whitespace)
         begins = run if space < 0 else space + 1
         if last and before <= begins:
             yield last, text[run : last.end("next") if last["next"] else last.end() + 1]
@@ -175,12 +175,12 @@ def _parted(sentence: str) -> list[str]:
 
 def _parts(word: str) -> Iterator[str]:
     for ending in _ENDINGS:
-        if found := ending.search(word):
-            yield found[0]
-            word = word[: found.start()]
-    yield from _TIS.sub(r" \1 \2", _CONTRACTED.sub(lambda found: f" {_cut(found)} ", word)).split()
+        if match := ending.search(word):
+            yield match[0]
+            word = word[: match.start()]
+    yield from _TIS.sub(r" \1 \2", _CONTRACTED.sub(lambda match: f" {_cut(match)} ", word)).split()
 
 
-def _cut(found: re.Match[str]) -> str:
-    place = found.end(found.lastindex or 0) - found.start()
-    return f"{found[0][:place]} {found[0][place:]}"
+def _cut(match: re.Match[str]) -> str:
+    place = match.end(match.lastindex or 0) - match.start()
+    return f"{match[0][:place]} {match[0][place:]}"

@@ -1,8 +1,7 @@
-"""Answers that are mathematics: where the final one stands, what it says, whether it says what the reference says.
+"""Mathematical answers: find the final one, parse it, and compare it with the reference.
 
-`found` finds it in a text; `tokens`, `formula` and `reader` make a `tree` of it; `same` holds two trees against each
-other, by rules and by `exact` numbers; what these cannot say, `proof` has compared at `points`, in a child that can be
-ended.
+`found` locates it in a text; `tokens`, `formula` and `reader` parse it to a `tree`; `same` compares two trees by rules
+and `exact` numbers; what these cannot decide, `proof` compares at `points`, in a child process with limits.
 """
 
 from qualgate.scoring.mathematics.scorer import METRIC, SCORER, faults, score_math

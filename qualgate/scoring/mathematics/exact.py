@@ -12,7 +12,7 @@ MAX_FACTORIAL = 2_000
 
 
 def exact(node: Node) -> Fraction | None:
-    """None where the tree is no rational number, or is one by roots or functions alone. Undecided beyond MAX_BITS."""
+    """Return the tree's rational value; None if it has none without roots or functions. Undecided beyond MAX_BITS."""
     if node.op == "number":
         return node.value
     if node.op not in ("add", "mul", "div", "pow", "neg", "percent", "call"):

@@ -42,14 +42,14 @@ class Formula(Cursor):
 
     @abstractmethod
     def listed(self) -> Node:
-        """What stands up to a closing bracket or the end."""
+        """Read everything up to a closing bracket or the end."""
 
     @abstractmethod
     def related(self) -> Node:
-        """An item of it."""
+        """Read one item of a list."""
 
     def added(self) -> Node:
-        """Terms."""
+        """Read a sum of terms."""
         self.deeper()
         sign = self._sign()
         left = self.multiplied()
@@ -72,7 +72,7 @@ class Formula(Cursor):
         return self.takes_command("pm", "mp")
 
     def multiplied(self) -> Node:
-        """Factors of one term, the first with a sign of its own: `2x + -3`."""
+        """Read the factors of one term, the first with a sign of its own: `2x + -3`."""
         left = self.signed()
         while True:
             if self.takes("*") or self.takes_command("times", "cdot", "ast"):
@@ -83,14 +83,14 @@ class Formula(Cursor):
                 return left
 
     def signed(self) -> Node:
-        """A factor behind an operator, which may have a sign, as in `2 * -3`."""
+        """Read a factor behind an operator, which may have a sign, as in `2 * -3`."""
         if self.takes("-"):
             return Node("neg", (self.beside(),))
         self.takes("+")
         return self.beside()
 
     def beside(self) -> Node:
-        """Factors side by side."""
+        """Read factors side by side."""
         left = self.raised()
         while self._begins_factor():
             if self.next[0] == "number" and left.op == "number":
@@ -101,7 +101,7 @@ class Formula(Cursor):
         return left
 
     def _mixed(self, whole: Node) -> Node:
-        """`2 1/3`."""
+        """Read a mixed number such as `2 1/3`."""
         numerator = self.raised()
         if not (self.takes("/") and self.next[0] == "number"):
             raise Unread("malformed", "two numbers stand side by side")
@@ -127,7 +127,7 @@ class Formula(Cursor):
         return sign in ("(", "[", r"\{", "{") or (sign == "|" and not self.bars)
 
     def raised(self) -> Node:
-        """A factor with its powers."""
+        """Read a factor with its powers."""
         self.deeper()
         base = self.postfixed(self.atom())
         while self._power():
@@ -146,23 +146,23 @@ class Formula(Cursor):
         return base
 
     def _power(self) -> bool:
-        """Whether `^` follows, or Python's `**`; it is taken."""
-        if self.found[self.place : self.place + 2] == [("symbol", "*"), ("symbol", "*")]:
+        """Take `^`, or Python's `**`; return whether one followed."""
+        if self.tokens[self.place : self.place + 2] == [("symbol", "*"), ("symbol", "*")]:
             self.place += 2
             return True
         return self.takes("^")
 
     def _circled(self) -> bool:
-        """Whether a degree sign follows; it is taken."""
+        """Take a degree sign; return whether one followed."""
         if self.takes_command("circ"):
             return True
-        if self.found[self.place : self.place + 3] == [("symbol", "{"), ("command", "circ"), ("symbol", "}")]:
+        if self.tokens[self.place : self.place + 3] == [("symbol", "{"), ("command", "circ"), ("symbol", "}")]:
             self.place += 3
             return True
         return False
 
     def postfixed(self, value: Node) -> Node:
-        """With what stands behind it: `!`, `%`, a subscript, a degree sign."""
+        """Read what is attached to a value: `!`, `%`, a subscript, a degree sign."""
         while True:
             if self.takes("!"):
                 value = Node("call", (value,), "factorial")
@@ -184,7 +184,7 @@ class Formula(Cursor):
         return Node("name", name=f"{value.name}_{below}")
 
     def _written(self) -> str:
-        """What stands up to the closing brace, as it stands."""
+        """Read up to the closing brace as plain text."""
         parts, opened = [], 1
         while opened:
             kind, sign = self.take()
@@ -195,26 +195,26 @@ class Formula(Cursor):
         return "".join(parts[:-1])
 
     def group(self) -> Node:
-        """What stands up to the closing brace, read."""
+        """Read the formula up to the closing brace."""
         inside = self.listed()
         self.need("}")
         return inside
 
     def argument(self) -> Node:
-        """Of a command: a group, or one token, of a number one digit."""
+        """Read a command's argument: a group, or one token (of a number one digit)."""
         if self.takes("{"):
             return self.group()
         kind, sign = self.next
         if kind == "number" and len(sign) > 1 and sign.isdigit():
-            self.found[self.place] = (kind, sign[1:])
+            self.tokens[self.place] = (kind, sign[1:])
             return number(int(sign[0]))
         if kind == "word" and len(sign) > 1:
-            self.found[self.place] = (kind, sign[1:])
+            self.tokens[self.place] = (kind, sign[1:])
             return Node("name", name=sign[0])
         return self.atom()
 
     def atom(self) -> Node:
-        """What has no operator: a number, a name, a function, a bracket."""
+        """Read a factor without operators: a number, a name, a function, a bracket."""
         self.deeper()
         kind, sign = self.take()
         reading = _READINGS.get(kind)
@@ -225,7 +225,7 @@ class Formula(Cursor):
         return read
 
     def number(self, sign: str) -> Node:
-        """A number as it is written."""
+        """Read a number as it is written."""
         if "(" in sign:
             whole, _, repeated = sign.rstrip(")").partition("(")
             once = Fraction(whole if whole not in (".", "") else "0")
@@ -234,7 +234,7 @@ class Formula(Cursor):
         return number(Fraction(sign), len(sign.partition(".")[2].partition("e")[0]))
 
     def word(self, sign: str) -> Node:
-        """Letters side by side."""
+        """Read letters side by side."""
         if sign in CONSTANTS:
             return _constant(CONSTANTS[sign])
         if sign == "sqrt":
@@ -249,7 +249,7 @@ class Formula(Cursor):
         return letters[0] if len(letters) == 1 else Node("mul", tuple(letters))
 
     def command(self, sign: str) -> Node:
-        """What a command is."""
+        """Read a command."""
         match sign:
             case "frac" | "dfrac" | "tfrac" | "cfrac":
                 return Node("div", (self.argument(), self.argument()), "frac")
@@ -281,7 +281,7 @@ class Formula(Cursor):
         raise Unread(kind, f"\\{sign[:40]} is not read" if kind == "unknown" else f"\\{sign} alone")
 
     def called(self, name: str) -> Node:
-        """A function: its base or power, and its argument with or without brackets."""
+        """Read a function: its base or power, and its argument with or without brackets."""
         base = power = None
         while self.next in (("symbol", "_"), ("symbol", "^")):
             below = self.take()[1] == "_"
@@ -309,7 +309,7 @@ class Formula(Cursor):
         return self.next[0] in ("command", "word") and self.next[1] in FUNCTIONS
 
     def symbol(self, sign: str) -> Node:
-        """What a bracket or a bar holds."""
+        """Read the content of a bracket or of bars."""
         if sign == "{":
             return self.group()
         if sign == "|":
@@ -328,11 +328,11 @@ class Formula(Cursor):
         return bracketed(inside, sign, closed)
 
     def text(self, sign: str) -> Node:
-        """Words that are marked as text."""
+        """Read words that are marked as text."""
         return Node("text", name=sign)
 
     def begin(self, environment: str) -> Node:
-        """A matrix."""
+        """Read a matrix."""
         if environment not in _MATRICES:
             raise Unread("unknown", f"the environment {environment} is not read")
         rows: list[tuple[Node, ...]] = []
@@ -372,7 +372,7 @@ def _product(left: Node, right: Node) -> Node:
 
 
 def _beside(left: Node, right: Node) -> Node:
-    """What stands side by side: a product, or a mixed number, be it of percent or of a unit."""
+    """Combine two neighbours: a product, or a mixed number (also in percent or with a unit)."""
     if right.op in ("percent", "unit") and left.op == "number":
         inner = _beside(left, right.args[0])
         return Node(right.op, (inner,), right.name) if inner.op == "add" else _product(left, right)
@@ -381,13 +381,13 @@ def _beside(left: Node, right: Node) -> Node:
 
 
 def _whole(quotient: Node) -> bool:
-    """Whether it is of two whole numbers, the first the smaller: what may stand behind a whole number."""
+    """Return whether the quotient is a proper fraction of whole numbers, which may follow a whole number."""
     above, below = quotient.args
     return above.op == below.op == "number" and not above.places and not below.places and above.value < below.value
 
 
 def bracketed(inside: Node | None, opened: str, closed: str) -> Node:
-    """What brackets make of what stands between them. Unread where they make nothing."""
+    """Return the node of a bracketed expression. Unread if the brackets have no meaning."""
     if inside is None:
         if opened == r"\{":
             return Node("set")

@@ -1,4 +1,4 @@
-r"""Where in a text the final answer stands.
+r"""Find the final answer in a text.
 
 1. The last `\boxed{…}` or `\fbox{…}`, with those before it that only commas or `and` part from it; or, if it begins
    later, what the last `answer is` or `answer:` says: its formulas, else its words to the end of the sentence
@@ -45,28 +45,28 @@ MAX_TAIL = 20_000  # characters of the end of a text in which formulas are looke
 
 
 def final_answer(text: str) -> str:
-    """The final answer as it is written. Unread where the last box is not closed, or nothing is said."""
+    """Return the final answer as it is written. Unread if the last box is not closed, or the text is empty."""
     return _found(text)[0]
 
 
 def why_not_meant(text: str) -> str:
-    """Why the final answer is not meant as such: denied, taken back, cut off; "" where it is."""
+    """Return why the final answer is not meant as such (denied, taken back, cut off); "" if it is."""
     _, start, end, stated = _found(text)
     return "the text is cut off" if is_cut(text[start:]) and not stated else not_meant(text[:start], text[end:])
 
 
 def _found(text: str) -> tuple[str, int, int, bool]:
-    """The final answer, where it begins and ends at the latest, and whether a box or a sentence gives it as such."""
+    """Return the final answer, its begin and latest end, and whether a box or a sentence states it as such."""
     last = deque(_BOX.finditer(text), maxlen=1)
     box = last[0].start() if last else -1
     closed = _content(text, last[0].end(), len(text)) if last else None
-    said = None
-    for said in _SAYS.finditer(text):  # noqa: B007 - the last one
+    statement = None
+    for statement in _SAYS.finditer(text):  # noqa: B007 - the last one
         pass
-    if said is not None and said.start() > (closed[1] if closed else box):
-        rest = text[said.end() : said.end() + MAX_LINE]
+    if statement is not None and statement.start() > (closed[1] if closed else box):
+        rest = text[statement.end() : statement.end() + MAX_LINE]
         if not _DENIES.match(rest) and (answer := _said(rest)):
-            start = max(said.end(), text.find(answer, said.end()))
+            start = max(statement.end(), text.find(answer, statement.end()))
             return answer, start, start + len(answer), True
     if box >= 0:
         return boxed(text), box, closed[1] if closed else len(text), True
@@ -83,23 +83,23 @@ def _found(text: str) -> tuple[str, int, int, bool]:
 
 
 def boxed(text: str) -> str:
-    """What stands in the last box, and in those that belong to it. Unread where it is not closed."""
-    found: list[str] = []
+    """Return the content of the last box and of those that belong to it. Unread if it is not closed."""
+    contents: list[str] = []
     end = len(text)
     for box in reversed(deque(_BOX.finditer(text), maxlen=_MAX_JOINED)):
         content = _content(text, box.end(), end)
-        if found and (content is None or not _BETWEEN.fullmatch(text, content[1], end)):
+        if contents and (content is None or not _BETWEEN.fullmatch(text, content[1], end)):
             break
         if content is None:
             raise Unread("malformed", "the last box is not closed")
-        if not found or found[-1] != content[0]:
-            found.append(content[0])
+        if not contents or contents[-1] != content[0]:
+            contents.append(content[0])
         end = box.start()
-    return ", ".join(reversed(found))
+    return ", ".join(reversed(contents))
 
 
 def _content(text: str, place: int, limit: int) -> tuple[str, int] | None:
-    """What the box holds whose name ends at `place`, and where it ends itself; None where it is not closed."""
+    """Return the content and the end of the box whose name ends at `place`; None if it is not closed."""
     while place < limit and text[place].isspace():
         place += 1
     if place < limit and text[place] != "{":  # `\boxed 5`
@@ -118,7 +118,7 @@ def _inside(match: re.Match[str]) -> str:
 
 
 def _said(rest: str) -> str:
-    """Of what follows `answer is`: the formulas at the beginning of it, or its words."""
+    """Return the answer behind `answer is`: the formulas it begins with, or its words."""
     line = next((line for line in rest.splitlines() if line.strip(" *")), "")
     if line.strip() in (r"\[", "$$"):
         line = rest.replace("\n", " ")
@@ -133,7 +133,7 @@ def _said(rest: str) -> str:
 
 
 def _of_line(line: str) -> str:
-    """The line, if it is an answer by itself; the last number of a sentence."""
+    """Return the line if it is an answer by itself, else the last number of the sentence."""
     line = line.strip(" *\t\r`>#")
     if len(_WORD.findall(line)) < 3:
         return line
@@ -141,17 +141,17 @@ def _of_line(line: str) -> str:
 
 
 def _last_number(line: str) -> str:
-    """The last number of a sentence, or the sentence without one. Unread for a piece of an expression."""
+    """Return the last number of a sentence, or a sentence without numbers. Unread for a piece of an expression."""
     last = deque(quantities(line), maxlen=1)
     if not last:
         return line
-    found = last[0]
-    if found.value is None and not found.parts:
-        raise Unread("unknown", f"the last number of {quote(line)} is not read: {found.unread}")
-    share = re.search(rf"{re.escape(found.text)}\s?\\?%", line)
-    text = found.text.translate(_MONEY) + (r"\%" if share else "")
+    number = last[0]
+    if number.value is None and not number.parts:
+        raise Unread("unknown", f"the last number of {quote(line)} is not read: {number.unread}")
+    share = re.search(rf"{re.escape(number.text)}\s?\\?%", line)
+    text = number.text.translate(_MONEY) + (r"\%" if share else "")
     try:
-        plain = found.value is None or exact(read(found.text.translate(_MONEY))) == found.value
+        plain = number.value is None or exact(read(number.text.translate(_MONEY))) == number.value
     except Unread:
         plain = False
-    return text if plain else f"{found.value}" + (r"\%" if share else "")
+    return text if plain else f"{number.value}" + (r"\%" if share else "")

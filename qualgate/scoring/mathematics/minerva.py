@@ -37,7 +37,7 @@ _AIME = re.compile(r"0*([0-9]{1,3})(?:\.0*)?")
 
 
 def minerva_answer(text: str) -> str | None:
-    """What Minerva's script compares; None where the answer is not announced as it asks."""
+    """Return the answer that Minerva's script compares; None if it is not announced as the script expects."""
     announced = _announced(text + _HOPE[1:])
     return None if announced is None or len(announced) > MAX_ANSWER else normalized(announced)
 
@@ -48,14 +48,14 @@ def _announced(text: str) -> str | None:
         begin = start + len(_BEGINS)
         line_end = text.find("\n", begin)
         line_end = len(text) if line_end < 0 else line_end
-        if found := _ENDS.search(text, begin, line_end):
-            return text[begin : found.start()].strip()
+        if ending := _ENDS.search(text, begin, line_end):
+            return text[begin : ending.start()].strip()
         start = text.find(_BEGINS, line_end)
     return None
 
 
 def normalized(answer: str) -> str:
-    """An answer as Lewkowycz et al. (2022), appendix D, leave it."""
+    """Normalize an answer as in Lewkowycz et al. (2022), appendix D."""
     answer = answer.split("=")[-1]
     for word in _WORDS:
         answer = word.sub("", answer)
@@ -74,9 +74,9 @@ def normalized(answer: str) -> str:
 
 
 def aime_answer(text: str) -> str | None:
-    """The final answer where it is a whole number from 000 to 999, without leading zeros; None else."""
+    """Return the final answer without leading zeros if it is a whole number from 000 to 999, else None."""
     try:
-        found = _AIME.fullmatch(final_answer(text).strip("$ ").rpartition("=")[2].strip("$ ."))
+        match = _AIME.fullmatch(final_answer(text).strip("$ ").rpartition("=")[2].strip("$ ."))
     except Unread:
         return None
-    return str(int(found[1])) if found else None
+    return str(int(match[1])) if match else None

@@ -1,8 +1,8 @@
-"""The value of a tree at a point, to many digits: what two expressions are compared by that are no rational numbers.
+"""Evaluate a tree at a point to many digits, to compare expressions that are not rational numbers.
 
-Each name is a number that its letters and the point's number give, so both sides see one number. Nothing is simplified:
-how long an evaluation takes is bounded by what is written, and by the size of the numbers, which is looked at before
-each step. Functions take their principal values; an odd root of a negative number is real.
+Each name gets a number derived from its letters and the point's number, the same on both sides. Nothing is simplified:
+the time of an evaluation is bounded by the expression, and by the size of the numbers, which is checked before each
+step. Functions take their principal values; an odd root of a negative number is real.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class NoValue(ArithmeticError):
 
 
 def values_at(node: Node, names: Sequence[str], digits: int, places: Sequence[int] = PLACES) -> list[Any]:
-    """The tree's value at each of the points, None where it has none there, or one that is too large to be worked out.
+    """Return the tree's value at each point, None where it is undefined or too large to compute.
 
-    Undecided where it names nothing and is too large.
+    Undecided if it has no names and is too large.
     """
     if not names:
         return [_or_none(node, {}, digits)]
-    found = []
+    values = []
     for at in places:
         try:
-            found.append(_or_none(node, {name: _place(name, at) for name in names}, digits))
+            values.append(_or_none(node, {name: _place(name, at) for name in names}, digits))
         except Undecided:
-            found.append(None)
-    return found
+            values.append(None)
+    return values
 
 
 def _or_none(node: Node, point: dict[str, Any], digits: int) -> Any:
@@ -67,7 +67,7 @@ def _place(name: str, at: int) -> Any:
 
 
 def value(node: Node, point: dict[str, Any]) -> Any:
-    """NoValue where there is none."""
+    """Evaluate the tree at a point. NoValue if it is undefined there."""
     match node.op:
         case "number":
             return mp.mpf(node.value.numerator) / node.value.denominator
@@ -98,7 +98,7 @@ def value(node: Node, point: dict[str, Any]) -> Any:
 
 
 def power(base: Any, exponent: Any) -> Any:
-    """Undecided where it is too large to be worked out."""
+    """Return `base` to `exponent`. Undecided if it is too large to compute."""
     if base == 0:
         if mp.re(exponent) <= 0 and exponent != 0:
             raise NoValue("0 to a negative power")
@@ -118,10 +118,10 @@ def _bounded(number: Any) -> Any:
 
 
 def _small(function: Callable[..., Any], limit: float) -> Callable[..., Any]:
-    """Of arguments below the limit: beyond it, the result or the work would be too large."""
+    """Limit a function's arguments, beyond which the result or the work would be too large."""
 
     def called(*values: Any) -> Any:
-        if any(abs(one) > limit for one in values):
+        if any(abs(argument) > limit for argument in values):
             raise Undecided("a function of a number too large to be worked out")
         return function(*values)
 
@@ -130,7 +130,7 @@ def _small(function: Callable[..., Any], limit: float) -> Callable[..., Any]:
 
 def _real(function: Callable[..., Any]) -> Callable[..., Any]:
     def called(*values: Any) -> Any:
-        if any(abs(mp.im(one)) > SAME for one in values):
+        if any(abs(mp.im(argument)) > SAME for argument in values):
             raise NoValue("of a number that is not real")
         return function(*map(mp.re, values))
 
@@ -139,9 +139,9 @@ def _real(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _whole(function: Callable[..., int]) -> Callable[..., Any]:
     def called(*values: Any) -> Any:
-        if any(one != mp.floor(mp.re(one)) or abs(one) > 10**30 for one in values):
+        if any(argument != mp.floor(mp.re(argument)) or abs(argument) > 10**30 for argument in values):
             raise NoValue("of what are no whole numbers")
-        return mp.mpf(function(*(int(one) for one in values)))
+        return mp.mpf(function(*(int(argument) for argument in values)))
 
     return called
 

@@ -1,4 +1,4 @@
-"""Two answers compared with points, in a child that can be ended: what is left where rules alone cannot say."""
+"""Compare two answers at points, in a child process with limits, if rules alone cannot decide."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ WITHIN = killable.Bounds(cpu_seconds=2.0, wall_seconds=60.0, memory_bytes=2**29)
 
 
 class Elsewhere(Exception):
-    """A comparison that needs points; only a child makes it."""
+    """A comparison that needs points, which only a child process makes."""
 
 
 class NotHere:
     """The prover of a process that must not hang: it leaves every question to the child."""
 
-    def equal(self, one: Node, other: Node) -> bool:
-        """Elsewhere, always."""
+    def equal(self, left: Node, right: Node) -> bool:
+        """Raise Elsewhere."""
         raise Elsewhere
 
-    def proportional(self, one: Node, other: Node, positive: bool) -> bool:
-        """Elsewhere, always."""
+    def proportional(self, left: Node, right: Node, positive: bool) -> bool:
+        """Raise Elsewhere."""
         raise Elsewhere
 
 
@@ -38,12 +38,12 @@ class ByPoints:
     The sizes that are worked out have 600 digits at most, so that what parts two sums is seen at the second look.
     """
 
-    def equal(self, one: Node, other: Node) -> bool:
-        """Undecided where both have a value at too few points."""
-        return self._hold(one, other, lambda pairs: pairs)
+    def equal(self, left: Node, right: Node) -> bool:
+        """Return whether both have one value everywhere. Undecided if too few points have a value of both."""
+        return self._hold(left, right, lambda pairs: pairs)
 
-    def proportional(self, one: Node, other: Node, positive: bool) -> bool:
-        """Undecided where both have a value at too few points, or both are 0 at all of them."""
+    def proportional(self, left: Node, right: Node, positive: bool) -> bool:
+        """Return whether one is a multiple of the other. Undecided at too few points, or if both are 0 everywhere."""
 
         def ratios(pairs: list[Pair]) -> list[Pair]:
             from qualgate.scoring.mathematics.points import NOTHING
@@ -58,10 +58,10 @@ class ByPoints:
                 return [(0, 1)]
             return [(a / b, first) for a, b in pairs]
 
-        return self._hold(one, other, ratios)
+        return self._hold(left, right, ratios)
 
-    def _hold(self, one: Node, other: Node, made: Callable[[list[Pair]], list[Pair]]) -> bool:
-        """Whether the two numbers of each pair are the same, which `made` makes of both sides' values."""
+    def _hold(self, left: Node, right: Node, made: Callable[[list[Pair]], list[Pair]]) -> bool:
+        """Return whether the two numbers of each pair, which `made` makes of both sides' values, are the same."""
         from qualgate.scoring.mathematics.points import (
             DIGITS,
             NEEDED,
@@ -76,39 +76,39 @@ class ByPoints:
         def gaps(pairs: Iterable[Pair]) -> list[Pair]:
             return [(abs(a - b), max(abs(a), abs(b))) for a, b in made(list(pairs))]
 
-        found = self._pairs(one, other, DIGITS, PLACES)
-        if any(gap > max(SAME * size, NOTHING) for gap, size in gaps(found.values())):
+        by_point = self._pairs(left, right, DIGITS, PLACES)
+        if any(gap > max(SAME * size, NOTHING) for gap, size in gaps(by_point.values())):
             return False
-        second = gaps(self._pairs(one, other, SURE_DIGITS, tuple(found)[:NEEDED]).values())
-        if any(gap > UNSURE * max(size, 1) for gap, size in second):
+        closer_look = gaps(self._pairs(left, right, SURE_DIGITS, tuple(by_point)[:NEEDED]).values())
+        if any(gap > UNSURE * max(size, 1) for gap, size in closer_look):
             return False
-        if any(gap > SURE * max(size, 1) for gap, size in second):
+        if any(gap > SURE * max(size, 1) for gap, size in closer_look):
             raise Undecided("two numbers so near to each other that nobody can say")
         return True
 
-    def _pairs(self, one: Node, other: Node, digits: int, places: Sequence[int]) -> dict[int, Pair]:
-        """By point, the values of both where both have one."""
+    def _pairs(self, left: Node, right: Node, digits: int, places: Sequence[int]) -> dict[int, Pair]:
+        """Return both values by point, where both have one."""
         from qualgate.scoring.mathematics.points import NEEDED, SAME, values_at
 
-        names = sorted(names_in(one) | names_in(other))
-        sides = [values_at(side, names, digits, places) for side in (one, other)]
-        found = {at: (a, b) for at, a, b in zip(places, *sides, strict=False) if a is not None and b is not None}
-        if names and not holds_imaginary(one) and not holds_imaginary(other):
-            found = {at: (a, b) for at, (a, b) in found.items() if abs(a.imag) <= SAME and abs(b.imag) <= SAME}
-        if len(found) < (NEEDED if names else 1):
+        names = sorted(names_in(left) | names_in(right))
+        sides = [values_at(side, names, digits, places) for side in (left, right)]
+        by_point = {at: (a, b) for at, a, b in zip(places, *sides, strict=False) if a is not None and b is not None}
+        if names and not holds_imaginary(left) and not holds_imaginary(right):
+            by_point = {at: (a, b) for at, (a, b) in by_point.items() if abs(a.imag) <= SAME and abs(b.imag) <= SAME}
+        if len(by_point) < (NEEDED if names else 1):
             raise Undecided("one of the two has no value where they could be compared")
-        return found
+        return by_point
 
 
 def holds_imaginary(node: Node) -> bool:
-    """Whether the imaginary unit is named in it."""
+    """Return whether the tree names the imaginary unit."""
     return (node.op == "name" and node.name == "i") or any(map(holds_imaginary, node.args))
 
 
 def same(answer: str, reference: str, declared: Mapping[str, Any] | None = None) -> bool:
-    """Whether two answers say the same; declared: the case's tolerance, if it has one.
+    """Return whether two answers are mathematically equal. declared: the case's tolerance, if it has one.
 
-    Unread where one cannot be read, Undecided where nobody can say, killable.Killed where it was ended.
+    Unread if one cannot be read, Undecided if no rule decides, killable.Killed if it took too long.
     """
     tolerance = Tolerance.of({"tolerance": declared} if declared else {})
     try:
@@ -123,7 +123,7 @@ def same(answer: str, reference: str, declared: Mapping[str, Any] | None = None)
 
 
 def compared(answer: str, reference: str, declared: Mapping[str, Any] | None) -> tuple[bool | None, str]:
-    """The child's part: the verdict, or None and why there is none."""
+    """Compare in the child process: return the verdict, or None and why there is none."""
     tolerance = Tolerance.of({"tolerance": declared} if declared else {})
     try:
         return Comparison(prover=ByPoints(), tolerance=tolerance).same(*_both(answer, reference)), ""
@@ -132,11 +132,11 @@ def compared(answer: str, reference: str, declared: Mapping[str, Any] | None) ->
 
 
 def _both(answer: str, reference: str) -> tuple[Node, Node]:
-    r"""Both trees. A log without a base is of base 10, as contests write it, unless one of them names `\ln` or e."""
-    one, other = read(answer), read(reference)
-    if _is_natural(one) or _is_natural(other):
-        return one, other
-    return _to_base_10(one), _to_base_10(other)
+    r"""Read both trees. A log without a base has base 10, as in contests, unless one of them names `\ln` or e."""
+    answer_tree, reference_tree = read(answer), read(reference)
+    if _is_natural(answer_tree) or _is_natural(reference_tree):
+        return answer_tree, reference_tree
+    return _to_base_10(answer_tree), _to_base_10(reference_tree)
 
 
 def _is_natural(node: Node) -> bool:
@@ -145,7 +145,7 @@ def _is_natural(node: Node) -> bool:
 
 
 def _logs(node: Node) -> set[str]:
-    """Which logarithms without a base are named in it."""
+    """Return the names of the tree's logarithms without a base."""
     own = {node.name} & {"ln", "log"} if node.op == "call" and len(node.args) == 1 else set()
     return own.union(*map(_logs, node.args))
 

@@ -1,7 +1,7 @@
-r"""LaTeX or plain text → a tree, by our own grammar: no name is ever looked up, no code ever run.
+r"""Parse LaTeX or plain text to a tree, by our own grammar: no name is ever looked up, no code ever run.
 
-What surprises, beyond what `formula` says: words behind a value are its unit or a remark, words alone are a text; `a:b`
-is a ratio and read as a quotient; `and` and `or` part items as a comma does.
+Surprising rules besides those of `formula`: words behind a value are its unit or a remark, words alone are a text;
+`a:b` is a ratio and read as a quotient; `and` and `or` separate items as a comma does.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ _OF_SETS: dict[Token, str] = {
 
 @lru_cache(maxsize=512)
 def read(text: str) -> Node:
-    """The tree of an answer. Unread with the kind and the reason where there is none."""
-    found = tokens(text)
-    while found and found[-1] in (("symbol", "."), ("symbol", ","), ("symbol", ";")):
-        found.pop()
-    if len(found) > 1 and found[0] in (("symbol", "="), ("command", "approx")):
-        del found[0]
-    if len(found) > MAX_TOKENS:
-        raise Unread("limit", f"an expression of {len(found):,} signs, {MAX_TOKENS:,} are read")
-    if not found:
+    """Parse an answer into a tree. Unread, with the kind and the reason, if that fails."""
+    token_list = tokens(text)
+    while token_list and token_list[-1] in (("symbol", "."), ("symbol", ","), ("symbol", ";")):
+        token_list.pop()
+    if len(token_list) > 1 and token_list[0] in (("symbol", "="), ("command", "approx")):
+        del token_list[0]
+    if len(token_list) > MAX_TOKENS:
+        raise Unread("limit", f"an expression of {len(token_list):,} signs, {MAX_TOKENS:,} are read")
+    if not token_list:
         raise Unread("malformed", "there is nothing to read")
-    if all(kind in ("word", "text") or sign in "-'.,?!&" for kind, sign in found) and _is_prose(found):
-        return Node("text", name=" ".join(sign for _, sign in found))
-    parser = _Answer(found)
+    if all(kind in ("word", "text") or sign in "-'.,?!&" for kind, sign in token_list) and _is_prose(token_list):
+        return Node("text", name=" ".join(sign for _, sign in token_list))
+    parser = _Answer(token_list)
     tree = parser.listed()
     if parser.next != END:
-        kind = "unknown" if any(kind == "text" for kind, _ in found) else "malformed"
+        kind = "unknown" if any(kind == "text" for kind, _ in token_list) else "malformed"
         raise Unread(kind, f"nothing is expected to go on with {quote(parser.next[1])}")
     _refuse_deep(tree)
     return tree
 
 
 def _refuse_deep(tree: Node) -> None:
-    """Unread for what side by side becomes deep, as `a/b/c` a thousand times: whoever walks the tree calls itself."""
+    """Raise Unread for a tree too deep for recursion, such as `a/b/c` a thousand times."""
     level = [tree]
     for _ in range(MAX_DEPTH):
         level = [arg for node in level for arg in node.args]
@@ -57,17 +57,17 @@ def _refuse_deep(tree: Node) -> None:
         raise Unread("limit", "an expression that is nested too deeply")
 
 
-def _is_prose(found: list[Token]) -> bool:
-    first = found[0]
-    if len(found) == 1:
+def _is_prose(token_list: list[Token]) -> bool:
+    first = token_list[0]
+    if len(token_list) == 1:
         return first[0] == "text" or (len(first[1]) > 3 and first[1] not in CONSTANTS and first[1] not in FUNCTIONS)
-    words = [sign for kind, sign in found if kind in ("word", "text")]
+    words = [sign for kind, sign in token_list if kind in ("word", "text")]
     return not (set(words) & FUNCTIONS) and (max(map(len, words), default=0) > 3 or first[0] == "text") and not (
         {"and", "or"} & set(words))  # fmt: skip
 
 
 def _with_words(value: Node, behind: str) -> Node:
-    """A value with what is written behind it. Unread for words that make it another value in a way not read here."""
+    """Return a value with the words behind it. Unread for words that change the value in an unknown way."""
     first, *others = behind.split() or [behind]
     if first in PERCENT:
         value, behind = Node("percent", (value,)), " ".join(others)
@@ -82,7 +82,7 @@ class _Answer(Formula):
     """Lists, relations, unions, ratios, and words behind a value."""
 
     def listed(self) -> Node:
-        """Items, of which a lone one is itself."""
+        """Read a list of items; a single item stays itself."""
         items = [self.related()]
         while self.next in SEPARATORS:
             while self.next in SEPARATORS:  # `, and`
@@ -91,8 +91,10 @@ class _Answer(Formula):
         return items[0] if len(items) == 1 else Node("list", tuple(items))
 
     def related(self) -> Node:
-        """A value, or a chain of them with relations between."""
-        if self.next[0] == "text" and (self.place + 1 < len(self.found) and self.found[self.place + 1][1] in RELATIONS):
+        """Read a value, or a chain of values with relations between them."""
+        if self.next[0] == "text" and (
+            self.place + 1 < len(self.tokens) and self.tokens[self.place + 1][1] in RELATIONS
+        ):
             sides = [Node("text", name=self.take()[1])]
         else:
             sides = [self.united()]
@@ -112,7 +114,7 @@ class _Answer(Formula):
         return RELATIONS[sign]
 
     def united(self) -> Node:
-        """Sets and what is made of them."""
+        """Read sets, their unions, intersections and differences."""
         left = self.ratio()
         while self.next in _OF_SETS:
             op = _OF_SETS[self.take()]
@@ -121,7 +123,7 @@ class _Answer(Formula):
         return left
 
     def ratio(self) -> Node:
-        """A value, or several with `:` between."""
+        """Read a value, or several with `:` between them."""
         parts = [self.measured()]
         while self.takes(":"):
             parts.append(self.measured())
@@ -130,7 +132,7 @@ class _Answer(Formula):
         return parts[0] if len(parts) == 1 else Node("tuple", tuple(parts), ":")
 
     def measured(self) -> Node:
-        """A value, and what words stand behind it."""
+        """Read a value and the words behind it."""
         while self.next[0] in ("word", "text") and BEFORE.issuperset(self.next[1].lower().split()):
             self.take()
         value, behind = self.added(), ""
@@ -138,7 +140,7 @@ class _Answer(Formula):
             behind and (self.next[1] in ("/", "^", ".", "number", "-") or behind == "base") and self.next != END
         ):
             behind += (" " if behind else "") + self.take()[1]
-            if self.found[self.place - 1] == ("symbol", "^"):
+            if self.tokens[self.place - 1] == ("symbol", "^"):
                 behind += self._exponent()
         return _with_words(value, behind) if behind else value
 

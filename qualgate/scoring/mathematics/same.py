@@ -1,11 +1,11 @@
-r"""Whether two trees say the same: `x = 3` and 3, `(1,2)` and 1 < x < 2, a list in any order, 50 % and 1/2.
+r"""Compare two trees: `x = 3` equals 3, `(1,2)` equals 1 < x < 2, a list in any order, 50 % and 1/2.
 
-What is settled here, by rules; two values that are no rational numbers are the prover's to compare.
+These rules decide; two values that are not rational numbers are left to the prover.
 
 - numbers are exact: 1/8 is 0.125, 0.33 is not 1/3. A decimal of six places or more stands for what it is rounded or
   cut off from: 0.333333 is 1/3. A case's tolerance widens both
-- `5\%` is 1/20 and 5; units are overlooked where only one side has one, or one that nobody knows; of two known ones
-  that differ the answer is wrong
+- `5\%` is 1/20 and 5; a unit is ignored if only one side has one, or if it is unknown; two different known units make
+  the answer wrong
 - a number in base 2 is none in base 10: `101_2` is not 101; without a base it is of base 10
 - a bare list and a set know no order, a pair does; `1,2` is `(1,2)`; `\{1,2\}` is not
 - `x=3` is 3 and not `y=3`; `x \in [2,\infty)` is `x \ge 2`; equations and inequalities are the same where one side is
@@ -37,24 +37,24 @@ _LINE = Node("tuple", (Node("neg", (_INFINITY,)), _INFINITY))
 class Prover(Protocol):
     """Compares values that are no rational numbers."""
 
-    def equal(self, one: Node, other: Node) -> bool:
-        """Whether both have one value. Undecided where nobody can say."""
+    def equal(self, left: Node, right: Node) -> bool:
+        """Return whether both have one value. Undecided if no rule decides."""
         ...
 
-    def proportional(self, one: Node, other: Node, positive: bool) -> bool:
-        """Whether one is a constant multiple of the other, not 0; `positive`: a multiple above 0."""
+    def proportional(self, left: Node, right: Node, positive: bool) -> bool:
+        """Return whether one is a constant multiple of the other, not 0; `positive`: above 0."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """By what two answers are compared."""
+    """A comparison of answers: its prover and its tolerance."""
 
     prover: Prover
     tolerance: Tolerance
 
     def same(self, answer: Node, reference: Node) -> bool:
-        """Undecided where nobody can say."""
+        """Return whether both trees are equal. Undecided if no rule decides."""
         if answer == reference:
             return True
         answer, reference = _alike(_spread(answer), _spread(reference))
@@ -69,23 +69,23 @@ class Comparison:
         collected = _COLLECTIONS & {answer.op, reference.op}
         return self._collections(answer, reference) if collected else self._values(answer, reference)
 
-    def _collections(self, one: Node, other: Node) -> bool:
-        kinds = {one.op, other.op}
-        one, other = (replace(node, args=(*dict.fromkeys(node.args),)) if node.op == "set" else node
-                      for node in (one, other))  # fmt: skip
-        if one.op == other.op:
-            if one.name != other.name or len(one.args) != len(other.args):
+    def _collections(self, left: Node, right: Node) -> bool:
+        kinds = {left.op, right.op}
+        left, right = (replace(node, args=(*dict.fromkeys(node.args),)) if node.op == "set" else node
+                      for node in (left, right))  # fmt: skip
+        if left.op == right.op:
+            if left.name != right.name or len(left.args) != len(right.args):
                 return False
-            if one.op in ("list", "set", "union", "intersection"):
-                return self._in_any_order(one.args, other.args)
-            return all(map(self.same, one.args, other.args))
+            if left.op in ("list", "set", "union", "intersection"):
+                return self._in_any_order(left.args, right.args)
+            return all(map(self.same, left.args, right.args))
         if kinds == {"list", "set"}:
-            return len(one.args) == len(other.args) and self._in_any_order(one.args, other.args)
+            return len(left.args) == len(right.args) and self._in_any_order(left.args, right.args)
         if kinds == {"list", "tuple"}:
-            return len(one.args) == len(other.args) and all(map(self.same, one.args, other.args))
+            return len(left.args) == len(right.args) and all(map(self.same, left.args, right.args))
         if "set" in kinds and len(kinds & _COLLECTIONS) == 1:
-            lone = [node.args[0] if node.op == "set" and len(node.args) == 1 else node for node in (one, other)]
-            return lone != [one, other] and self.same(*lone)
+            lone = [node.args[0] if node.op == "set" and len(node.args) == 1 else node for node in (left, right)]
+            return lone != [left, right] and self.same(*lone)
         return False
 
     def _in_any_order(self, some: Sequence[Node], others: Sequence[Node]) -> bool:
@@ -100,47 +100,47 @@ class Comparison:
             right.pop(match)
         return True
 
-    def _relations(self, one: Node, other: Node) -> bool:
-        kinds = set(one.name.split()) | set(other.name.split())
-        if kinds <= {"=", "in"} and _assigns(one) and _assigns(other):
-            if self._named_alike(one.args[0], other.args[0]):
-                return self.same(one.args[-1], other.args[-1])
-            if names_in(one) != names_in(other):
+    def _relations(self, left: Node, right: Node) -> bool:
+        kinds = set(left.name.split()) | set(right.name.split())
+        if kinds <= {"=", "in"} and _assigns(left) and _assigns(right):
+            if self._named_alike(left.args[0], right.args[0]):
+                return self.same(left.args[-1], right.args[-1])
+            if names_in(left) != names_in(right):
                 return False
-        if len(one.args) == len(other.args) == 2:
-            (kind, difference), (other_kind, other_difference) = _difference(one), _difference(other)
+        if len(left.args) == len(right.args) == 2:
+            (kind, difference), (other_kind, other_difference) = _difference(left), _difference(right)
             return kind == other_kind and self.prover.proportional(difference, other_difference, kind in ("<", "<="))
-        for sides, operators in ((other.args, other.name), (other.args[::-1], _turned(other.name))):
-            if one.name == operators and len(one.args) == len(sides):
-                return all(map(self.same, one.args, sides))
+        for sides, operators in ((right.args, right.name), (right.args[::-1], _turned(right.name))):
+            if left.name == operators and len(left.args) == len(sides):
+                return all(map(self.same, left.args, sides))
         return False
 
-    def _named_alike(self, one: Node, other: Node) -> bool:
-        return one == other or "text" in (one.op, other.op) or Counter(_factors(one)) == Counter(_factors(other))
+    def _named_alike(self, left: Node, right: Node) -> bool:
+        return left == right or "text" in (left.op, right.op) or Counter(_factors(left)) == Counter(_factors(right))
 
-    def _values(self, one: Node, other: Node) -> bool:
-        (one, measured), (other, also) = _measured(one), _measured(other)
-        if (measured and also and measured != also) or _base(measured) != _base(also):
+    def _values(self, left: Node, right: Node) -> bool:
+        (left, left_unit), (right, right_unit) = _measured(left), _measured(right)
+        if (left_unit and right_unit and left_unit != right_unit) or _base(left_unit) != _base(right_unit):
             return False
-        if "percent" in (one.op, other.op):
-            if one.op == other.op:
-                return self._values(one.args[0], other.args[0])
-            share, plain = (one, other) if one.op == "percent" else (other, one)
+        if "percent" in (left.op, right.op):
+            if left.op == right.op:
+                return self._values(left.args[0], right.args[0])
+            share, plain = (left, right) if left.op == "percent" else (right, left)
             whole = share.args[0]
             return self._values(whole, plain) or self._values(Node("div", (whole, number(100))), plain)
-        if holds(one, "infinity") or holds(other, "infinity"):
-            return one == other
-        left, right = exact(one), exact(other)
-        if left is not None and right is not None:
-            return left == right or self._near(left, right, _decimals(one), _decimals(other))
-        places = max(_decimals(one) or 0, _decimals(other) or 0)
-        decimal, plain = (one, other) if right is None else (other, one)
+        if holds(left, "infinity") or holds(right, "infinity"):
+            return left == right
+        left_value, right_value = exact(left), exact(right)
+        if left_value is not None and right_value is not None:
+            return left_value == right_value or self._near(left_value, right_value, _decimals(left), _decimals(right))
+        places = max(_decimals(left) or 0, _decimals(right) or 0)
+        decimal, plain = (left, right) if right_value is None else (right, left)
         if not names_in(plain) and (places >= STANDS_FOR or self.tolerance != Tolerance()):
             return self._stands_for(decimal, plain, places)
-        return self.prover.equal(one, other)
+        return self.prover.equal(left, right)
 
     def _near(self, answer: Fraction, reference: Fraction, places: int | None, others: int | None) -> bool:
-        """Two rational numbers that are not the same."""
+        """Return whether two different rational numbers agree within tolerance or rounding."""
         apart = abs(answer - reference)
         if apart <= max(self.tolerance.absolute, self.tolerance.relative * abs(reference)):
             return True
@@ -153,7 +153,7 @@ class Comparison:
         return (cut or 2 * apart <= unit) and abs(decimal) * 10**fewest >= SIGNIFICANT
 
     def _stands_for(self, decimal: Node, plain: Node, places: int) -> bool:
-        """Whether a decimal lies so near to what is no rational number: that lies between the two ends."""
+        """Return whether an irrational value lies within the decimal's tolerance or rounding."""
         value = exact(decimal)
         if value is None:
             return self.prover.equal(decimal, plain)
@@ -175,8 +175,8 @@ def _spread(node: Node) -> Node:
         return Node("list", (_signed(node, False), _signed(node, True)))
     if node.op == "list" and len(node.args) > 1:
         intervals = [_interval(arg) for arg in node.args]
-        if all(intervals) and len({names for one in intervals if one for names in one[0]}) == 1:
-            return Node("union", tuple(one[1] for one in intervals if one))
+        if all(intervals) and len({names for interval in intervals if interval for names in interval[0]}) == 1:
+            return Node("union", tuple(interval[1] for interval in intervals if interval))
     return node
 
 
@@ -187,7 +187,7 @@ def _items(node: Node) -> tuple[Node, ...]:
 
 
 def _signed(node: Node, turned: bool) -> Node:
-    """With one sign for every `±`."""
+    """Return the tree with one sign in place of every `±`."""
     args = tuple(_signed(arg, turned) for arg in node.args)
     if node.op in ("pm", "mp"):
         return Node("add", (args[0], args[1] if (node.op == "pm") != turned else Node("neg", (args[1],))))
@@ -195,21 +195,21 @@ def _signed(node: Node, turned: bool) -> Node:
 
 
 def _alike(answer: Node, reference: Node) -> tuple[Node, Node]:
-    """Bounds as intervals, and all real numbers as the line, where the other side is one or says bounds too."""
+    """Return both with bounds as intervals and all reals as the line, if the other side is an interval or bounds."""
     if {answer.op, reference.op} <= {"text", "tuple", "union"} and answer.op != reference.op:
         answer, reference = (
             _LINE if node.op == "text" and node.name.lower() in _REALS else node for node in (answer, reference)
         )
-    one, other = _interval(answer), _interval(reference)
-    if one and other:
-        return (one[1], other[1]) if one[0] == other[0] else (answer, reference)
-    return one[1] if one and reference.op != "relation" else answer, (
-        other[1] if other and answer.op != "relation" else reference
+    left, right = _interval(answer), _interval(reference)
+    if left and right:
+        return (left[1], right[1]) if left[0] == right[0] else (answer, reference)
+    return left[1] if left and reference.op != "relation" else answer, (
+        right[1] if right and answer.op != "relation" else reference
     )
 
 
 def _interval(node: Node) -> tuple[set[str], Node] | None:
-    """The name that a relation bounds by values without names, and the interval."""
+    """Return the name that a relation bounds by constants, and the interval."""
     if node.op == "relation" and node.name == "in" and _is_ranges(node.args[1]):
         return names_in(node.args[0]), node.args[1]
     if node.op != "relation" or not set(node.name.split()) <= {"<", "<=", ">", ">="}:
@@ -244,11 +244,11 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def _turned(operators: str) -> str:
-    return " ".join(_TURNED.get(one, one) for one in reversed(operators.split()))
+    return " ".join(_TURNED.get(operator, operator) for operator in reversed(operators.split()))
 
 
 def _difference(relation: Node) -> tuple[str, Node]:
-    """A relation of two sides as its operator and what it compares with 0: a < b is b - a above 0."""
+    """Return a two-sided relation as its operator and a difference with 0: a < b is b - a above 0."""
     (left, right), kind = relation.args, relation.name
     if kind in (">", ">="):
         left, right, kind = right, left, _TURNED[kind]
@@ -256,7 +256,7 @@ def _difference(relation: Node) -> tuple[str, Node]:
 
 
 def _assigns(relation: Node) -> bool:
-    """Whether its first side only names what the last one is."""
+    """Return whether the first side of a relation is only a name for the last."""
     first = relation.args[0]
     named = first.op in ("name", "text") or (
         first.op in ("mul", "tuple") and all(arg.op == "name" for arg in first.args)
@@ -273,7 +273,7 @@ def _factors(node: Node) -> Iterator[Node]:
 
 
 def _words(node: Node) -> str | None:
-    """Letters and digits of what is only words or names, in small letters."""
+    """Return the lower-case letters and digits of a tree of words or names only."""
     if node.op == "unit" and node.args[0].op == "text":
         node = Node("text", name=f"{node.args[0].name} {node.name}")
     if node.op == "mul" and all(arg.op == "name" for arg in node.args):
@@ -284,7 +284,7 @@ def _words(node: Node) -> str | None:
 
 
 def _measured(node: Node) -> tuple[Node, str | None]:
-    """The value without its unit, and which known one that is."""
+    """Return the value without its unit, and the unit if it is known."""
     unit = None
     while node.op == "unit":
         unit, node = unit or unit_of(node.name), node.args[0]
@@ -299,7 +299,7 @@ def _base(unit: str | None) -> str:
 
 
 def _decimals(node: Node) -> int | None:
-    """Of a number, signed or not, that is written with some: how many."""
+    """Return the number of decimals of a signed or unsigned number; None if it has none."""
     while node.op == "neg":
         node = node.args[0]
     return node.places or None if node.op == "number" else None

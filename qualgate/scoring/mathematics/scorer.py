@@ -14,7 +14,7 @@ from qualgate.scoring.mathematics.proof import same
 from qualgate.scoring.mathematics.reader import read
 from qualgate.scoring.mathematics.tokens import tokens
 from qualgate.scoring.mathematics.tree import Undecided, Unread
-from qualgate.scoring.outcome import cannot_say, found, quote, right, too_long, wrong
+from qualgate.scoring.outcome import actual, cannot_say, quote, right, too_long, wrong
 
 METRIC, SCORER = "math", "math/3"
 
@@ -65,7 +65,7 @@ _GAP = re.compile(r"(?:[\s~:]|\\[\s,;:!]|\\q?quad(?![a-z]))+")
 
 
 def _agree(answer: str, reference: str, tolerance: Mapping[str, Any] | None) -> bool:
-    r"""Whether both say the same. Of an option, as `\textbf{(B)} 12`, the letter counts beside a lone letter."""
+    r"""Return whether both are equal. Against a lone letter, only the letter of an option `\textbf{(B)} 12` counts."""
     (letter, value), (due, due_value) = _option(answer, reference), _option(reference, answer)
     if letter and due and (value or due_value):
         return letter == due and (not value or not due_value or same(value, due_value, tolerance))
@@ -76,7 +76,7 @@ def _agree(answer: str, reference: str, tolerance: Mapping[str, Any] | None) -> 
 
 
 def _option(text: str, other: str) -> tuple[str, str]:
-    """The letter and the value of an option, each "" where there is none. `(B) 12` is one only beside a lone letter."""
+    """Return letter and value of an option, "" for none. `(B) 12` is an option only if the other is a lone letter."""
     if lone := _LETTER.fullmatch(text):
         return lone[1], ""
     match = _OPTION.fullmatch(text) or (_BARE_OPTION.fullmatch(text) if _LETTER.fullmatch(other) else None)
@@ -87,7 +87,7 @@ def _option(text: str, other: str) -> tuple[str, str]:
 
 
 def _written_alike(answer: str, reference: str) -> bool:
-    """Whether two answers that are not both read are the same signs, however they are arranged."""
+    """Return whether two answers, one of them unread, have the same signs in any layout."""
     try:
         return tokens(answer) == tokens(reference)
     except Unread:
@@ -95,15 +95,15 @@ def _written_alike(answer: str, reference: str) -> bool:
 
 
 def reference_of(body: Mapping[str, Any]) -> str:
-    """A case's answer: what stands in its last box, if it is a whole solution."""
+    """Return a case's answer: the content of its last box if it is a whole solution."""
     written = str(body["answer"]).strip()
     return boxed(written) if "\\boxed" in written or "\\fbox" in written else written.strip("$ ")
 
 
 def faults(body: Mapping[str, Any]) -> Iterator[str]:
-    """What keeps a case from being scored: an `answer` that is none, or that is not read."""
+    """Yield why a case cannot be scored: no `answer`, or one that cannot be read."""
     if type(body.get("answer")) not in (str, int, float):
-        yield f"math needs `answer`, a text as {quote('x = 3')} or a number; {found(body, 'answer')}"
+        yield f"math needs `answer`, a text as {quote('x = 3')} or a number; {actual(body, 'answer')}"
         return
     try:
         read(reference_of(body))
@@ -111,7 +111,7 @@ def faults(body: Mapping[str, Any]) -> Iterator[str]:
         if error.kind == "unknown":  # an answer that is written alike is right all the same
             return
         wanted = r"LaTeX or plain, as \frac{1}{2}, (1, 2] or x = 3"
-        yield f"math cannot read `answer`: {error}. It is written in {wanted}; {found(body, 'answer')}"
+        yield f"math cannot read `answer`: {error}. It is written in {wanted}; {actual(body, 'answer')}"
     try:
         Tolerance.of(body)
     except ValueError as error:

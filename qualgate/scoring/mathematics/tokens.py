@@ -59,12 +59,12 @@ _JOINED = re.compile(r"[^0-9.]")
 
 
 def tokens(text: str) -> list[Token]:
-    """Unread where a character is none of mathematics', or the text or one of its numbers is too long."""
+    """Split a text into tokens. Unread for a character that is not mathematics, and for too long a text or number."""
     if len(text) > MAX_CHARACTERS:
         raise Unread("limit", f"an expression of {len(text):,} characters, {MAX_CHARACTERS:,} are read")
     text = _OVER.sub(r"\\frac{\1}{\2}", text.replace(r"\!", "").translate(_BY_SIGN))
     text = _LONE_UNIT.sub(r"\\text{\1}", text)
-    found: list[Token] = []
+    token_list: list[Token] = []
     place = depth = 0
     while place < len(text):
         match = _TOKEN.match(text, place)
@@ -73,15 +73,15 @@ def tokens(text: str) -> list[Token]:
         if match["number"] and depth and "," in match["number"]:
             match = _FEW.match(text, place)
             assert match is not None
-            found.append(("number", _digits(match[0])))
+            token_list.append(("number", _digits(match[0])))
         elif (token := _token(match)) is not None:
-            found.append(token)
+            token_list.append(token)
             depth += (token[0] == "symbol") * ((token[1] in _OPENS) - (token[1] in _CLOSES))
         place = match.end()
-        if found and found[-1][0] == "number" and (ten := _POWER_OF_TEN.match(text, place)):
-            found[-1] = ("number", found[-1][1] + "e" + ten[1])
+        if token_list and token_list[-1][0] == "number" and (ten := _POWER_OF_TEN.match(text, place)):
+            token_list[-1] = ("number", token_list[-1][1] + "e" + ten[1])
             place = ten.end()
-    return found
+    return token_list
 
 
 def _token(match: re.Match[str]) -> Token | None:

@@ -37,7 +37,7 @@ class Unread(ValueError):
 
 
 class Undecided(ArithmeticError):
-    """Two answers that are read, and cannot be told apart or proven equal within the limits."""
+    """Two answers were read and can be proven neither equal nor different within the limits."""
 
 
 def number(value: Fraction | int, places: int = 0) -> Node:
@@ -53,5 +53,5 @@ def names_in(node: Node) -> set[str]:
 
 
 def holds(node: Node, *ops: str) -> bool:
-    """Whether one of these operations stands anywhere in it."""
+    """Return whether the tree contains one of these operations."""
     return node.op in ops or any(holds(arg, *ops) for arg in node.args)

@@ -14,7 +14,7 @@ GREEK = frozenset({
     "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega", "ell", "hbar",
 })  # fmt: skip
 CONSTANTS = {"pi": "pi", "infty": "oo", "infinity": "oo", "Infinity": "oo", "inf": "oo", "oo": "oo", "imath": "i"}
-# What stands before a number and says nothing of it.
+# Words before a number without a meaning for it.
 BEFORE = frozenset({"about", "approximately", "approx", "exactly", "roughly", "rs", "usd", "eur", "is", "answer", "the",
                     "therefore", "so", "thus", "equals", "always", "simply", "just", "indeed", "then"})  # fmt: skip
 PERCENT = frozenset({"percent", "percentage", "pct"})
@@ -44,14 +44,14 @@ _BASES = {"basetwo": "base2", "baseeight": "base8", "baseten": "base10", "basesi
 
 
 def unit_of(written: str) -> str | None:
-    """The unit that is written, by one name; None for words that are none that is known, as `apples`."""
+    """Return the canonical name of the written unit; None for an unknown one such as `apples`."""
     plain = re.sub(r"[\s{}]", "", written).rstrip(".")
     if _BASE.fullmatch(plain):
         return _BASES.get(plain, plain)
     power = ""
-    if found := _SQUARED.match(plain):
-        power, plain = "2" if found[0].startswith("sq") else "3", plain[found.end() :]
-    elif found := re.search(r"(?<=[A-Za-z])\^?([23])\Z", plain):
-        power, plain = found[1], plain[: found.start()]
+    if match := _SQUARED.match(plain):
+        power, plain = "2" if match[0].startswith("sq") else "3", plain[match.end() :]
+    elif match := re.search(r"(?<=[A-Za-z])\^?([23])\Z", plain):
+        power, plain = match[1], plain[: match.start()]
     unit = _KNOWN.get(plain) or _KNOWN.get(plain.lower())
     return unit and unit + power

@@ -40,16 +40,16 @@ READ_FOR_STEERS = 100_000  # characters
 
 
 def version(judge: Judge) -> str:
-    """Of its scores: everything that its replies depend on, by a hash. Other versions' scores are never compared."""
+    """Return the version of a judge's scores: a hash of everything that its replies depend on."""
     served = judge.served
-    said = [FORM, INSTRUCTIONS, judge.rubric, judge.model, served.endpoint, served.extra_body, judge.max_tokens]
-    said += [dict(served.extra_query)] * bool(served.extra_query)
-    return f"{FORM} {content_hash([*said, list(map(list, served.extra_headers))])[:16]}"
+    inputs = [FORM, INSTRUCTIONS, judge.rubric, judge.model, served.endpoint, served.extra_body, judge.max_tokens]
+    inputs += [dict(served.extra_query)] * bool(served.extra_query)
+    return f"{FORM} {content_hash([*inputs, list(map(list, served.extra_headers))])[:16]}"
 
 
 def request(judge: Judge, question: str, first: str, second: str) -> dict[str, Any]:
-    """The body of a chat request: which is better, `first` (A) or `second` (B)? Greedy, and seeded where a server
-    draws all the same."""
+    """Return the body of a chat request: which is better, `first` (A) or `second` (B)? Greedy, with a seed for servers
+    that sample anyway."""
     mark = _mark(question, first, second)
     parts = (("QUESTION", question), ("ANSWER A", first), ("ANSWER B", second))
     shown = "\n\n".join(f"<<{name} {mark}>>\n{text}\n<<END {name} {mark}>>" for name, text in parts)
@@ -62,27 +62,29 @@ def request(judge: Judge, question: str, first: str, second: str) -> dict[str, A
 
 
 def steers(text: str) -> tuple[str, ...]:
-    """Names of what in an answer speaks to a judge instead of the question; () mostly."""
+    """Return the names of the patterns in an answer that address the judge instead of the question."""
     return tuple(name for name, pattern in STEERS.items() if pattern.search(text[:READ_FOR_STEERS]))
 
 
 def question_text(body: Mapping[str, Any]) -> str:
-    """What a case asks, as a judge reads it: its prompt, or its messages by role, and its tools."""
-    said = body.get("prompt")
-    if not isinstance(said, str):
+    """Return a case's question as a judge reads it: its prompt, or its messages by role, and its tools."""
+    question = body.get("prompt")
+    if not isinstance(question, str):
         messages = body.get("messages", ())
-        said = "\n\n".join(f"{one.get('role')}: {_content(one)}" for one in messages if isinstance(one, dict))
-    return said + (f"\n\ntools: {json.dumps(body['tools'], sort_keys=True)}" if "tools" in body else "")
+        question = "\n\n".join(
+            f"{message.get('role')}: {_content(message)}" for message in messages if isinstance(message, dict)
+        )
+    return question + (f"\n\ntools: {json.dumps(body['tools'], sort_keys=True)}" if "tools" in body else "")
 
 
 def _content(message: Mapping[str, Any]) -> str:
-    said = {name: value for name, value in message.items() if name != "role"}
+    parts = {name: value for name, value in message.items() if name != "role"}
     content = message.get("content")
-    return content if isinstance(content, str) and len(said) == 1 else json.dumps(said, sort_keys=True)
+    return content if isinstance(content, str) and len(parts) == 1 else json.dumps(parts, sort_keys=True)
 
 
 def _mark(*texts: str) -> str:
-    """Sixteen hexadecimal digits that none of the texts holds."""
+    """Return sixteen hexadecimal digits that occur in none of the texts."""
     number = 0
     while True:
         mark = sha256_text(json.dumps([number, *texts]))[:16]

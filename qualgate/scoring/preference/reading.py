@@ -27,24 +27,24 @@ class Unread(ValueError):
 
 
 def verdict(reply: str) -> str:
-    """ "A", "B" or "tie", as a JSON object says it, in a fence or not, or the word alone (`Tie`, `**a**`, `B.`).
-    Unread for everything else: what a reply means is not guessed."""
-    said = reply.strip(" \t\r\n")
-    if len(said) > MOST_REPLY:
-        raise Unread(f"{len(said):,} characters, where one JSON object is asked")
-    if fenced := _FENCE.fullmatch(said):
-        said = fenced[1].strip(" \t\r\n")
-    if word := _word(said):
+    """Return "A", "B" or "tie" from a JSON object (perhaps in a fence), or the word alone (`Tie`, `**a**`, `B.`).
+    Unread for everything else: the meaning of a reply is not guessed."""
+    text = reply.strip(" \t\r\n")
+    if len(text) > MOST_REPLY:
+        raise Unread(f"{len(text):,} characters, where one JSON object is asked")
+    if fenced := _FENCE.fullmatch(text):
+        text = fenced[1].strip(" \t\r\n")
+    if word := _word(text):
         return word
     try:
-        found = strict_json.read(said)
+        parsed = strict_json.read(text)
     except strict_json.NotStrictJson as error:
-        raise Unread(f"no JSON object ({error}): {quote(said)}") from None
-    if not isinstance(found, dict) or set(found) - {"reason", "verdict"} or "verdict" not in found:
-        raise Unread(f"not an object of `verdict` and `reason`: {quote(said)}")
-    if word := _word(found["verdict"]):
+        raise Unread(f"no JSON object ({error}): {quote(text)}") from None
+    if not isinstance(parsed, dict) or set(parsed) - {"reason", "verdict"} or "verdict" not in parsed:
+        raise Unread(f"not an object of `verdict` and `reason`: {quote(text)}")
+    if word := _word(parsed["verdict"]):
         return word
-    raise Unread(f"the verdict is {quote(found['verdict'])}, not one of {', '.join(VERDICTS.values())}")
+    raise Unread(f"the verdict is {quote(parsed['verdict'])}, not one of {', '.join(VERDICTS.values())}")
 
 
 def _word(written: Any) -> str:
@@ -52,10 +52,10 @@ def _word(written: Any) -> str:
 
 
 def judged(first: str, second: str, replies: Sequence[str | None] = (), errors: Sequence[str] = ("", "")) -> Judged:
-    """What a judge says of `second` against `first`.
+    """Return a judge's verdict on `second` against `first`.
 
-    replies: to (first, second) and to (second, first); none where the texts are equal, which is a tie that nobody is
-    asked about. Orders that contradict each other are a tie.
+    replies: to (first, second) and to (second, first); none for equal texts, which are a tie without a question.
+    Orders that contradict each other are a tie.
     """
     swayed = tuple(dict.fromkeys((*steers(first), *steers(second))))
     how = style(first, second)
@@ -68,16 +68,16 @@ def judged(first: str, second: str, replies: Sequence[str | None] = (), errors: 
         try:
             places.append(verdict(reply))
         except Unread as outside:
-            asked = ("the first order", "the second order")[order]
-            return Judged(win=None, why=f"outside its form in {asked}: {outside}", style=how, steers=swayed)
-    one = {"A": 0.0, "B": 1.0, "tie": 0.5}[places[0]]
-    other = {"A": 1.0, "B": 0.0, "tie": 0.5}[places[1]]
-    return Judged(win=one if one == other else 0.5, places=tuple(places), style=how, steers=swayed)
+            order_name = ("the first order", "the second order")[order]
+            return Judged(win=None, why=f"outside its form in {order_name}: {outside}", style=how, steers=swayed)
+    forward = {"A": 0.0, "B": 1.0, "tie": 0.5}[places[0]]
+    swapped = {"A": 1.0, "B": 0.0, "tie": 0.5}[places[1]]
+    return Judged(win=forward if forward == swapped else 0.5, places=tuple(places), style=how, steers=swayed)
 
 
 def style(first: str, second: str) -> tuple[int, int]:
-    """Whether `second` is longer (1), alike (0) or shorter (-1), and whether it has more marks of format (headings,
-    lists, bold, code, tables). Swapped texts have the opposite style."""
+    """Return whether `second` is longer (1), alike (0) or shorter (-1), and likewise whether it has more formatting
+    (headings, lists, bold, code, tables). Swapped texts have the opposite style."""
     lengths = len(first), len(second)
     near = abs(lengths[1] - lengths[0]) <= max(LEAST, ALIKE * max(lengths))
     marks = tuple(len(MARKS.findall(text[:READ_FOR_STYLE])) for text in (first, second))

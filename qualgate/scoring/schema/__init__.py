@@ -1,10 +1,9 @@
 """JSON Schema of drafts 4, 6, 7, 2019-09 and 2020-12, safe on hostile answers: no fetch, bounded patterns and work.
 
-Validation is jsonschema's, with the keywords of `keywords`. A schema is linted before its first use. A check
-runs here as long as a cheap bound promises that it is short; what the bound cannot promise goes to `killable`, which
-ends it after a second. `$schema` chooses the draft; without one it is 2020-12. A reference may lead to any part of the
-schema (by pointer, anchor or inner `$id`) and to the drafts' own metaschemas. `format` is an annotation unless it is
-asked for.
+Validation is jsonschema's, with the keywords of `keywords`. A schema is linted before its first use. A check runs here
+if a cheap bound proves that it is short; any other runs in `killable`, which ends it after a second. `$schema` chooses
+the draft, by default 2020-12. A reference may lead to any part of the schema (by pointer, anchor or inner `$id`) and to
+the drafts' own metaschemas. `format` is an annotation unless asserted.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["DIALECT", "CannotValidate", "first_error", "lint", "quick", "unread_
 def first_error(
     schema: Any, value: Any, remotes: Mapping[str, Any] | None = None, *, formats: bool = False
 ) -> str | None:
-    """Why `schema` refuses `value`, with the place; None when it accepts. CannotValidate when it cannot tell.
+    """Return why and where `schema` refuses `value`; None if it accepts. CannotValidate if that cannot be decided.
 
     remotes: documents by URI that references may lead to besides the schema's own parts; by default none.
     formats: `format` is asserted, where the schema's draft defines it and jsonschema can check it.

@@ -9,7 +9,7 @@ from qualgate.scoring.schema.linter import lint
 
 
 def quick(schema: Any) -> Callable[[Any], bool] | None:
-    """A check that can only accept: where it holds, `first_error` finds nothing; where it does not, ask `first_error`.
+    """Return a check that can only accept: if it holds, the value is valid; if not, `first_error` must decide.
 
     For objects, arrays and scalars by `type`, with `properties`, `required`, `additionalProperties` (a boolean),
     `items` and texts of an `enum`, at any depth; None for a schema with any other keyword, and for an unsound one.

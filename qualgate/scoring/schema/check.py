@@ -23,7 +23,7 @@ class CannotValidate(Exception):
 
 
 def checked(canonical: str, remotes: str, value: Any, formats: bool = False) -> str | None:
-    """Why the schema refuses `value`, or None; both documents as canonical JSON. CannotValidate when it cannot tell."""
+    """Return why the schema refuses `value`, or None; both as canonical JSON. CannotValidate if it is undecidable."""
     try:
         return _within(WORK_HERE // (50 + size(value)), canonical, remotes, value, formats)
     except OverBudget:

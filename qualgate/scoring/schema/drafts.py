@@ -1,4 +1,4 @@
-"""The drafts that a schema may be written in, and the documents that its references may lead to."""
+"""JSON Schema drafts, and the documents that references may lead to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from qualgate.scoring.schema import unevaluated
 from qualgate.scoring.schema.keywords import bounded
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-# What each draft's specification says of `format`; each draft has those of the ones before it.
+# Formats that each draft's specification adds; a draft has those of the earlier ones, too.
 _FORMATS_SINCE = {
     "draft 4": "date-time email hostname ipv4 ipv6 uri",
     "draft 6": "json-pointer uri-reference uri-template",
@@ -44,7 +44,7 @@ class Draft:
     validator: Any  # jsonschema's class, its keywords bounded
     metaschema: Any  # a validator of schemas
     specification: Any
-    one: tuple[str, ...]  # keywords that hold a schema
+    single: tuple[str, ...]  # keywords that hold a schema
     many: tuple[str, ...]  # a list of schemas
     named: tuple[str, ...]  # an object of schemas
     references: tuple[str, ...]  # that lead to one
@@ -61,32 +61,32 @@ class Draft:
         return frozenset(self.validator.FORMAT_CHECKER.checkers) - _TOO_SLOW
 
     def resolver(self, schema: Any, registry: Any) -> Any:
-        """For the references of `schema`, its root."""
+        """Return the resolver of the references of `schema`, its root."""
         return registry.resolver_with_root(self.specification.create_resource(schema))
 
 
 def _draft(name: str, validator: Any, specification: Any, *keywords: str) -> Draft:
-    one, many, named, references = (tuple(words.split()) for words in keywords)
+    single, many, named, references = (tuple(words.split()) for words in keywords)
     keywords_of = {key: unevaluated.KEYWORDS.get(key, keyword) for key, keyword in validator.VALIDATORS.items()}
     before = [*_FORMATS_SINCE][: [*_FORMATS_SINCE].index(name) + 1]
     return Draft(
         name=name, validator=_with(validator, bounded(keywords_of)),
         metaschema=validator(validator.META_SCHEMA), specification=specification,
-        one=one, many=many, named=named, references=references,
+        single=single, many=many, named=named, references=references,
         formats=frozenset(word for each in before for word in _FORMATS_SINCE[each].split()),
     )  # fmt: skip
 
 
 def _with(validator: Any, keywords: Mapping[str, Any]) -> Any:
-    """`validator` with these keywords. A part that names a draft of its own is checked by ours of that draft, and any
-    other by its parent's; jsonschema's own `evolve` goes on with the library's class, whose patterns are Python's and
-    whose work is not counted."""
+    """Return `validator` with these keywords. A part that names its own draft is checked by our validator of that one,
+    any other by its parent's. jsonschema's own `evolve` would continue with the library's class, whose patterns are
+    Python's and whose work is not counted."""
 
     def evolve(self: Any, **changes: Any) -> Any:
         schema = changes.setdefault("schema", self.schema)
         draft = named_draft(schema.get("$schema")) if isinstance(schema, dict) else None
-        kept = {"format_checker": self.format_checker, "registry": self._registry, "_resolver": self._resolver}
-        return (draft.validator if draft else type(self))(**{**kept, **changes})
+        inherited = {"format_checker": self.format_checker, "registry": self._registry, "_resolver": self._resolver}
+        return (draft.validator if draft else type(self))(**{**inherited, **changes})
 
     def descend(self: Any, instance: Any, schema: Any, *places: Any, **named: Any) -> Any:
         draft = named_draft(schema.get("$schema")) if isinstance(schema, dict) else None

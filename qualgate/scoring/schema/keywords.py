@@ -34,8 +34,8 @@ def charge(steps: int) -> None:
         raise OverBudget
 
 
-def found(source: str, text: str) -> bool:
-    """Whether a pattern is found in `text`, charged for; a backtracking one where it can be ended."""
+def pattern_matches(source: str, text: str) -> bool:
+    """Return whether a pattern matches in `text`. Charges the budget; a backtracking pattern runs only in a child."""
     if (compiled := linear(source)) is not None:
         charge(len(text) * compiled.programsize // 1000)
     else:
@@ -45,7 +45,7 @@ def found(source: str, text: str) -> bool:
 
 
 def _pattern(validator: Any, source: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if isinstance(instance, str) and not found(source, instance):
+    if isinstance(instance, str) and not pattern_matches(source, instance):
         yield ValidationError(f"{instance!r} does not match {source!r}")
 
 
@@ -84,7 +84,7 @@ def _type(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterable[V
 
 
 def _type_of_draft_4(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterable[ValidationError]:
-    """There 1.0 is no integer."""
+    """Check `type` by draft 4, in which 1.0 is no integer."""
     names = (wanted,) if isinstance(wanted, str) else wanted
     if type(instance) is float and "number" not in names:
         return (ValidationError(f"{instance!r} is not of type {', '.join(map(repr, names))}"),)
@@ -108,7 +108,7 @@ def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: An
     if isinstance(instance, dict):
         for source, subschema in patterns.items():
             for key, value in instance.items():
-                if found(source, key):
+                if pattern_matches(source, key):
                     yield from _descend(validator, value, subschema, key)
 
 
@@ -117,7 +117,7 @@ def _additional_properties(validator: Any, rest: Any, instance: Any, schema: Any
         return
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     for key, value in instance.items():
-        if key not in named and not any(found(source, key) for source in patterns):
+        if key not in named and not any(pattern_matches(source, key) for source in patterns):
             if rest is False:
                 yield ValidationError(f"the key {key!r} is not allowed")
             else:
@@ -142,7 +142,7 @@ _QUICK_FORMATS = {"date", "date-time", "time", "email", "idn-email", "ipv4", "ip
 
 
 def _format(validator: Any, name: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    """By the library's own check, where formats are asserted; what it trips over is not of the format."""
+    """Check a format by the library, if formats are asserted; a value that it fails on is not of the format."""
     if validator.format_checker is None or not isinstance(instance, str):
         return
     if (check := validator.format_checker.checkers.get(name)) is None:

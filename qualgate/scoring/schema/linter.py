@@ -25,7 +25,7 @@ REFERENCES = sorted({key for draft in DRAFTS.values() for key in draft.reference
 
 
 def lint(schema: Any, *, formats: bool = False) -> tuple[str, ...]:
-    """What keeps `schema` from being used on untrusted answers; nothing when it is fine. formats: they are asserted."""
+    """Return why `schema` is unsafe on untrusted answers; () if it is safe. formats: whether they are asserted."""
     try:
         return faults_of(canonical_json(schema), NO_REMOTES, formats)
     except RecursionError:
@@ -33,7 +33,7 @@ def lint(schema: Any, *, formats: bool = False) -> tuple[str, ...]:
 
 
 def unread_formats(schema: Any) -> tuple[str, ...]:
-    """The formats that a sound schema names and its draft does not define: they are ignored, as JSON Schema says."""
+    """Return the formats of a valid schema that its draft does not define, which JSON Schema ignores."""
     draft, _ = dialect(schema, registry := registry_of(NO_REMOTES))
     walk = _Lint(draft, schema)
     if isinstance(schema, dict):
@@ -43,7 +43,7 @@ def unread_formats(schema: Any) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8192)
 def faults_of(canonical: str, remotes: str, formats: bool = False) -> tuple[str, ...]:
-    """As `lint`, of a schema and the documents by URI that it may refer to, both as canonical JSON."""
+    """Lint a schema and the documents by URI that it may refer to, both as canonical JSON."""
     schema, registry = json.loads(canonical), registry_of(remotes)
     if not isinstance(schema, dict):
         if isinstance(schema, bool):
@@ -91,7 +91,7 @@ class _Lint:
             yield f"its patterns take {self.programs:,} instructions, {MAX_PROGRAMS:,} are allowed"
 
     def _draft_of(self, part: Any, parent: Draft, place: str) -> Draft:
-        """The draft that `part` names, or else its parent's. NotASchema for one that is not read."""
+        """Return the draft that `part` names, else its parent's. NotASchema for an unknown one."""
         named = part.get("$schema") if isinstance(part, dict) else None
         if not isinstance(named, str) or named == self.schema.get("$schema"):
             return parent if named is None else self.draft
@@ -100,14 +100,14 @@ class _Lint:
         return draft
 
     def _part(self, part: Any, draft: Draft, resolver: Any, place: str) -> Iterator[str]:
-        """What stands under `const`, `enum` or `examples` is data and is not entered."""
+        """Yield the faults of one part. Values under `const`, `enum` or `examples` are data and are skipped."""
         if isinstance(part, bool) or (id(part), draft.name) in self.seen:
             return
         self.seen.add((id(part), draft.name))
         self.formats |= {part["format"]} if isinstance(part.get("format"), str) else set()
         yield from self._patterns(part)
         yield from self._references(part, draft, resolver, place)
-        for key in draft.one:
+        for key in draft.single:
             if isinstance(part.get(key), dict):
                 yield from self._inside(part[key], draft, resolver, f"{place}.{key}")
         for key in draft.many:
@@ -129,7 +129,7 @@ class _Lint:
         yield from self._part(part, draft, within, place)
 
     def _shape(self, part: Any, draft: Draft, place: str) -> None:
-        """NotASchema where the metaschema refuses `part`, whatever stands below it."""
+        """Raise NotASchema if the metaschema refuses `part` itself, apart from its subschemas."""
         if isinstance(part, dict) and (error := _shape_error(draft.name, canonical_json(_outline(draft, part)))):
             raise NotASchema(f"not a {draft.name} schema at {place}: {error}")
 
@@ -151,7 +151,7 @@ class _Lint:
             if (target := part.get(key)) is None:
                 continue
             try:
-                found = resolver.lookup(target)
+                resolved = resolver.lookup(target)
             except (
                 referencing.exceptions.PointerToNowhere,
                 referencing.exceptions.NoSuchAnchor,
@@ -163,12 +163,12 @@ class _Lint:
             except (referencing.exceptions.Unresolvable, ValueError):
                 yield f"{key} {quote(target)} leaves the schema; nothing is fetched"
             else:
-                there = self._draft_of(found.contents, draft, f"{place}.{key}")
-                if not _is_schema(found.contents, there):
+                target_draft = self._draft_of(resolved.contents, draft, f"{place}.{key}")
+                if not _is_schema(resolved.contents, target_draft):
                     yield f"{key} {quote(target)} leads to what is no schema"
                 else:
-                    self._shape(found.contents, there, f"{place}.{key}")
-                    yield from self._part(found.contents, there, found.resolver, f"{place}.{key}")
+                    self._shape(resolved.contents, target_draft, f"{place}.{key}")
+                    yield from self._part(resolved.contents, target_draft, resolved.resolver, f"{place}.{key}")
 
 
 def _is_schema(part: Any, draft: Draft) -> bool:
@@ -182,7 +182,7 @@ def _outline(draft: Draft, schema: Any) -> Any:
         match value:
             case dict() if key in draft.named and key != "dependencies":
                 value = {}
-            case dict() if key in draft.one:
+            case dict() if key in draft.single:
                 value = {}
             case [_, *_] if key in draft.many and all(isinstance(item, (dict, bool)) for item in value):
                 value = [{}] if all(isinstance(item, dict) for item in value) else [True]
@@ -208,7 +208,7 @@ def _shape_error(draft: str, canonical: str) -> str | None:
 
 
 def _endless(canonical: str, remotes: str) -> Iterator[str]:
-    """One small value of each type finds a schema that applies itself to the same value without end."""
+    """Find, by one small value of each type, a schema that applies itself to the same value without end."""
     for probe in (None, True, 0, "", [], {}):
         try:
             checked(canonical, remotes, probe)

@@ -1,7 +1,8 @@
-"""The patterns of schemas, which are written as ECMA 262 has them, compiled by RE2 or, where it lacks what they need
-(look-around, back-references, `{1,2000}`, `\\Z`), by the backtracking engine of `regex`.
+"""Schemas' patterns (ECMA 262), compiled by RE2 or, if they need what it lacks (look-around, back-references,
+`{1,2000}`, `\\Z`), by the backtracking engine of `regex`.
 
-A backtracking match may take for ever, so it is made only in a process that is ended after a second (`keywords.found`).
+A backtracking match may never end, so it runs only in a process with a time limit of one second
+(`keywords.pattern_matches`).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _spelled(source: str, engine: str) -> str:
 
 @lru_cache(maxsize=4096)
 def linear(source: str) -> Any:
-    """`source` compiled by RE2, linear in any text; None where RE2 does not take it."""
+    """Compile `source` by RE2, linear in any text; None if RE2 refuses it."""
     options = re2.Options()
     options.log_errors = False
     try:
@@ -69,7 +70,7 @@ def linear(source: str) -> Any:
 
 @lru_cache(maxsize=256)
 def backtracking(source: str) -> Any:
-    """`source` compiled by `regex`. ValueError for what is no pattern there either."""
+    """Compile `source` by `regex`. ValueError if that is no pattern for it either."""
     if own := _ITS_OWN.search(source):
         raise ValueError(f"{own[0]!r} is no part of a pattern")
     try:

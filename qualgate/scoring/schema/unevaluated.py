@@ -14,7 +14,7 @@ from typing import Any
 from jsonschema.exceptions import ValidationError
 from referencing.jsonschema import lookup_recursive_ref, specification_with
 
-from qualgate.scoring.schema.keywords import charge, found
+from qualgate.scoring.schema.keywords import charge, pattern_matches
 
 
 def properties(validator: Any, rest: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -46,19 +46,19 @@ def _without(validator: Any, schema: dict[str, Any], keyword: str) -> Any:
 
 
 def _keys(validator: Any, instance: dict[str, Any]) -> set[str]:
-    """The keys of `instance` that the validator's schema speaks of, itself or by one that applies in place."""
+    """Return the keys of `instance` that the validator's schema, or one that applies in place, evaluates."""
     schema = _read(validator)
     charge(1 + len(schema) + len(instance))
     if "additionalProperties" in schema or "unevaluatedProperties" in schema:
         return set(instance)  # what they refuse is refused by them
     spoken_of = set(schema.get("properties", {}).keys() & instance.keys())
     for source in schema.get("patternProperties", ()):
-        spoken_of |= {key for key in instance if found(source, key)}
+        spoken_of |= {key for key in instance if pattern_matches(source, key)}
     return spoken_of.union(*(_keys(part, instance) for part in _in_place(validator, schema, instance)))
 
 
 def _places(validator: Any, instance: list[Any]) -> set[int]:
-    """The places in `instance` whose items the validator's schema speaks of, likewise."""
+    """Return the indices of `instance` whose items the validator's schema evaluates, likewise."""
     schema = _read(validator)
     charge(1 + len(schema) + len(instance))
     if "unevaluatedItems" in schema:

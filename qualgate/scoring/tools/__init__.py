@@ -1,1 +1,1 @@
-"""Tool calls: what an answer calls (dialects), and whether that is what was asked for (strict, or compat: as BFCL)."""
+"""Tool calls: read them from an answer (dialects), and compare them with the expected ones (strict, or as BFCL)."""

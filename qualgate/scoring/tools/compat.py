@@ -1,4 +1,4 @@
-"""Tool calls judged as BFCL (Berkeley function-calling leaderboard, v4) judges them: its AST rules with every quirk.
+"""Judge tool calls as BFCL (Berkeley function-calling leaderboard, v4) does: its AST rules with every quirk.
 
 Verdict and error type are the reference's own. Re-implemented from its behaviour at
 github.com/ShishirPatil/gorilla, commit 6ea57973; what is surprising there is reproduced and marked here:
@@ -79,7 +79,7 @@ _LANGUAGES = {
 
 
 class _UnknownType(Exception):
-    """A documented type that the reference's table does not hold."""
+    """A documented type that the reference's table lacks."""
 
 
 def check(
@@ -118,7 +118,7 @@ def check(
 
 
 def is_calls(output: object) -> bool:
-    """A list of objects of one key whose value is an object. The empty list is one."""
+    """Return whether `output` is a list of objects with one key, whose value is an object; also if it is empty."""
     return type(output) is list and all(
         type(item) is dict and len(item) == 1 and type(next(iter(item.values()))) is dict for item in output
     )
@@ -243,7 +243,7 @@ def _fault(language: _Language, value: Any, documented: Any, answers: Any) -> st
 
 
 def _answered(answers: Any) -> type | None:
-    """The type of the first accepted value that is not "" (which says: may be left out)."""
+    """Return the type of the first accepted value that is not "" ("" means: may be left out)."""
     for answer in answers:
         if answer != "":
             return type(answer)
@@ -251,7 +251,7 @@ def _answered(answers: Any) -> type | None:
 
 
 def _elements_fit(value: Any, answers: Any, inner: type) -> bool:
-    """Some accepted value is no list at all, or has every element of `value` of the inner or of its own type."""
+    """Return whether some accepted value is no list, or types all elements of `value` by `inner` or its own type."""
     for answer in answers:
         if type(answer) is not list:
             return True

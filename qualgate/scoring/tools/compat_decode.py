@@ -1,4 +1,4 @@
-"""Text to calls as BFCL decodes it, before `compat` judges them.
+"""Decode text to calls as BFCL does, before `compat` judges them.
 
 Prompt mode: `[f(a=1), g.h(b="x")]`, read as a Python expression and never run. Function-calling mode:
 `[{"name": {"parameter": value}}]`, the arguments an object or its JSON text.
@@ -32,7 +32,7 @@ class CannotDecode(ValueError):
 
 
 def decode(text: str) -> list[dict[str, Any]]:
-    """The calls of a prompt-mode answer."""
+    """Decode the calls of a prompt-mode answer."""
     text = text.strip("`\n ")
     text = ("" if text.startswith("[") else "[") + text + ("" if text.endswith("]") else "]")
     if len(text) > MAX_TEXT:
@@ -57,10 +57,10 @@ def decode(text: str) -> list[dict[str, Any]]:
 
 
 def decode_function_calling(text: str) -> Any:
-    """The calls of a function-calling answer; whether they have the right shape is for `compat.check` to say."""
+    """Decode the calls of a function-calling answer; `compat.check` checks their shape."""
     try:
-        found = json.loads(text)
-        calls = [_loaded(item) for item in found] if isinstance(found, list) else found
+        parsed = json.loads(text)
+        calls = [_loaded(item) for item in parsed] if isinstance(parsed, list) else parsed
         if depth(calls) > MAX_DEPTH:
             raise CannotDecode(f"more than {MAX_DEPTH} levels of nesting")
         return calls
@@ -126,7 +126,7 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
 
 
 def _computed(node: ast.AST) -> Any:
-    """What Python computes from constants, within the caps."""
+    """Evaluate an expression of constants as Python does, within the caps."""
     match node:
         case ast.Constant(value=value):
             return value

@@ -1,6 +1,6 @@
-"""Java source text to values, as BFCL converts the arguments of its Java calls. See `compat` for the reference.
+"""Convert Java source text to values, as BFCL does with the arguments of its Java calls. Reference: see `compat`.
 
-What it cannot read stays the text it was. Its patterns backtrack without end on hostile text, so they run in RE2,
+Text that it cannot read stays unchanged. Its patterns backtrack without end on hostile text, so they run in RE2,
 whose classes \\s, \\d, \\w are widened to Python's. It splits lists at every comma, those inside texts too.
 """
 
@@ -17,11 +17,11 @@ _SPACE = r"[\t-\r\x1c-\x1f \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}
 
 
 class TooLong(Exception):
-    """Our own limit, not the reference's."""
+    """A collection beyond our own limit, which the reference lacks."""
 
 
 def pattern(source: str) -> Any:
-    """`source` with Python's \\s, \\d, \\w and its $ (the end, or before a newline there)."""
+    """Compile `source` with Python's \\s, \\d, \\w and $ (the end, or before a final newline)."""
     for short, long in ((r"\s", _SPACE), (r"\d", _DIGIT), (r"\w", _WORD), ("$", r"\n?\z")):
         source = source.replace(short, long)
     return re2.compile(source)
@@ -42,7 +42,7 @@ _NO_ENTRIES = pattern(r"new\s+HashMap<.*?>\s*\(\)")
 
 
 def java_value(text: str, documented: str, nested: str | None = None) -> Any:
-    """The value of `text`, or `text` itself. NotImplementedError for the types the reference leaves out.
+    """Convert `text` to its value, or return it unchanged. NotImplementedError for types the reference leaves out.
 
     ValueError for a number of more digits than Python reads, TooLong for a collection of more than MAX_COLLECTION.
     """
@@ -50,9 +50,9 @@ def java_value(text: str, documented: str, nested: str | None = None) -> Any:
         case "byte" | "short" | "integer":
             return int(text) if _INTEGER.search(text) else text
         case "long":
-            return int(found[1]) if (found := _LONG.search(text)) else text
+            return int(literal[1]) if (literal := _LONG.search(text)) else text
         case "float":
-            return float(found[1]) if (found := _FLOAT.search(text)) else text
+            return float(literal[1]) if (literal := _FLOAT.search(text)) else text
         case "double":
             return float(text) if _DOUBLE.search(text) else text
         case "boolean":
@@ -73,10 +73,10 @@ def refuse_long(text: str) -> None:
 
 
 def _array_list(text: str, nested: str | None) -> Any:
-    if found := _AS_LIST.search(text):
-        elements = found[1].split(",")
-    elif found := _ADDS.search(text):
-        elements = [add[1] for add in _ADD.finditer(found[1])]
+    if match := _AS_LIST.search(text):
+        elements = match[1].split(",")
+    elif match := _ADDS.search(text):
+        elements = [add[1] for add in _ADD.finditer(match[1])]
     else:
         return [] if _NO_ELEMENTS.search(text) else text
     unquoted = nested in ("char", "String")  # whatever stands there: the quotes are not looked at
@@ -84,14 +84,14 @@ def _array_list(text: str, nested: str | None) -> Any:
 
 
 def _array(text: str, nested: str | None) -> Any:
-    if not (found := _ARRAY.search(text)):
+    if not (match := _ARRAY.search(text)):
         return text
-    return [_element(element.strip(), nested) for element in found[1].split(",") if element.strip()]
+    return [_element(element.strip(), nested) for element in match[1].split(",") if element.strip()]
 
 
 def _hash_map(text: str, _nested: str | None) -> Any:
-    if found := _PUTS.search(text):
-        return {put[1]: java_literal(put[2].strip()) for put in _PUT.finditer(found[1])}
+    if match := _PUTS.search(text):
+        return {put[1]: java_literal(put[2].strip()) for put in _PUT.finditer(match[1])}
     return {} if _NO_ENTRIES.search(text) else text
 
 
@@ -100,20 +100,20 @@ def _element(text: str, nested: str | None) -> Any:
 
 
 def java_literal(text: str) -> Any:
-    """A value of no documented type: whatever it looks like, by Python's ideas of numbers ("1_000", "nan")."""
+    """Convert a value without a documented type by its looks, with numbers as in Python ("1_000", "nan")."""
     if text in ("true", "false"):
         return text == "true"
     if text.startswith('"') and text.endswith('"'):
         return text[1:-1]
-    if found := _LONG.search(text):
-        return int(found[1])
-    if found := _FLOAT.search(text):
-        return float(found[1])
+    if match := _LONG.search(text):
+        return int(match[1])
+    if match := _FLOAT.search(text):
+        return float(match[1])
     return number(text)
 
 
 def number(text: str) -> Any:
-    """`text` as int or float, by Python; `text` itself where it is neither."""
+    """Convert `text` to int or float as Python does; return it unchanged if it is neither."""
     for read in (int, float):
         try:
             return read(text)

@@ -1,6 +1,6 @@
-"""JavaScript source text to values, as BFCL converts the arguments of its JavaScript calls. See `compat_java`.
+"""Convert JavaScript source text to values, as BFCL does with the arguments of its JavaScript calls. See `compat_java`.
 
-Its patterns know no nesting: a list ends at the first `]`, an object at the first `}`, and commas inside texts split.
+Its patterns do not nest: a list ends at the first `]`, an object at the first `}`, and commas inside texts split.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OBJECT = pattern(r"^\{(.*?)\}")
 
 
 def javascript_value(text: str, documented: str, nested: str | None = None) -> Any:
-    """The value of `text`, or `text` itself. ValueError and TooLong as in `java_value`."""
+    """Convert `text` to its value, or return it unchanged. ValueError and TooLong as in `java_value`."""
     match documented:
         case "String":
             return _unquoted(text) if _quoted(text) else text
@@ -48,15 +48,15 @@ def _unquoted(text: str) -> str:
 
 def _array(text: str, nested: str | None) -> Any:
     try:
-        if found := _LISTS.search(text):
+        if array := _LISTS.search(text):
             inner = (
                 match[1].strip().removeprefix("[") if not place else match[1].strip()
-                for place, match in enumerate(_INNER.finditer(found[0]))
+                for place, match in enumerate(_INNER.finditer(array[0]))
             )
             return [[_literal(item.strip()) for item in items.split(",")] for items in inner]
-        if not (found := _LIST.search(text)):
+        if not (array := _LIST.search(text)):
             return text
-        items = (found[2] if found[1] is None else found[1]).strip()
+        items = (array[2] if array[1] is None else array[1]).strip()
         return [_element(item.strip(), nested) for item in items.split(",")] if items else []
     except ValueError:  # a number of too many digits; the reference takes any exception for "not a list"
         return text
@@ -69,9 +69,9 @@ def _element(text: str, nested: str | None) -> Any:
 def _object(text: str) -> Any:
     if text == "{}":
         return {}
-    if not (found := _OBJECT.search(text)):
+    if not (match := _OBJECT.search(text)):
         return text
-    return {key.strip().strip("'\""): _entry(value.strip()) for key, value in _pairs(found[1])}
+    return {key.strip().strip("'\""): _entry(value.strip()) for key, value in _pairs(match[1])}
 
 
 def _entry(text: str) -> Any:
@@ -81,7 +81,7 @@ def _entry(text: str) -> Any:
 
 
 def _pairs(content: str) -> list[tuple[str, str]]:
-    """What the reference's pattern `([^:]+):\\s*(.*?)(?:,\\s*(?=[^,]+:)|$)` finds; RE2 knows no lookahead.
+    """Return the matches of the reference's pattern `([^:]+):\\s*(.*?)(?:,\\s*(?=[^,]+:)|$)`; RE2 has no lookahead.
 
     `content` has no newline: it stood inside `\\{(.*?)\\}`. A key runs to the colon, a value to the first comma with a
     colon before the next comma, but not right behind it.

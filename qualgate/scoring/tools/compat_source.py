@@ -1,8 +1,7 @@
-"""Java and JavaScript text to calls as BFCL decodes it, before `compat` judges them: the first call in the source.
+"""Decode Java and JavaScript text to calls as BFCL does, before `compat` judges them: the first call in the source.
 
-BFCL reads such answers by tree-sitter's grammars, and so does this module, by the very versions (extra `bfcl`): what is
-a call and what a syntax error is the grammar's to say. Each argument stays source text, for `compat_java` and
-`compat_javascript`.
+BFCL reads such answers by tree-sitter's grammars, and so does this module, in the same versions (extra `bfcl`). Each
+argument stays source text, for `compat_java` and `compat_javascript`.
 
 As in the reference, with its surprises: what stands in brackets is read without them; one call is taken, whatever
 follows; arguments are assignments, `a = 1`, and other arguments are dropped, but for a name (and JavaScript's `true`),
@@ -32,7 +31,7 @@ class NoGrammar(Exception):
 
 
 def decode_source(text: str, language: str) -> Any:
-    """The calls of a prompt-mode answer, `[{name: {parameter: source text}}]`, or NO_CALL.
+    """Decode the calls of a prompt-mode answer, `[{name: {parameter: source text}}]`, or NO_CALL.
 
     language: java or javascript. CannotDecode where the reference's decoder raises, TooLong beyond MAX_SOURCE (our own
     limit, not the reference's), NoGrammar without the grammar.
@@ -73,7 +72,7 @@ def _parsed(language: str, source: bytes) -> Any:
 
 
 def _nodes(root: Any) -> Iterator[Any]:
-    """Every node, without recursion: the answer decides how deep they lie."""
+    """Yield every node, without recursion, since an answer may nest them deeply."""
     cursor, inside = root.walk(), True
     while inside:
         yield cursor.node
@@ -107,7 +106,7 @@ def _java_argument(node: Any, written: Callable[[Any], str]) -> tuple[str | None
 
 
 def _java_value(node: Any, written: Callable[[Any], str]) -> str:
-    """The node's tokens side by side, but for the forms that the reference writes in its own way."""
+    """Join the node's tokens, except for the forms that the reference writes in its own way."""
     match node.type:
         case "array_creation_expression":
             made, values = (node.child_by_field_name(field) for field in ("type", "value"))

@@ -2,7 +2,7 @@
 
 Tools: JSON Schema `parameters`, or BFCL's documented types (dict, float, tuple, any, Java's and JavaScript's), which
 become JSON Schema here. Expected calls: `{"name": NAME, "arguments": {…}}`, exactly those; or BFCL's possible answers
-`{NAME: {parameter: [accepted value, …]}}`, where "" among them says that the parameter may be left out, and the
+`{NAME: {parameter: [accepted value, …]}}`, where "" means that the parameter may be left out, and the
 values of a dict are lists of accepted values again.
 """
 
@@ -49,7 +49,7 @@ def as_schema(parameters: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The values that would be right in one place. A dict among them holds Options again, a list plain items."""
+    """The accepted values of one argument. A dict among them holds Options again, a list plain items."""
 
     values: tuple[Any, ...]
     optional: bool = False  # nothing at all would be right, too
@@ -71,7 +71,7 @@ def read_expected(calls: Any) -> tuple[Expected, ...]:
 
 
 def wanted_calls(body: Mapping[str, Any]) -> Any:
-    """A case's `expected_calls`; without them what its `category` says: none, or ANY_CALL. None if neither speaks."""
+    """Return a case's `expected_calls`, else by its `category` none or ANY_CALL; None if it has neither."""
     if "expected_calls" in body or not isinstance(category := body.get("category"), str):
         return body.get("expected_calls")
     return ([] if "irrelevance" in category else ANY_CALL) if "relevance" in category else None
@@ -102,7 +102,7 @@ def _exact(value: Any) -> Any:
 
 
 def _options(values: Any) -> Options:
-    """BFCL's accepted values: a list, or what stands where a list should, as the only one."""
+    """Read BFCL's accepted values: a list, or a single value in place of one."""
     values = values if isinstance(values, list) else [values]
     return Options(tuple(_accepted(value) for value in values), optional="" in values)
 
@@ -117,7 +117,7 @@ def _accepted(value: Any) -> Any:
 
 
 def example(expected: Expected, allowed: Callable[[str, Any], bool]) -> dict[str, Any]:
-    """Arguments that would be right, of each the first value that `allowed` (argument, value) takes, else the first.
+    """Return right arguments: of each the first value that `allowed` (argument, value) accepts, else the first.
 
     An argument that may be left out is, where none of its values is allowed.
     """
@@ -163,7 +163,7 @@ def _fits(option: Any, value: Any, rel_tol: float) -> bool:
             )
         case list():
             return len(option) == len(value) and all(
-                _fits(one, other, rel_tol) for one, other in zip(option, value, strict=True)
+                _fits(wanted, given, rel_tol) for wanted, given in zip(option, value, strict=True)
             )
     if option == value:
         return True

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring.outcome import cannot_say, found, quote, right, wrong
+from qualgate.scoring.outcome import actual, cannot_say, quote, right, wrong
 from qualgate.scoring.tools import strict
 from qualgate.scoring.tools.compat import Checked, check
 from qualgate.scoring.tools.compat_decode import CannotDecode, decode, decode_function_calling
@@ -40,7 +40,7 @@ def judge(
     underscore_dots: bool = False,
     rel_tol: float = REL_TOL,
 ) -> Judged:
-    """The flags of `calls`: parsed ones, or decoded ones of either shape; None where nothing could be decoded.
+    """Judge `calls`, parsed or decoded in either shape; None where nothing could be decoded.
 
     strict: every flag of `strict.FLAGS`; `expected_calls` of either shape, numbers with a fraction within `rel_tol`;
     the category does not matter.
@@ -99,7 +99,7 @@ def score_compat_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, 
 
 
 def language_of(category: str) -> str:
-    """As BFCL reads it: by what the category's name contains."""
+    """Return the language of a BFCL category, by what its name contains."""
     return "javascript" if "javascript" in category else "java" if "java" in category else "python"
 
 
@@ -123,7 +123,7 @@ AST_CATEGORIES = ("simple", "multiple", "parallel", "relevance", "java")  # java
 
 
 def compat_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """What keeps a case from being judged in compat mode: what is not of BFCL's shapes, a line each."""
+    """Yield what in a case does not have BFCL's shapes, which compat mode needs, one line each."""
     category, tools, expected = body.get("category", ""), body.get("tools"), body.get("expected_calls")
     if not isinstance(category, str):
         yield f"`category` must be a text; found {quote(category)}"
@@ -133,7 +133,7 @@ def compat_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         yield f"`category` must hold one of {known}: others have no AST rules; found {quote(category)}"
         return
     if not isinstance(tools, list) or not tools:
-        yield f"tool_call needs `tools`, a list of tools as {BFCL_TOOL}; {found(body, 'tools')}"
+        yield f"tool_call needs `tools`, a list of tools as {BFCL_TOOL}; {actual(body, 'tools')}"
         return
     for index, tool in enumerate(tools):
         match tool.get("function", tool) if isinstance(tool, dict) else None:
@@ -145,7 +145,7 @@ def compat_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     if "relevance" in category:
         return
     if not isinstance(expected, list):
-        yield f"tool_call needs `expected_calls`, a list of calls as {BFCL_CALL}; {found(body, 'expected_calls')}"
+        yield f"tool_call needs `expected_calls`, a list of calls as {BFCL_CALL}; {actual(body, 'expected_calls')}"
         return
     for index, call in enumerate(expected):
         accepted = list(call.values()) if isinstance(call, dict) else []
@@ -211,9 +211,9 @@ def _flags(checked: Checked) -> Judged:
     names = [flag for flag in FLAGS if flag != "tool_call.valid"]
     if checked.valid:
         return Judged(dict.fromkeys(names, True))
-    held = _LAST_HELD.get(checked.error_type, _LAST_HELD.get(checked.error_type.partition(":")[0]))
-    if held is None:  # no match among parallel calls, or no verdict: what holds before that is not known
+    reached = _LAST_HELD.get(checked.error_type, _LAST_HELD.get(checked.error_type.partition(":")[0]))
+    if reached is None:  # no match among parallel calls, or no verdict: what holds before that is not known
         flags = dict.fromkeys(names) | {"tool_call.parses": True, "tool_call.correct": checked.valid}
     else:
-        flags = {name: place < held for place, name in enumerate(names)}
+        flags = {name: place < reached for place, name in enumerate(names)}
     return Judged(flags, checked.error_type, checked.reason)

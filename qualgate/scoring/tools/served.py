@@ -1,7 +1,7 @@
-"""The `served` reading of a tool call: what a server executes of an answer, its parser's repairs among it.
+"""The `served` reading of a tool call: the calls that a server executes, with its parser's repairs.
 
-The server itself says it: a served arm by the `tool_calls` of its replies; of texts, by its own tool parser, which a
-case names by `served_by` and which runs in a sandbox (`qualgate.sandbox.parsers`). Without either nothing is known.
+They come from the server: for a served arm from the `tool_calls` of its replies; for texts from its own tool parser,
+which a case names by `served_by` and which runs in a sandbox (`qualgate.sandbox.parsers`). Otherwise they are unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from qualgate.errors import UsageError
 from qualgate.records import Calls, Case, Evalset, Score
 from qualgate.sandbox.parsers import NoParsers, Unread, parsers_of
-from qualgate.scoring.outcome import cannot_say, found, quote, right, wrong
+from qualgate.scoring.outcome import actual, cannot_say, quote, right, wrong
 from qualgate.scoring.scorer import Scorer
 from qualgate.scoring.tools import strict
 from qualgate.scoring.tools.dialects.call import MAX_CALLS, BadCall, Call, Tools
@@ -44,20 +44,20 @@ LACKS = {"mistral": "[ARGS]"}  # by dialect: a token that tells its tokenizer fr
 
 
 def today(scorer: str, version: str) -> str:
-    """What a stored `scorer` is called today, `version` being its own: with the server that read for it."""
+    """Return `version` with the server that the stored `scorer` names."""
     read_by = scorer.partition(" ")[2]
     return f"{version} {read_by}" if version == SERVED and read_by and read_by != strict.AUTO else version
 
 
 def served_faults(body: Mapping[str, Any]) -> Iterator[str]:
-    """What keeps a case's `served_by` from being read."""
+    """Yield what is wrong with a case's `served_by`."""
     match body.get(KEY):
         case None if KEY not in body:
             return
         case {"engine": "vllm" | "sglang", "python": str() as python} if len(body[KEY]) == 2 and isabs(python):
             return
     needed = "`engine` (vllm or sglang) and `python`, the absolute path of its environment's interpreter"
-    yield f"`{KEY}` must name {needed}; {found(body, KEY)}"
+    yield f"`{KEY}` must name {needed}; {actual(body, KEY)}"
 
 
 def server_version(by: Mapping[str, str]) -> str:
@@ -65,19 +65,19 @@ def server_version(by: Mapping[str, str]) -> str:
     return f"{by['engine']} {parsers_of(**by).version}"
 
 
-def by_parser(scorer: Scorer, said: str) -> Scorer:
-    """`scorer`, the texts of cases without a `served_by` being read by the parser that `said` names, "ENGINE:PYTHON".
-    UsageError where that scorer reads none, or the environment cannot be used here."""
-    engine, _, python = said.partition(":")
+def by_parser(scorer: Scorer, spec: str) -> Scorer:
+    """Return `scorer` that reads texts of cases without a `served_by` by the parser that `spec` names, "ENGINE:PYTHON".
+    UsageError if that scorer reads none, or the environment cannot be used here."""
+    engine, _, python = spec.partition(":")
     by = {"engine": engine, "python": abspath(expanduser(python)) if python else ""}
     if scorer.mode != "served" or scorer.written_in is None:
-        raise UsageError(f"--served-by {said}: the scorer {scorer.name} ({scorer.mode}) asks no server. Leave it out.")
+        raise UsageError(f"--served-by {spec}: the scorer {scorer.name} ({scorer.mode}) asks no server. Leave it out.")
     if faults := [*served_faults({KEY: by})]:
-        raise UsageError(f"--served-by {said}: it is vllm:PYTHON or sglang:PYTHON; {faults[0]}.")
+        raise UsageError(f"--served-by {spec}: it is vllm:PYTHON or sglang:PYTHON; {faults[0]}.")
     try:
         server_version(by)
     except NoParsers as error:
-        raise UsageError(f"--served-by {said}: {error}.") from None
+        raise UsageError(f"--served-by {spec}: {error}.") from None
 
     def reading(function: Any) -> Any:
         return lambda case, *rest: function(replace(case, body={KEY: by, **case.body}), *rest)
@@ -87,9 +87,9 @@ def by_parser(scorer: Scorer, said: str) -> Scorer:
 
 
 def read_served(text: str, name: str, tools: Tools, by: Mapping[str, str]) -> tuple[Call, ...]:
-    """The calls that the server executes of a text in the dialect `name`; none where it takes the text for an answer.
+    """Return the calls that the server executes of a text in the dialect `name`; () if it takes the text as an answer.
 
-    BadCall for a call whose arguments are no object, and for too many calls. Unread where the parser fails on the text,
+    BadCall for a call whose arguments are no object, and for too many calls. Unread if the parser fails on the text,
     NoParsers where there is none.
     """
     parser = PARSERS[by["engine"]].get(name, name)
@@ -105,12 +105,12 @@ def _as_calls(calls: Calls) -> tuple[Call, ...]:
 
 
 def as_given(calls: Calls) -> list[dict[str, Any]]:
-    """Names and arguments as a server's reply has them in `tool_calls`."""
+    """Return names and arguments as in the `tool_calls` of a server's reply."""
     return [{"type": "function", "function": {"name": name, "arguments": given}} for name, given in calls]
 
 
 def score_served(case: Case, evalset: Evalset, text: str, written_in: str | None = None) -> dict[str, Score]:
-    """Whether what the case's server executes of a text is right: `tool_call.correct` of the served reading. The reason
+    """Score the calls that the case's server executes of a text: `tool_call.correct` of the served reading. The reason
     of a right answer that the strict reading refuses says what the server's parser forgave; the row's scorer names the
     server. Null where no server is named, its parser fails, or no dialect is declared."""
     faults = [*served_faults(case.body)] if KEY in case.body else [UNKNOWN]
@@ -141,7 +141,7 @@ def score_served(case: Case, evalset: Evalset, text: str, written_in: str | None
 
 
 def score_by_itself(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
-    """Whether the calls that a server gave in its reply are right: any shape that the strict reading takes."""
+    """Score the calls that a server gave in its reply, in any shape that the strict reading takes."""
     try:
         return {METRIC: _judged(case, strict.read_calls(calls), BY_ITSELF)}
     except BadCall as fault:

@@ -1,13 +1,12 @@
-"""One turn of a trajectory by what its calls do: simulated tools of the set's own are brought to the same state.
+"""Judge one turn of a trajectory by the effect of its calls: the set's simulated tools must reach the same state.
 
-BFCL's multi-turn verdict (`multi_turn_checker`): after each turn of the user's the model's tools are in the state that
-the reference's calls bring theirs to, attribute by attribute, and what these calls gave is among all that the model's
-calls gave. Where nothing is to be called nothing may be; where something is, something must be.
+BFCL's multi-turn verdict (`multi_turn_checker`): after each turn of the user's, the model's tools have the state of the
+reference's, attribute by attribute, and the results of the reference's calls are among those of the model's. The model
+must call something exactly if the reference does.
 
-A case is one action, asked with the recorded history. So the model's own calls run behind the recorded ones; right is
-what the recorded calls come to at this action, or at a later one of the same turn of the user's. Both sides run in
-sandboxes of their own, the recorded calls in none that the model's reach. The recorded ones run twice: tools that then
-differ judge nobody.
+A case is one action, requested with the recorded history. So the model's own calls run behind the recorded ones; right
+is the state of the recorded calls at this action, or at a later one of the same turn of the user's. Each side runs in
+its own sandbox. The recorded calls run twice: if the results differ, there is no verdict.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from qualgate.records import Case, Evalset, Score, turn_of
 from qualgate.sandbox import Ended, Sandbox, SandboxFailed
 from qualgate.sandbox.packages import NoPackages
 from qualgate.scoring.code import equipped
-from qualgate.scoring.outcome import cannot_say, found, quote, right, wrong
+from qualgate.scoring.outcome import actual, cannot_say, quote, right, wrong
 from qualgate.scoring.tools import strict
 from qualgate.scoring.tools.dialects import BadCall, Call
 from qualgate.scoring.tools.turns import turn_faults
@@ -40,7 +39,7 @@ ABSENT = ("", "absent")
 FAILED = "Error during execution: "
 _DRIVER = "from inside.simulated import play"
 Calls = Sequence[Sequence[Any]]  # of [name, arguments]
-Told = tuple[str, str]  # a value's digest, and its beginning
+Digested = tuple[str, str]  # a value's digest, and its beginning
 
 
 class BadSimulation(Exception):
@@ -57,10 +56,10 @@ class Broken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What some calls gave, and the tools' state behind them."""
+    """Results of some calls, and the tools' state after them."""
 
-    results: tuple[Told, ...]
-    state: dict[str, dict[str, Told]]  # class → attribute → value
+    results: tuple[Digested, ...]
+    state: dict[str, dict[str, Digested]]  # class → attribute → value
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +71,8 @@ class World:
     state: str  # a row's `state`, as JSON
 
     def play(self, steps: Sequence[Calls], *, recorded: bool = False) -> list[Step]:
-        """Each step's results and the state behind it, in a fresh sandbox. recorded: each call names a tool that is
-        there, or the simulation is at fault.
+        """Return each step's results and the state after it, in a fresh sandbox. recorded: a call of an unknown tool is
+        the simulation's fault.
 
         Raises BadSimulation, Broken, SandboxFailed.
         """
@@ -95,32 +94,32 @@ class World:
         raise Broken("reply", "what the tools came to is more than is read")
 
 
-def _steps(text: str, asked: Sequence[Calls]) -> list[Step]:
-    """Of a reply, which whatever ran in there may have written."""
+def _steps(text: str, requested: Sequence[Calls]) -> list[Step]:
+    """Read a reply of the sandbox. It is not trusted: any code inside may have written it."""
     try:
-        said = json.loads(text)
-        if "unmade" in said:
-            raise BadSimulation(f"the simulation: {said['unmade']}")
-        if "incomparable" in said:
-            raise Broken("state", str(said["incomparable"]))
+        reply = json.loads(text)
+        if "unmade" in reply:
+            raise BadSimulation(f"the simulation: {reply['unmade']}")
+        if "incomparable" in reply:
+            raise Broken("state", str(reply["incomparable"]))
         steps = [
             Step(
                 tuple((str(digest), str(shown)) for digest, shown in step["results"]),
-                {kind: {name: (str(one[0]), str(one[1])) for name, one in held.items()}
-                 for kind, held in step["state"].items()},
+                {kind: {name: (str(value[0]), str(value[1])) for name, value in attributes.items()}
+                 for kind, attributes in step["state"].items()},
             )
-            for step in said["steps"]
+            for step in reply["steps"]
         ]  # fmt: skip
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError):
         raise Broken("reply", "what the tools came to cannot be read") from None
-    if [len(step.results) for step in steps] != [len(calls) for calls in asked]:
+    if [len(step.results) for step in steps] != [len(calls) for calls in requested]:
         raise Broken("reply", "not every call has a result")
     return steps
 
 
 @lru_cache(maxsize=64)
 def _recorded(world: World, steps: str) -> list[Step] | str:
-    """What the recorded calls come to; why that cannot be said."""
+    """Return the steps of the recorded calls, or why they cannot be had."""
     calls = json.loads(steps)
     try:
         first, again = world.play(calls, recorded=True), world.play(calls, recorded=True)
@@ -130,19 +129,19 @@ def _recorded(world: World, steps: str) -> list[Step] | str:
 
 
 def _unlike(first: Sequence[Step], again: Sequence[Step]) -> str:
-    """Where the recorded calls come to something else the next time; "" where they do not."""
-    for one, other in zip(first, again, strict=True):
-        for made, wanted in zip(one.results, other.results, strict=True):
+    """Return where a second run of the recorded calls differs; "" if it does not."""
+    for earlier, later in zip(first, again, strict=True):
+        for made, wanted in zip(earlier.results, later.results, strict=True):
             if made[0] != wanted[0]:
                 return f"a recorded call gives {quote(made[1])} once and {quote(wanted[1])} the next time"
-        if fault := state_fault(one, other):
+        if fault := state_fault(earlier, later):
             return f"run twice, the recorded calls end differently: {fault}"
     return ""
 
 
 def _check_steady(world: World, steps: Sequence[Calls], known: Sequence[Step]) -> None:
-    """Before an answer is called wrong for what tools came to. Raises BadSimulation where the recorded calls come to
-    something else by now, as where tools look at the clock; SandboxFailed."""
+    """Run the recorded calls again before an answer is called wrong. Raises BadSimulation if they now differ, as with
+    tools that look at the clock; SandboxFailed."""
     try:
         fault = _unlike(known, world.play(steps, recorded=True))
     except Broken as error:
@@ -152,27 +151,27 @@ def _check_steady(world: World, steps: Sequence[Calls], known: Sequence[Step]) -
 
 
 def reference(world: World, steps: Sequence[Calls]) -> list[Step]:
-    """What the recorded calls come to, step by step, run twice. Raises BadSimulation, SandboxFailed."""
-    found = _recorded(world, json.dumps(steps))
-    if isinstance(found, str):
-        raise BadSimulation(f"the recorded calls cannot be run: {found}")
-    return found
+    """Return the steps of the recorded calls, run twice. Raises BadSimulation, SandboxFailed."""
+    recorded_steps = _recorded(world, json.dumps(steps))
+    if isinstance(recorded_steps, str):
+        raise BadSimulation(f"the recorded calls cannot be run: {recorded_steps}")
+    return recorded_steps
 
 
 def state_fault(made: Step, wanted: Step, *, whole: bool = True) -> str:
-    """Where the model's state is not the recorded one; "" where it is. whole: what the recorded one has not, counts."""
-    for kind, held in wanted.state.items():
-        mine = made.state.get(kind, {})
-        for name in held | mine if whole else held:
-            wanted_, own = held.get(name, ABSENT), mine.get(name, ABSENT)
+    """Return where the model's state differs from the recorded one, else "". whole: extra attributes count too."""
+    for kind, attributes in wanted.state.items():
+        own_attributes = made.state.get(kind, {})
+        for name in attributes | own_attributes if whole else attributes:
+            wanted_, own = attributes.get(name, ABSENT), own_attributes.get(name, ABSENT)
             if own[0] != wanted_[0]:
                 return f"{kind}.{name} is {quote(own[1])}, and the recorded calls leave {quote(wanted_[1])}"
     return ""
 
 
-def result_fault(given: Sequence[tuple[str, Told]], wanted: Sequence[tuple[str, Told]]) -> str:
-    """Which result of the recorded calls is not among the `given`, each of which counts once; "" where all are. Results
-    are with whose they are."""
+def result_fault(given: Sequence[tuple[str, Digested]], wanted: Sequence[tuple[str, Digested]]) -> str:
+    """Return the recorded result that is not among the `given` ones, each of which counts once; "" if all are. Results
+    come with the name of their tool."""
     left = Counter((tool, digest) for tool, (digest, _) in given)
     for tool, (digest, shown) in wanted:
         if not left[tool, digest]:
@@ -181,13 +180,13 @@ def result_fault(given: Sequence[tuple[str, Told]], wanted: Sequence[tuple[str, 
     return ""
 
 
-def _of_tools(calls: Calls, results: Sequence[Told]) -> list[tuple[str, Told]]:
-    return [(str(call[0]), told) for call, told in zip(calls, results, strict=True)]
+def _of_tools(calls: Calls, results: Sequence[Digested]) -> list[tuple[str, Digested]]:
+    return [(str(call[0]), result) for call, result in zip(calls, results, strict=True)]
 
 
 def first_fault(world: World, wanted: Sequence[Calls], made: Sequence[Calls]) -> tuple[str, str] | None:
-    """BFCL's verdict on a whole transcript, calls by turn of the user's: (error type, why) of what is wrong first; None
-    where all is right. Raises BadSimulation, SandboxFailed."""
+    """Judge a whole transcript, calls by turn of the user's, as BFCL does. Return (error type, why) of the first fault,
+    or None. Raises BadSimulation, SandboxFailed."""
     if len(made) != len(wanted):
         return "turns", f"the transcript has {len(made)} turns of the user's, the case {len(wanted)}"
     for turn, (calls, own) in enumerate(zip(wanted, made, strict=True), start=1):
@@ -198,10 +197,10 @@ def first_fault(world: World, wanted: Sequence[Calls], made: Sequence[Calls]) ->
     ends, given = reference(world, wanted), []
     try:
         for turn, (end, step) in enumerate(zip(ends, world.play(made), strict=True), start=1):
-            given += [("", told) for told in step.results]  # whichever tool's, as BFCL takes it
+            given += [("", result) for result in step.results]  # whichever tool's, as BFCL takes it
             kind, fault = "state", state_fault(step, end, whole=False) if wanted[turn - 1] else ""
             if not fault:
-                kind, fault = "result", result_fault(given, [("", told) for told in end.results])
+                kind, fault = "result", result_fault(given, [("", result) for result in end.results])
             if fault:
                 _check_steady(world, wanted, ends)
                 return kind, f"turn {turn}: {fault}"
@@ -211,8 +210,8 @@ def first_fault(world: World, wanted: Sequence[Calls], made: Sequence[Calls]) ->
 
 
 def action_fault(world: World, turns: Sequence[Sequence[Calls]], number: int, made: Calls) -> tuple[str, str] | None:
-    """The same of one action behind the recorded ones before it, more strictly: what a tool gave is to be given by it,
-    in this turn of the user's; and where a recorded call fails, nothing but itself is known to be right.
+    """Judge one action behind the recorded ones before it, more strictly: the same tool must give the result in one
+    turn of the user's; and if a recorded call fails, nothing but itself is known to be right.
 
     turns: the recorded calls by turn of the user's and action; number: of the action in all turns, from 1.
     """
@@ -230,7 +229,7 @@ def action_fault(world: World, turns: Sequence[Sequence[Calls]], number: int, ma
     given = [*_of_tools(before, history.results)[sum(map(len, actions[:begins])) :], *_of_tools(made, own.results)]
     faults: list[tuple[str, str]] = []
     for last in (place for place in range(number - 1, ends) if actions[place]):
-        wanted = [one for at in range(begins, last + 1) for one in _of_tools(actions[at], recorded[at].results)]
+        wanted = [result for at in range(begins, last + 1) for result in _of_tools(actions[at], recorded[at].results)]
         if fault := state_fault(own, recorded[last]):
             faults.append(("state", fault))
         elif fault := result_fault(given, wanted):
@@ -242,44 +241,46 @@ def action_fault(world: World, turns: Sequence[Sequence[Calls]], number: int, ma
 
 
 def _begins(turns: Sequence[Sequence[Calls]]) -> list[int]:
-    """The place of each turn's first action among all."""
+    """Return the index of each turn's first action among all actions."""
     return [sum(map(len, turns[:place])) for place in range(len(turns))]
 
 
 def score_state(
     case: Case, evalset: Evalset, answer: Any, sandbox: Sandbox | None, written_in: str | None = None
 ) -> dict[str, Score]:
-    """`turns.state` of one turn's answer: text, or calls that are decoded. The recorded action itself needs no run."""
-    held = _equipped(case, sandbox, SCORER)  # first: whatever the answer, the version names its packages
-    if isinstance(held, Score):
-        return {STATE: held}
+    """Score `turns.state` of one turn's answer: text, or decoded calls. The recorded action itself needs no run."""
+    equipment = _equipped(case, sandbox, SCORER)  # first: whatever the answer, the version names its packages
+    if isinstance(equipment, Score):
+        return {STATE: equipment}
     try:
         text = isinstance(answer, str)
         calls = strict.calls_or_scores(case, answer, written_in) if text else strict.read_calls(answer)
     except BadCall as error:
-        return {STATE: wrong(STATE, held[1], error.error_type, str(error))}
+        return {STATE: wrong(STATE, equipment[1], error.error_type, str(error))}
     scores = calls if isinstance(calls, dict) else strict.score_calls(case, calls)
-    score = replace(scores[strict.FLAGS[-1]], metric=STATE, scorer=held[1])
+    score = replace(scores[strict.FLAGS[-1]], metric=STATE, scorer=equipment[1])
     if isinstance(calls, dict) or score.verdict or not calls or not case.body["expected_calls"]:
         return {STATE: score}
     if outside := next((call for call in calls if call.name not in strict.parameters(case.body["tools"])), None):
-        return {STATE: wrong(STATE, held[1], "unknown_tool", f"no tool is called {quote(outside.name)}")}
+        return {STATE: wrong(STATE, equipment[1], "unknown_tool", f"no tool is called {quote(outside.name)}")}
     if (turn := turn_of(case.id)) is None:
         return {
-            STATE: cannot_say(STATE, held[1], "turn", "the case is no turn of a conversation, so none is before it")
+            STATE: cannot_say(
+                STATE, equipment[1], "turn", "the case is no turn of a conversation, so none is before it"
+            )
         }
 
     def fault(world: World) -> tuple[str, str] | None:
         return action_fault(world, case.body["recorded"], turn[1], _plain(calls))
 
-    return {STATE: _judged(case, evalset, held, fault, score.extracted)}
+    return {STATE: _judged(case, evalset, equipment, fault, score.extracted)}
 
 
 def score_transcript(case: Case, evalset: Evalset, turns: Any, sandbox: Sandbox | None) -> dict[str, Score]:
-    """`turns.state` of a whole transcript, a list of decoded calls for each turn of the user's, as BFCL judges it."""
-    held = _equipped(case, sandbox, COMPAT)
-    if isinstance(held, Score):
-        return {STATE: held}
+    """Score `turns.state` of a whole transcript, decoded calls for each turn of the user's, as BFCL judges it."""
+    equipment = _equipped(case, sandbox, COMPAT)
+    if isinstance(equipment, Score):
+        return {STATE: equipment}
     try:
         if not isinstance(turns, list):
             raise BadCall(
@@ -287,9 +288,9 @@ def score_transcript(case: Case, evalset: Evalset, turns: Any, sandbox: Sandbox 
             )
         made = [_plain(strict.read_calls(calls)) for calls in turns]
     except BadCall as error:
-        return {STATE: wrong(STATE, held[1], error.error_type, str(error))}
+        return {STATE: wrong(STATE, equipment[1], error.error_type, str(error))}
     wanted = [[call for calls in turn for call in calls] for turn in case.body["recorded"]]
-    return {STATE: _judged(case, evalset, held, lambda world: first_fault(world, wanted, made), None)}
+    return {STATE: _judged(case, evalset, equipment, lambda world: first_fault(world, wanted, made), None)}
 
 
 def _plain(calls: Sequence[Call]) -> list[list[Any]]:
@@ -297,7 +298,7 @@ def _plain(calls: Sequence[Call]) -> list[list[Any]]:
 
 
 def _equipped(case: Case, sandbox: Sandbox | None, scorer: str) -> tuple[Sandbox | None, str] | Score:
-    """The sandbox with the case's packages, and the scorer's version, which names them; a score where there is none."""
+    """Return the sandbox with the case's packages, and the scorer's version with their names; or a score on failure."""
     try:
         return equipped(case.body, sandbox, scorer) if sandbox else (None, scorer)
     except NoPackages as error:
@@ -309,34 +310,34 @@ def _equipped(case: Case, sandbox: Sandbox | None, scorer: str) -> tuple[Sandbox
 def _judged(
     case: Case,
     evalset: Evalset,
-    held: tuple[Sandbox | None, str],
+    equipment: tuple[Sandbox | None, str],
     fault: Callable[[World], tuple[str, str] | None],
     extracted: str | None,
 ) -> Score:
-    sandbox, scorer = held
+    sandbox, scorer = equipment
     if sandbox is None:
         return cannot_say(STATE, scorer, "no_sandbox", "no sandbox holds on this machine: qualgate doctor")
     try:
-        said = fault(World(sandbox, evalset.simulation, json.dumps(case.body["state"])))
+        problem = fault(World(sandbox, evalset.simulation, json.dumps(case.body["state"])))
     except SandboxFailed as error:
         return cannot_say(STATE, scorer, "sandbox", str(error))
     except BadSimulation as error:
         return cannot_say(STATE, scorer, "simulation", str(error))
-    return wrong(STATE, scorer, *said, extracted) if said else right(STATE, scorer, extracted)
+    return wrong(STATE, scorer, *problem, extracted) if problem else right(STATE, scorer, extracted)
 
 
 def state_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """What keeps a turn from being scored: beyond what `turns.correct` needs, the set's `simulation` and `state`."""
+    """Yield why a turn cannot be scored: faults of `turns.correct`, of the set's `simulation`, and of `state`."""
     yield from turn_faults(body, evalset)
     if not isinstance(body.get("recorded"), tuple):  # a list is a row's own
-        yield f"{STATE} runs the recorded calls: give the row `turns`; {found(body, 'turns')}"
+        yield f"{STATE} runs the recorded calls: give the row `turns`; {actual(body, 'turns')}"
     yield from _world_faults(body, evalset)
 
 
 def transcript_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """The same of a row with `turns`, whose transcripts are judged whole."""
+    """Yield why a row with `turns`, whose transcripts are judged whole, cannot be scored."""
     if not isinstance(body.get("recorded"), tuple):  # a list is a row's own
-        yield f"{STATE} runs the recorded calls: give the row `turns`; {found(body, 'turns')}"
+        yield f"{STATE} runs the recorded calls: give the row `turns`; {actual(body, 'turns')}"
     yield from _world_faults(body, evalset)
 
 
@@ -345,21 +346,21 @@ def _world_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         yield f"{STATE} needs `simulation: tools.py` in the set's YAML, the file or folder with its simulated tools"
         return
     if body.get("simulation", "") != _identity(evalset.simulation):
-        yield f"`simulation` of a case has no effect, the set's YAML names it; {found(body, 'simulation')}"
+        yield f"`simulation` of a case has no effect, the set's YAML names it; {actual(body, 'simulation')}"
     state = body.get("state")
     classes = state.get("classes") if isinstance(state, dict) else None
     if not isinstance(state, dict) or not isinstance(classes, list) or not classes:
-        yield f"{STATE} needs `state`, the simulated classes and how they begin, as {EXAMPLE}; {found(body, 'state')}"
+        yield f"{STATE} needs `state`, the simulated classes and how they begin, as {EXAMPLE}; {actual(body, 'state')}"
         return
     if unknown := [key for key in state if key not in KEYS]:
         yield f"`state` has an unknown key {quote(unknown[0])}; it has {', '.join(KEYS)}"
     initial = state.get("initial", {})
-    if not isinstance(initial, dict) or not all(isinstance(one, dict) for one in initial.values()):
-        yield f"state.initial must be an object, class → how it begins, an object too; {found(state, 'initial')}"
+    if not isinstance(initial, dict) or not all(isinstance(value, dict) for value in initial.values()):
+        yield f"state.initial must be an object, class → how it begins, an object too; {actual(state, 'initial')}"
     elif others := [name for name in initial if name not in classes]:
         yield f"state.initial[{quote(others[0])}] is of no class of state.classes"
     if not isinstance(state.get("long_context", False), bool):
-        yield f"state.long_context must be true or false; {found(state, 'long_context')}"
+        yield f"state.long_context must be true or false; {actual(state, 'long_context')}"
     known = _classes(evalset.simulation)
     for place, name in enumerate(classes):
         if name not in known:
@@ -375,10 +376,10 @@ def _identity(sources: tuple[tuple[str, str], ...]) -> str:
 
 @lru_cache(maxsize=8)
 def _classes(sources: tuple[tuple[str, str], ...]) -> list[str]:
-    """Every class that the modules define, as `state.classes` names it: `module.Bank`, or `Bank` of one file."""
+    """Return every class that the modules define, as in `state.classes`: `module.Bank`, or `Bank` of one file."""
     names = []
     for path, text in sources:
         module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        found = [node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
-        names += [*(found if len(sources) == 1 else ()), *(f"{module}.{name}" for name in found)]
+        class_names = [node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+        names += [*(class_names if len(sources) == 1 else ()), *(f"{module}.{name}" for name in class_names)]
     return names

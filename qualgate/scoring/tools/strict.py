@@ -57,16 +57,16 @@ MAX_COMPARED = 500_000  # values: every call is held against every value of ever
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What an answer's calls are, held against the tools and the calls expected."""
+    """The flags of an answer's calls, compared with the tools and the expected calls."""
 
-    flags: Mapping[str, bool | None]  # by metric, in order; None: cannot be said
+    flags: Mapping[str, bool | None]  # by metric, in order; None: undecided
     error_type: str = ""  # why the first flag that is not true is not
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Schema:
-    """Of one tool's arguments."""
+    """The schema of one tool's arguments."""
 
     schema: Any
     quick: Callable[[Any], bool] | None  # see `schema.quick`
@@ -84,7 +84,7 @@ def parameters(tools: list[dict[str, Any]]) -> dict[str, Any]:
 def judge(
     tools: list[dict[str, Any]], expected_calls: Any, calls: tuple[Call, ...], rel_tol: float = REL_TOL
 ) -> Judged:
-    """The flags of calls that were parsed. ValueError for expected calls of neither shape (see `expected`).
+    """Judge parsed calls. ValueError for expected calls of neither shape (see `expected`).
 
     expected_calls: or ANY_CALL, when one call or more that the tools' schemas allow is all that is asked for
     rel_tol: of numbers with a fraction, relative; whole numbers are compared exactly.
@@ -132,7 +132,7 @@ def _read_offered(tools: list[dict[str, Any]]) -> dict[str, _Schema]:
 
 
 def _expected(calls: Any) -> tuple[tuple[Expected, ...], int]:
-    """The expected calls, and how many values they hold, for MAX_COMPARED."""
+    """Return the expected calls, and the number of their values, for MAX_COMPARED."""
     return _expected_by(key) if (key := _bytes_of(calls)) is not None else _read_expected(calls)
 
 
@@ -147,7 +147,7 @@ def _read_expected(calls: Any) -> tuple[tuple[Expected, ...], int]:
 
 
 def _bytes_of(value: Any) -> bytes | None:
-    """Equal for equal plain values alone (True is not 1, nor 1 1.0). None for what is not plain, or is too much."""
+    """Serialize a plain value, equal bytes only for equal values (True is not 1, nor 1 1.0); None for all others."""
     try:
         key = marshal.dumps(value, 2)  # 2: without references, which would make equal values differ
     except ValueError:
@@ -162,7 +162,7 @@ def dialect_of(body: Mapping[str, Any], written_in: str | None = None) -> str:
 
 
 def score_tool_call(case: Case, evalset: Evalset, text: str, written_in: str | None = None) -> dict[str, Score]:
-    """All six flags of an answer as text."""
+    """Score all six flags of an answer as text."""
     read = calls_or_scores(case, text, written_in)
     return read if isinstance(read, dict) else score_calls(case, read)
 
@@ -183,33 +183,33 @@ def calls_or_scores(case: Case, text: str, written_in: str | None = None) -> tup
     except BadCall as error:
         fault = error
     if not calls and len(text) <= MAX_BLAMED:
-        found = blame(text, name, tools)
-        if found.readers and declared == AUTO:
-            return found.calls
-        if found.readers and (written_in or "dialect" in case.body):
-            reason = f"{name} reads no call, {', '.join(found.readers[:3])} reads it: is the parser the wrong one?"
+        blamed = blame(text, name, tools)
+        if blamed.readers and declared == AUTO:
+            return blamed.calls
+        if blamed.readers and (written_in or "dialect" in case.body):
+            reason = f"{name} reads no call, {', '.join(blamed.readers[:3])} reads it: is the parser the wrong one?"
             doubted = FLAGS if fault else FLAGS[1:] if wanted_calls(case.body) else ()  # wrong, if the parser is right
             return {
                 flag: cannot_say(flag, SCORER, CALL_UNREAD if flag in doubted else "parser", reason) for flag in FLAGS
             }
     else:
-        found = None
+        blamed = None
     if fault:
-        return _scores(_judged(0, fault.error_type, f"{fault}{_misread(found)}"), None)
+        return _scores(_judged(0, fault.error_type, f"{fault}{_misread(blamed)}"), None)
     if not calls and wanted_calls(case.body):
-        return _scores(_judged(1, "no_call", f"no call is made{_misread(found)}"), "[]")
+        return _scores(_judged(1, "no_call", f"no call is made{_misread(blamed)}"), "[]")
     return calls
 
 
-def _misread(found: Blame | None) -> str:
+def _misread(blamed: Blame | None) -> str:
     """The end of a reason: nothing when no other dialect reads calls of the tools."""
-    if found is None or not found.readers:
+    if blamed is None or not blamed.readers:
         return ""
-    return f"; not the model's fault if the parser is another: {', '.join(found.readers[:3])} reads it"
+    return f"; not the model's fault if the parser is another: {', '.join(blamed.readers[:3])} reads it"
 
 
 def score_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
-    """All six flags of calls that someone else decoded: a list of `{"name", "arguments"}`, `{NAME: arguments}` or
+    """Score all six flags of decoded calls: a list of `{"name", "arguments"}`, `{NAME: arguments}` or
     OpenAI's `tool_calls`, whose arguments are JSON as text."""
     try:
         return score_calls(case, read_calls(calls))
@@ -252,7 +252,7 @@ def _read(number: int, value: Any) -> Call:
 
 
 def score_calls(case: Case, calls: tuple[Call, ...]) -> dict[str, Score]:
-    """All six flags of calls that were read."""
+    """Score all six flags of calls that were read."""
     shown = _SHOWN.encode([{"name": call.name, "arguments": call.arguments} for call in calls])
     return _scores(judge(case.body["tools"], wanted_calls(case.body), calls), shown)
 
@@ -342,7 +342,7 @@ def _against_values(call: Call, wanted: Expected, rel_tol: float) -> str | None:
 def _unmatched(
     calls: tuple[Call, ...], expected: tuple[Expected, ...], against: Callable[[Call, Expected], str | None]
 ) -> str | None:
-    """None when every call can be given an expected call of its own that nothing stands against, else why not."""
+    """Return None if every call can be matched with its own expected call, else why not."""
     if len(calls) == 1 == len(expected):  # of one name, as it was seen before: the usual case, and nothing to match
         key = against(calls[0], expected[0])
         return None if key is None else f"{calls[0].name}: {_difference(calls[0], expected[0], key)}"
@@ -372,7 +372,7 @@ def _shown(options: Any) -> str:
 
 
 def _plain(option: Any) -> Any:
-    """An option as it was written, for a reason."""
+    """Return an option as it was written, for a reason."""
     match option:
         case dict():
             return {key: [_plain(value) for value in options.values] for key, options in option.items()}

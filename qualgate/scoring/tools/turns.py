@@ -13,28 +13,28 @@ from typing import Any
 from qualgate.metrics import TURNS
 from qualgate.records import Case, Evalset, Score, turn_of
 from qualgate.scoring.needs import tool_faults
-from qualgate.scoring.outcome import found
+from qualgate.scoring.outcome import actual
 from qualgate.scoring.tools import strict
 
 SCORER = "turns/3"
 
 
 def score_turn(case: Case, evalset: Evalset, text: str, written_in: str | None = None) -> dict[str, Score]:
-    """Whether the turn's answer, as text, is the action that is expected."""
+    """Score whether the turn's answer, as text, is the expected action."""
     return _named(strict.score_tool_call(case, evalset, text, written_in))
 
 
 def score_turn_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
-    """The same of calls that someone else decoded."""
+    """Score whether decoded calls are the expected action."""
     return _named(strict.score_decoded(case, evalset, calls))
 
 
 def turn_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """What keeps a case from being a turn: beyond what a tool call needs, an id that says of which trajectory."""
+    """Yield why a case cannot be scored as a turn: faults of a tool call, or an id that names no trajectory."""
     if isinstance(body.get("id"), str) and turn_of(body["id"]) is None:
         yield (
             f"{TURNS} counts trajectories, and this case is no turn of one: give it `turns`, or, of a turn that is "
-            f"written out, an id as TRAJECTORY/1; {found(body, 'id')}"
+            f"written out, an id as TRAJECTORY/1; {actual(body, 'id')}"
         )
     yield from tool_faults(body, evalset)
 

@@ -1,4 +1,4 @@
-"""Unit tests written as `assert` lines, read so that a candidate's values are compared where it cannot reach.
+"""Read unit tests of `assert` lines so that a candidate's values are compared out of its reach.
 
 A name that the tests use is one of: the entry point (always the candidate's), bound by the tests themselves, a builtin,
 a module of the standard library (`math.isclose`), defined by the prompt (which is the evalset's, so its helpers are
@@ -6,12 +6,12 @@ taken from there and not from the answer). So an answer that defines its own `ab
 Any other name makes the tests unusable where an entry point is declared: it would be the answer that compares. Where
 none is, unknown names are the candidate's, and must not be handed one another's results (but for objects of a class).
 
-Names that stand only where a class of exceptions does (`except ParseError`, `pytest.raises(ParseError)`) may be the
-answer's own: that it raises its own exception is what such tests ask.
+Names used only as exception classes (`except ParseError`, `pytest.raises(ParseError)`) may be the answer's own: such
+tests expect it to raise its own exception.
 
 Tests of a simple form are evaluated here: asserts over literals, the candidate's calls, comparisons, arithmetic on
 numbers and a few builtins, at the top or in HumanEval's `check(candidate)`. All others (loops, random inputs, methods,
-classes, unittest's cases, `await`) run in a second sandbox: `read` says which by leaving `steps` None.
+classes, unittest's cases, `await`) run in a second sandbox, for which `read` leaves `steps` None.
 """
 
 from qualgate.scoring.unit_tests.exam import Exam, program_start, read, sit

@@ -1,4 +1,4 @@
-"""Reads unit tests into an exam: what is run here, what needs a second sandbox, and which names are the candidate's."""
+"""Read unit tests into an exam: what is run here, what needs a second sandbox, and which names are the candidate's."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def read(tests: str, entry_point: str | None = None, prompt: str = "") -> Exam:
         tree = ast.parse(tests)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
-        said = error.msg if isinstance(error, SyntaxError) else error
-        raise BadTests(f"the tests are not Python: {said}{where}") from None
+        message = error.msg if isinstance(error, SyntaxError) else error
+        raise BadTests(f"the tests are not Python: {message}{where}") from None
     if not any(map(asserts, ast.walk(tree))):
         raise BadTests("the tests assert nothing of the answer; write what must hold, as `assert f(1) == 2`")
     if missing := sorted(foreign_words(tree)):
@@ -61,7 +61,7 @@ def read(tests: str, entry_point: str | None = None, prompt: str = "") -> Exam:
         support.body = [ast.Import(names=[ast.alias(name=name)]) for name in sorted(modules)] + support.body
         lambdas = _Lambdas()
         rewritten = ast.fix_missing_locations(lambdas.visit(tree))
-        source = ast.unparse(rewritten) if lambdas.found else tests
+        source = ast.unparse(rewritten) if lambdas.changed else tests
     except BadTests:
         raise
     except (RecursionError, ValueError) as error:  # ValueError: an int too long for unparse
@@ -76,7 +76,7 @@ def read(tests: str, entry_point: str | None = None, prompt: str = "") -> Exam:
 
 
 def _helpers(prompt: str, entry_point: str | None) -> ast.Module:
-    """What a prompt that starts a program defines, without the entry point; empty for a prompt in words."""
+    """Return the definitions of a prompt that starts a program, without the entry point; none for a prompt in words."""
     tree = program_start(prompt, entry_point)
     if tree is None:
         return ast.Module(body=[], type_ignores=[])
@@ -104,9 +104,9 @@ def sit(exam: Exam, far: Far) -> None:
 
 
 def _uncalled(tree: ast.Module) -> list[str]:
-    """Calls of the tests that nothing calls. BadTests for other asserts that would never run."""
+    """Return calls of the test functions that nothing calls. BadTests for other asserts that would never run."""
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    found = []
+    uncalled = []
     for node in tree.body:
         if not any(map(asserts, ast.walk(node))):
             continue
@@ -128,8 +128,8 @@ def _uncalled(tree: ast.Module) -> list[str]:
                         "without parameters and decorators"
                     )
                 calls = {ast.ClassDef: "__unittest__({})", ast.AsyncFunctionDef: "__await__({}())"}
-                found.append(calls.get(type(node), "{}()").format(name))
-    return found
+                uncalled.append(calls.get(type(node), "{}()").format(name))
+    return uncalled
 
 
 def _calls(node: ast.stmt, name: str) -> bool:
@@ -144,9 +144,9 @@ def _imports_only(support: ast.Module) -> bool:
 
 
 class _Lambdas(ast.NodeTransformer):
-    """A lambda handed to a call goes over as its text: it holds nothing but what the candidate is given anyway."""
+    """Replace a lambda passed to a call by its source text, which contains only what the candidate gets anyway."""
 
-    found = False
+    changed = False
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -154,7 +154,7 @@ class _Lambdas(ast.NodeTransformer):
             isinstance(node.func, ast.Name) and node.func.id in dir(builtins)
         )
         if not local and any(map(_closed_lambda, node.args)):
-            self.found = True
+            self.changed = True
             node.args = [_as_source(arg) if _closed_lambda(arg) else arg for arg in node.args]
         return node
 

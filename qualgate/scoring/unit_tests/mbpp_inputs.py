@@ -1,4 +1,4 @@
-"""The types of MBPP+'s inputs, which its JSON cannot say: which task's lists are tuples, sets or complex numbers.
+"""Types of MBPP+'s inputs that JSON cannot express: which task's lists are tuples, sets or complex numbers.
 
 As EvalPlus 0.3.1 has them (`data/mbpp.py`, `mbpp_deserialize_inputs`). Other tasks' inputs are as JSON has them.
 """
@@ -25,17 +25,17 @@ _FORMS: list[tuple[tuple[int, ...], Callable[[list[Any]], list[Any]]]] = [
     ((2, 116, 132, 143, 222, 261, 273, 394, 399, 421, 424, 429, 470, 560, 579, 596, 616, 630, 726, 740, 744, 809),
      _tuples),
     ((63, 64, 70, 94, 120, 237, 272, 299, 400, 409, 417, 438, 473, 614, 780),
-     lambda given: [_tuples(one) for one in given]),
+     lambda given: [_tuples(argument) for argument in given]),
     ((75, 413, 444, 753), lambda given: [_tuples(given[0]), given[1]]),
     ((106, 750), lambda given: [given[0], tuple(given[1])]),
     ((115,), lambda given: [_sets(given[0])]),
     ((124,), lambda given: [float(given[0]), complex(given[1])]),
     ((250, 405, 446, 617, 720, 763, 808), lambda given: [tuple(given[0]), given[1]]),
     ((252,), lambda given: [complex(given[0])]),
-    ((259, 401, 445), lambda given: [tuple(_tuples(one)) for one in given]),
-    ((278,), lambda given: [tuple(tuple(one) if isinstance(one, list) else one for one in given[0])]),
+    ((259, 401, 445), lambda given: [tuple(_tuples(argument)) for argument in given]),
+    ((278,), lambda given: [tuple(tuple(element) if isinstance(element, list) else element for element in given[0])]),
     ((307,), lambda given: [tuple(given[0]), given[1], given[2]]),
-    ((580, 615, 791), lambda given: [_deep(one) for one in given]),
+    ((580, 615, 791), lambda given: [_deep(argument) for argument in given]),
     ((722,), lambda given: [{key: tuple(value) for key, value in given[0].items()}, *given[1:]]),
 ]  # fmt: skip
 _OF_TASK = {number: form for numbers, form in _FORMS for number in numbers}

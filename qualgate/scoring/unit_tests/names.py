@@ -1,4 +1,4 @@
-"""Whose the names are that tests use: the candidate's, the tests' own, the prompt's, or a module's."""
+"""Owners of the names that tests use: the candidate, the tests themselves, the prompt, or a module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qualgate.sandbox.inside.remote import names_class
 
 
 class BadTests(ValueError):
-    """The tests themselves cannot be used; the reason says why."""
+    """Tests that cannot be used, and why."""
 
 
 def error_names(tree: ast.Module) -> set[str]:
@@ -66,11 +66,11 @@ def names(
 
 def _apart(tree: ast.Module, remote: set[str]) -> None:
     """BadTests if one of the candidate's names is handed another's result, or compared with it: `close(f(1), 2)`."""
-    held: dict[str, set[str]] = {}  # what the tests bind → the candidate's names in its value
+    bound: dict[str, set[str]] = {}  # what the tests bind → the candidate's names in its value
 
     def owners(node: ast.AST) -> set[str]:
         names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-        return (names & remote).union(*(held.get(name, ()) for name in names))
+        return (names & remote).union(*(bound.get(name, ()) for name in names))
 
     for _ in range(2):  # a loop's end may come before its start
         for node in ast.walk(tree):
@@ -87,7 +87,7 @@ def _apart(tree: ast.Module, remote: set[str]) -> None:
                     continue
             for inner in (inner for target in targets for inner in ast.walk(target)):
                 if isinstance(inner, ast.Name):
-                    held.setdefault(inner.id, set()).update(owners(value))
+                    bound.setdefault(inner.id, set()).update(owners(value))
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=func, args=args, keywords=keywords) if len(caller := owners(func)) > 0:

@@ -1,10 +1,10 @@
-"""Tests that are inputs alone, as EvalPlus has them: a reference solution says what each of them gives.
+"""Tests of inputs alone, as in EvalPlus: a reference solution gives the expected values.
 
-The reference runs in a sandbox of its own, and never where the candidate does. Values are judged as EvalPlus 0.3.1
-judges them (`evaluate.py`, `eval/__init__.py`): equal as Python has it, or, where `atol` is not 0 or a float is due, of
-one type and within `atol` + 1e-7 of the expected size; a few tasks, known by their names, have a rule of their own.
-Otherwise than there, the candidate has CPU time for all inputs together, four times what the reference may take, and
-HumanEval/32 (`find_zero`) can be passed: 0.3.1 counts no input of it.
+The reference runs in its own sandbox, never where the candidate does. Values are judged as in EvalPlus 0.3.1
+(`evaluate.py`, `eval/__init__.py`): equal in Python, or, if `atol` is not 0 or a float is expected, of one type and
+within `atol` + 1e-7 of the expected size; a few tasks, known by name, have their own rule. Unlike there, the candidate
+has CPU time for all inputs together, four times the reference's limit, and HumanEval/32 (`find_zero`) can be passed:
+0.3.1 counts no input of it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 from qualgate.sandbox import Ended, Limits, Sandbox
 from qualgate.sandbox.inside.far import Far
 from qualgate.sandbox.inside.values import NotPlain, decode, encode
-from qualgate.scoring.outcome import found
+from qualgate.scoring.outcome import actual
 from qualgate.scoring.unit_tests.mbpp_inputs import as_called
 from qualgate.scoring.unit_tests.names import BadTests
-from qualgate.scoring.unit_tests.sitting import Said, Wrong, asked, load, said, sandbox_of
+from qualgate.scoring.unit_tests.sitting import Said, Wrong, examine, load, outcome_of, sandbox_of
 
 PARTS = ("base_input", "plus_input")
 KEYS = (*PARTS, "canonical_solution", "entry_point", "prompt", "atol", "task_id")  # of a case, all that is read here
@@ -36,7 +36,7 @@ _NOT_NONE = {"check_str", "text_match_three", "text_starta_endb"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What a case asks of its function, and by which rule."""
+    """The inputs of a case's function, and the rule by which values are compared."""
 
     program: str  # the reference
     name: str
@@ -55,11 +55,11 @@ def read(body: Mapping[str, Any]) -> Inputs:
     """A case's inputs, in the types that the function is called with. BadTests for what cannot be used."""
     name, solution, atol = body.get("entry_point"), body.get("canonical_solution"), body.get("atol", 0)
     if not isinstance(name, str) or not name.isidentifier():
-        raise BadTests(f"`entry_point` is the name of the function that is called; {found(body, 'entry_point')}")
+        raise BadTests(f"`entry_point` is the name of the function that is called; {actual(body, 'entry_point')}")
     if not isinstance(solution, str) or (program := _program(body.get("prompt") or "", solution, name)) is None:
-        raise BadTests(f"`canonical_solution` is a program that defines {name}; {found(body, 'canonical_solution')}")
+        raise BadTests(f"`canonical_solution` is a program that defines {name}; {actual(body, 'canonical_solution')}")
     if type(atol) not in (int, float) or not 0 <= atol < math.inf:
-        raise BadTests(f"`atol` must be a number from 0; {found(body, 'atol')}")
+        raise BadTests(f"`atol` must be a number from 0; {actual(body, 'atol')}")
     task = body.get("task_id", "")
     base, plus = (_arguments(body, part, str(task)) for part in PARTS)
     if not base and not plus:
@@ -69,8 +69,8 @@ def read(body: Mapping[str, Any]) -> Inputs:
 
 def _arguments(body: Mapping[str, Any], part: str, task: str) -> list[Any]:
     inputs = body.get(part) or []
-    if not isinstance(inputs, list) or not all(isinstance(one, list) for one in inputs):
-        raise BadTests(f"`{part}` must be a list of lists of arguments, as [[1, 2], [3, 4]]; {found(body, part)}")
+    if not isinstance(inputs, list) or not all(isinstance(arguments, list) for arguments in inputs):
+        raise BadTests(f"`{part}` must be a list of lists of arguments, as [[1, 2], [3, 4]]; {actual(body, part)}")
     if not task.startswith(MBPP):
         return inputs
     try:
@@ -80,7 +80,7 @@ def _arguments(body: Mapping[str, Any], part: str, task: str) -> list[Any]:
 
 
 def _program(prompt: str, solution: str, name: str) -> str | None:
-    """The reference as a whole program, which the prompt begins where it is no program alone."""
+    """Return the reference as a whole program, with the prompt before it if it is none alone."""
     for text in (solution, prompt + solution):
         try:
             tree = ast.parse(text)
@@ -92,7 +92,7 @@ def _program(prompt: str, solution: str, name: str) -> str | None:
 
 
 def faults(body: Mapping[str, Any]) -> Iterator[str]:
-    """What keeps a case from being judged, without running its reference."""
+    """Yield why a case cannot be judged, without running its reference."""
     try:
         read(body)
     except BadTests as error:
@@ -100,7 +100,7 @@ def faults(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def expected(body: dict[str, Any], within: dict[str, Any]) -> list[Any]:
-    """[what the reference gives for each input, as forms that cross by value, why there is none].
+    """Return [the reference's value for each input, as forms that cross by value; why there are none].
 
     body: the case; within: the sandbox, made plain.
     """
@@ -125,13 +125,13 @@ def _object(*_: Any) -> Any:
 
 
 def limits(usual: Limits) -> Limits:
-    """Of a candidate, where the reference has `usual`."""
+    """Return the candidate's limits, where the reference has `usual`."""
     return replace(usual, cpu_seconds=FACTOR * usual.cpu_seconds, wall_seconds=FACTOR * usual.wall_seconds)
 
 
 def judge(program: str, body: dict[str, Any], due: list[Any], within: dict[str, Any]) -> Said:
-    """(verdict, error type, reason) of a program. due: what `expected` said; within: the sandbox, made plain."""
-    return said(lambda: _judged(program, read(body), [decode(form, _object) for form in due], sandbox_of(within)))
+    """Return (verdict, error type, reason) of a program. due: from `expected`; within: the sandbox, made plain."""
+    return outcome_of(lambda: _judged(program, read(body), [decode(form, _object) for form in due], sandbox_of(within)))
 
 
 def _judged(program: str, inputs: Inputs, due: list[Any], sandbox: Sandbox) -> Said:
@@ -149,18 +149,18 @@ def _judged(program: str, inputs: Inputs, due: list[Any], sandbox: Sandbox) -> S
     with sandbox.interpreter() as candidate:
         if load(candidate, program, (inputs.name,)) != [True]:
             return False, "missing", f"the program defines no {inputs.name}"
-        return asked(candidate, sit)
+        return examine(candidate, sit)
 
 
 class Rule:
-    """What counts as equal for the inputs of one part, in their order: the first float has all that follow compared
-    with a tolerance, as in EvalPlus."""
+    """The rule of equality for the inputs of one part, in their order: from the first float on, all are compared with a
+    tolerance, as in EvalPlus."""
 
     def __init__(self, inputs: Inputs) -> None:
         self._inputs, self._atol = inputs, inputs.atol
 
     def holds(self, value: Any, due: Any, arguments: list[Any]) -> bool:
-        """Whether `value` is right where the reference gives `due`. Raises what comparing them raises: it is not."""
+        """Return whether `value` is right where the reference gives `due`. An exception of the comparison means no."""
         inputs = self._inputs
         if inputs.name == "find_zero" and inputs.task.startswith("HumanEval/"):
             [powers] = arguments
@@ -200,13 +200,13 @@ def _of_mbpp(inputs: Inputs, names: set[str]) -> bool:
     return inputs.task.startswith(MBPP) and inputs.name in names
 
 
-def _digit_distance(one: Any, other: Any) -> int:
-    width = max(len(str(one)), len(str(other)))
-    return sum(abs(int(a) - int(b)) for a, b in zip(str(one).zfill(width), str(other).zfill(width), strict=True))
+def _digit_distance(value: Any, due: Any) -> int:
+    width = max(len(str(value)), len(str(due)))
+    return sum(abs(int(a) - int(b)) for a, b in zip(str(value).zfill(width), str(due).zfill(width), strict=True))
 
 
 def _depth(x: Any) -> int:
-    """Of nested lists and tuples of numbers that numpy takes for an array. ValueError, TypeError for any other."""
+    """Return the depth of nested lists and tuples that numpy takes for an array. ValueError, TypeError for others."""
     if type(x) in (list, tuple):
         if any(type(item) is int and not -(2**63) <= item < 2**64 for item in x):
             raise TypeError("no array of numbers for numpy")
@@ -220,17 +220,17 @@ def _depth(x: Any) -> int:
 
 
 def _close(value: Any, due: Any, atol: float, deep: int, due_deep: int) -> bool:
-    """As numpy's `allclose`, with its broadcasting. ValueError where shapes do not go together."""
+    """Compare as numpy's `allclose` does, with broadcasting. ValueError for shapes that do not match."""
     if deep > due_deep:
-        return all(_close(one, due, atol, deep - 1, due_deep) for one in value)
+        return all(_close(element, due, atol, deep - 1, due_deep) for element in value)
     if due_deep > deep:
-        return all(_close(value, one, atol, deep, due_deep - 1) for one in due)
+        return all(_close(value, element, atol, deep, due_deep - 1) for element in due)
     if deep:
         if 1 not in (len(value), len(due)) and len(value) != len(due):
             raise ValueError("shapes that do not go together")
         count = len(due) if len(value) == 1 else len(value)
         pairs = zip(value * count if len(value) == 1 else value, due * count if len(due) == 1 else due, strict=True)
-        return all(_close(one, other, atol, deep - 1, deep - 1) for one, other in pairs)
+        return all(_close(element, due_element, atol, deep - 1, deep - 1) for element, due_element in pairs)
     finite = math.isfinite(due.real) and math.isfinite(due.imag)
     return value == due or (finite and abs(value - due) <= atol + _RELATIVE * abs(due))
 

@@ -41,7 +41,7 @@ _MATH: dict[str, Callable[..., Any]] = {f.__name__: f for f in (math.isclose, ma
 
 
 def steps(tree: ast.Module, remote: set[str]) -> tuple[Step, ...] | None:
-    """One a statement, in order, each given the scope they share; None: this test needs a whole Python."""
+    """Return one step per statement, each taking their common scope; None if the test needs a whole Python."""
     try:
         return tuple(step for node in tree.body for step in _statement(node, tree, remote, {}))
     except _NotSimple:
@@ -49,7 +49,7 @@ def steps(tree: ast.Module, remote: set[str]) -> tuple[Step, ...] | None:
 
 
 def _statement(node: ast.stmt, tree: ast.Module, remote: set[str], names: dict[str, str]) -> list[Step]:
-    """`names`: what the tests call a candidate's function → its name."""
+    """Read one statement into steps. `names`: the tests' name of a candidate's function → its own name."""
     match node:
         case (
             ast.Pass()
@@ -70,8 +70,8 @@ def _statement(node: ast.stmt, tree: ast.Module, remote: set[str], names: dict[s
         case ast.Expr(value=ast.Call() as call):
             return [_expression(call, remote, names)]
         case ast.Assign(targets=[ast.Name(id=name)], value=value) if name not in remote and name not in names:
-            held = _expression(value, remote, names)
-            return [lambda scope: scope.__setitem__(name, held(scope))]
+            evaluate = _expression(value, remote, names)
+            return [lambda scope: scope.__setitem__(name, evaluate(scope))]
         case ast.Assert(test=test):
             holds = _expression(test, remote, names)
             return [lambda scope: _assert(holds(scope), node.lineno)]
@@ -105,14 +105,14 @@ def _expression(node: ast.expr, remote: set[str], names: dict[str, str]) -> Step
             parts, stops = [read(value) for value in values], isinstance(op, ast.Or)
             return lambda scope: _chain(parts, stops, scope)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            apply, one, other = _ARITHMETIC[type(op)], read(left), read(right)
-            return lambda scope: _numbers(apply, one(scope), other(scope))
+            apply, first, second = _ARITHMETIC[type(op)], read(left), read(right)
+            return lambda scope: _numbers(apply, first(scope), second(scope))
         case ast.Compare(left=left, ops=ops, comparators=rest):
             operands, tests = [read(left), *map(read, rest)], [_COMPARE[type(op)] for op in ops]
             return lambda scope: _compare(tests, operands, scope)
         case ast.Subscript(value=value, slice=ast.Constant() | ast.UnaryOp(operand=ast.Constant()) as key):
-            held, at = read(value), read(key)
-            return lambda scope: held(scope)[at(scope)]
+            container, at = read(value), read(key)
+            return lambda scope: container(scope)[at(scope)]
         case ast.Call(func=func, args=args, keywords=keywords) if not any(isinstance(arg, ast.Starred) for arg in args):
             if any(keyword.arg is None for keyword in keywords):
                 raise _NotSimple
@@ -163,12 +163,12 @@ def _large(x: Any) -> bool:
     return any(abs(part) > _LARGE for part in parts)
 
 
-def _numbers(apply: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
-    """Arithmetic on numbers and dates; Python's on lists and texts, too, if nothing is repeated."""
-    if apply is operator.add and type(one) is type(other) and type(one) in (str, list, tuple, bytes):
-        return one + other
-    if not issubclass(type(one), _NUMBERS) or not issubclass(type(other), _NUMBERS):
-        raise TypeError(f"unsupported operands: {type(one).__name__} and {type(other).__name__}")
-    if any(_large(x) for x in (one, other)):
+def _numbers(apply: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    """Calculate with numbers and dates; also add lists or texts, which repeats nothing."""
+    if apply is operator.add and type(left) is type(right) and type(left) in (str, list, tuple, bytes):
+        return left + right
+    if not issubclass(type(left), _NUMBERS) or not issubclass(type(right), _NUMBERS):
+        raise TypeError(f"unsupported operands: {type(left).__name__} and {type(right).__name__}")
+    if any(_large(x) for x in (left, right)):
         raise BadReply("a number too large to calculate with")
-    return apply(one, other)
+    return apply(left, right)

@@ -1,4 +1,4 @@
-"""A candidate's program behind the wall: loaded, asked, and what came of it as (verdict, error type, reason)."""
+"""Load and question a candidate's program behind the wall; the outcome is (verdict, error type, reason)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS = {"SyntaxError": "syntax", "IndentationError": "syntax", "TabError": "sy
 
 
 class Wrong(Exception):
-    """The program does not load, or returns something else. `error_type` as in its score."""
+    """A program that does not load, or returns something else. `error_type` as in its score."""
 
     def __init__(self, error_type: str, reason: str) -> None:
         super().__init__(reason)
@@ -24,23 +24,23 @@ class Wrong(Exception):
 
 
 def sandbox_of(plain: dict[str, Any]) -> Sandbox:
-    """The sandbox that `dataclasses.asdict` has made plain, for a judge in another process."""
+    """Rebuild a sandbox that `dataclasses.asdict` made plain, for a judge in another process."""
     return Sandbox(**plain | {"tier": Tier(**plain["tier"]), "limits": Limits(**plain["limits"])})
 
 
-def load(candidate: Interpreter, program: str, asked: tuple[str, ...] = ()) -> list[Any]:
-    """Run `program` in the candidate's module, and say which of the names `asked` are there. Raises Wrong, Ended."""
-    match candidate.ask({"op": "load", "args": [program, list(asked)]}):
+def load(candidate: Interpreter, program: str, names: tuple[str, ...] = ()) -> list[Any]:
+    """Run `program` in the candidate's module; return which of `names` it defines. Raises Wrong, Ended."""
+    match candidate.ask({"op": "load", "args": [program, list(names)]}):
         case {"raised": [str(kind), str(message)]}:
             raise Wrong(_KINDS.get(kind, "exception"), f"{kind}: {message}")
-        case {"value": list(there)}:
-            return there
+        case {"value": list(available)}:
+            return available
     raise Wrong("reply", "not a reply")
 
 
-def said(judged: Callable[[], Said]) -> Said:
-    """What a whole exam comes to: the faults of tests and sandbox are nobody's verdict. Meanwhile numbers of any length
-    may be written out: exams run in a child with limits."""
+def outcome_of(judged: Callable[[], Said]) -> Said:
+    """Return the outcome of a whole exam; faults of tests and sandbox give no verdict. Numbers of any length may be
+    written out meanwhile, since exams run in a child with limits."""
     most = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
     try:
@@ -55,8 +55,8 @@ def said(judged: Callable[[], Said]) -> Said:
         sys.set_int_max_str_digits(most)
 
 
-def asked(candidate: Interpreter, sit: Callable[[Far], None]) -> Said:
-    """What `sit` comes to, which asks the candidate and raises AssertionError where it does not hold."""
+def examine(candidate: Interpreter, sit: Callable[[Far], None]) -> Said:
+    """Return the outcome of `sit`, which asks the candidate and raises AssertionError if a test fails."""
     far = Far(candidate.ask)
     try:
         sit(far)

@@ -1,8 +1,8 @@
-"""How models write tool calls as text: one dialect a family, all read by one scanner.
+"""Dialects in which models write tool calls as text, one per family, all read by one scanner.
 
 `registry.dialect(name).parse(text, tools)` gives the calls of an answer, `.stream(tools)` reads it as it comes,
-`.serialise(calls)` writes it; `detect` names the dialect of a template or an answer, `blame` says whether model or
-parser is at fault. What a failure is called: `call`. What each dialect was checked against: `shipped`.
+`.serialise(calls)` writes it; `detect` names the dialect of a template or an answer, `blame` decides whether model or
+parser is at fault. `call` lists the words for failures, `shipped` the sources that each dialect was checked against.
 """
 
 from __future__ import annotations

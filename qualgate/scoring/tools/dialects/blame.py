@@ -1,7 +1,7 @@
-"""Who is at fault when no call can be read: the model, or the parser it was read with.
+"""Decide who is at fault when no call can be read: the model, or the parser.
 
-A server with the wrong parser scores zero on every tool call and well on everything else. So before a model is called
-wrong, its raw answer is read in every dialect there is.
+A server with the wrong parser scores zero on every tool call and well on everything else. So before a model counts as
+wrong, its raw answer is read in every dialect.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from qualgate.scoring.tools.dialects.tagged import tool_names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blame:
-    """What was read from one answer, and whose fault it is if that is nothing.
+    """The calls read from one answer, and whose fault it is if there are none.
 
     culprit: none: the declared dialect reads calls, or a plain answer in which no dialect finds any; parser: another
              dialect reads calls of tools that were offered; model: no dialect does, and the answer means to call
@@ -37,33 +37,35 @@ class Blame:
 
 
 def blame(text: str, declared_dialect: str, tools: Tools = ()) -> Blame:
-    """Who is at fault for what `declared_dialect` makes of `text`. UsageError for an unknown dialect."""
+    """Return who is at fault for what `declared_dialect` makes of `text`. UsageError for an unknown dialect."""
     declared, error_type, reason, calls = dialect(declared_dialect), "", "", ()
     try:
         calls = declared.parse(text, tools)
     except BadCall as error:
         error_type, reason = error.error_type, str(error)
-    tried, found = (declared_dialect,), ()
+    tried, others = (declared_dialect,), ()
     if not calls:
         tried = names()
-        found = tuple(name for name in readers(text, tools) if name != declared_dialect and _offered(text, name, tools))
-    if found:
-        calls = dialect(found[0]).parse(text, tools)
+        others = tuple(
+            name for name in readers(text, tools) if name != declared_dialect and _offered(text, name, tools)
+        )
+    if others:
+        calls = dialect(others[0]).parse(text, tools)
         if not error_type:
-            error_type, reason = "no_call", f"{declared_dialect} reads no call, {found[0]} reads {len(calls)}"
+            error_type, reason = "no_call", f"{declared_dialect} reads no call, {others[0]} reads {len(calls)}"
     return Blame(
-        culprit="parser" if found else "model" if error_type else "none",
+        culprit="parser" if others else "model" if error_type else "none",
         text=text,
         declared=declared_dialect,
         error_type=error_type,
         reason=reason,
-        readers=found,
+        readers=others,
         tried=tried,
         calls=calls,
     )
 
 
 def _offered(text: str, name: str, tools: Tools) -> bool:
-    """A foreign grammar proves something only if what it reads calls tools that exist."""
+    """Return whether another dialect reads calls of offered tools; other calls prove nothing."""
     offered = tool_names(tools)
     return not offered or all(call.name in offered for call in dialect(name).parse(text, tools))

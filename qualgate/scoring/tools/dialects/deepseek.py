@@ -7,9 +7,9 @@
     </｜DSML｜invoke>
     </｜DSML｜function_calls>
 
-V4 calls the frame tool_calls; V4.1 calls it ` calls` and has a space before each name. `string` says whether a value
-is text, so no schema is asked. vLLM reads text where it says "false" and the value is no JSON, or where it says
-nothing; here that is a fault, because the model was told to say it.
+V4 calls the frame tool_calls; V4.1 calls it ` calls` and has a space before each name. `string` declares whether a
+value is text, so no schema is needed. vLLM reads text if it is "false" and the value is no JSON, or if it is missing;
+here that is a fault, because the model was instructed to write it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def _deepseek(separator: str, form: str) -> Callable[[str, Tools], list[Call]]:
     head = re.compile(separator)
 
     def read(text: str, tools: Tools) -> list[Call]:
-        found = head.match(text)
-        if not found:
+        match = head.match(text)
+        if not match:
             raise BadCall("call_shape", "no name before <｜tool▁sep｜>")
-        arguments = text[found.end() :]
+        arguments = text[match.end() :]
         if form:
             arguments = arguments.rstrip()
             if not arguments.endswith(form):
@@ -41,7 +41,7 @@ def _deepseek(separator: str, form: str) -> Callable[[str, Tools], list[Call]]:
         value = read_json(arguments)
         if not isinstance(value, dict):
             raise BadCall("call_shape", "the arguments are not an object")
-        return [Call(found["name"].strip(), value)]
+        return [Call(match["name"].strip(), value)]
 
     return read
 

@@ -1,4 +1,4 @@
-"""Which dialect a chat template teaches, or an answer uses."""
+"""Detect the dialect that a chat template teaches, or an answer uses."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ SIGNS = (
 
 
 def of_template(template: str) -> tuple[str, str]:
-    """Name of the dialect that a chat template teaches, and the strings of SIGNS it was told by; two "" where it
-    teaches none that is known. Dialects with one grammar (hermes, qwen25, granite4) go by the first name."""
+    """Return the dialect that a chat template teaches, and the strings of SIGNS that show it; two "" if it is unknown.
+    Dialects with one grammar (hermes, qwen25, granite4) go by the first name."""
     for name, *signs in SIGNS:
         if all(sign in template for sign in signs):
             return name, " and ".join(signs)
@@ -71,7 +71,7 @@ def of_template(template: str) -> tuple[str, str]:
 
 
 def detect(template_text: str | None = None, text: str | None = None, tools: Tools = ()) -> str | None:
-    """Name of the dialect that the template teaches, or else that reads calls from the answer; None for neither."""
+    """Return the dialect that the template teaches, else one that reads calls from the answer, else None."""
     if template_text and (name := of_template(template_text)[0]):
         return name
     if text is not None:
@@ -80,12 +80,12 @@ def detect(template_text: str | None = None, text: str | None = None, tools: Too
 
 
 def readers(text: str, tools: Tools = ()) -> tuple[str, ...]:
-    """Every dialect that reads at least one call from `text` without a fault, the likeliest first."""
-    found = []
+    """Return every dialect that reads a call from `text` without a fault, the likeliest first."""
+    fitting = []
     for name in names():
         try:
             if dialect(name).parse(text, tools):
-                found.append(name)
+                fitting.append(name)
         except BadCall:
             continue
-    return tuple(found)
+    return tuple(fitting)

@@ -174,7 +174,7 @@ STEP3 = Dialect(
 
 
 def _character_data(value: str) -> str:
-    """The text that an element's content is in XML."""
+    """Decode the content of an XML element to text."""
     if value.startswith("<![CDATA[") and value.endswith("]]>"):
         return value[len("<![CDATA[") : -len("]]>")]
     return unescape(value, {"&quot;": '"', "&apos;": "'"})

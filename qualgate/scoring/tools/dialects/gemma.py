@@ -32,7 +32,7 @@ class Grammar:
     mark: str
 
     def read(self, text: str, tools: Tools) -> list[Call]:
-        """The one call of a block. BadCall for anything else."""
+        """Read the one call of a block. BadCall for anything else."""
         head = _HEAD.match(text)
         if not head:
             raise BadCall("call_shape", f"{quote(text)} is no call:name{{…}}")
@@ -41,42 +41,42 @@ class Grammar:
             raise BadCall("stray_text", f"{quote(text[end:])} after the call")
         schemas = properties(tools, head["name"])
         for key, value in arguments.items():
-            # Small models escape numbers too; the schema says what was meant.
+            # Small models escape numbers too; the schema decides their type.
             if isinstance(value, str) and (kinds := types(schemas.get(key))) and "string" not in kinds:
                 arguments[key] = typed(value, schemas[key])
         return [Call(head["name"], arguments)]
 
     def _object(self, text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         at = _skip(text, at)
         if text.startswith("}", at):
-            return found, at + 1
+            return members, at + 1
         while True:
             key = _KEY.match(text, at)
             if not key:
                 raise BadCall("not_json", f"no key at {quote(text[at:])}")
             name = key[1].strip()
-            if name in found:
+            if name in members:
                 raise BadCall("duplicate_key", f"the key {quote(name)} twice in one object")
-            found[name], at = self._value(text, key.end(), depth)
+            members[name], at = self._value(text, key.end(), depth)
             at = _skip(text, at)
             if text.startswith("}", at):
-                return found, at + 1
+                return members, at + 1
             if not text.startswith(",", at):
                 raise BadCall("unbalanced" if at >= len(text) else "not_json", f"no comma at {quote(text[at:])}")
             at += 1
 
     def _list(self, text: str, at: int, depth: int) -> tuple[list[Any], int]:
-        found: list[Any] = []
+        items: list[Any] = []
         at = _skip(text, at)
         if text.startswith("]", at):
-            return found, at + 1
+            return items, at + 1
         while True:
             value, at = self._value(text, _skip(text, at), depth)
-            found.append(value)
+            items.append(value)
             at = _skip(text, at)
             if text.startswith("]", at):
-                return found, at + 1
+                return items, at + 1
             if not text.startswith(",", at):
                 raise BadCall("unbalanced" if at >= len(text) else "not_json", f"no comma at {quote(text[at:])}")
             at += 1
@@ -99,7 +99,7 @@ class Grammar:
         return read_json(word[0].strip()), word.end()
 
     def write(self, calls: Sequence[Call]) -> str:
-        """ValueError for what the dialect cannot express."""
+        """Write calls in the dialect. ValueError for what it cannot express."""
         return "".join(
             f"{self.open}call:{_name(call.name)}{self._written(call.arguments)}{self.close}" for call in calls
         )

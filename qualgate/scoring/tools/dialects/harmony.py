@@ -31,7 +31,7 @@ _HEADER = re.compile(
 
 
 def read(text: str, tools: Tools) -> list[Call]:
-    """Header and body of one message to a function."""
+    """Read the call of one message (header and body) to a function."""
     header, _, body = text.partition("<|message|>")
     name = _recipient(header).removeprefix(FUNCTIONS)
     if leak := _MARKER.search(body):
@@ -43,22 +43,22 @@ def read(text: str, tools: Tools) -> list[Call]:
 
 
 def _recipient(header: str) -> str:
-    found = _HEADER.fullmatch(header)
-    if not found:
+    match = _HEADER.fullmatch(header)
+    if not match:
         raise BadCall("leaked_token", f"{quote(header)} is no header")
-    return found["before"] or found["after"] or ""
+    return match["before"] or match["after"] or ""
 
 
 class Messages(Stream):
-    """Messages instead of blocks."""
+    """A stream of messages instead of blocks."""
 
     def _outside(self) -> bool:
-        found = _END.search(self.text, self._seek)
-        if not found:
+        match = _END.search(self.text, self._seek)
+        if not match:
             self._seek = max(self._seek, len(self.text) - len("<|return|>") + 1)
             return False
-        self._message(self.text[self._start : found.start()], found[0])
-        self._start = self._seek = found.end()
+        self._message(self.text[self._start : match.start()], match[0])
+        self._start = self._seek = match.end()
         return True
 
     def _message(self, text: str, end: str) -> None:
@@ -101,7 +101,7 @@ class Messages(Stream):
 
 
 def write(calls: Sequence[Call]) -> str:
-    """A message a call, on the commentary channel. ValueError for a name with white space or `<`."""
+    """Write one message per call, on the commentary channel. ValueError for a name with white space or `<`."""
     parts = []
     for call in calls:
         if not re.fullmatch(r"[^\s<]+", call.name):

@@ -15,23 +15,23 @@ from qualgate.scoring.tools.dialects.stream import Dialect, Stream
 from qualgate.scoring.tools.dialects.tagged import reader, writer
 
 MOST = 64  # characters of a tag that shows the part
-# A thought's tag without a part says nothing: it may stand in prose.
+# A thought's tag without a part is no evidence: it may stand in prose.
 _FIRST = re.compile(r"<tool_calls(:[^\s<>]{1,40})?>|</?think(:[^\s<>]{1,40})>")
 
 
 def part_of(text: str) -> str:
-    """The part that the tags of an answer have, as far as it shows; "" for none."""
+    """Return the extra part in the tags of an answer; "" if none shows."""
     shown = _FIRST.search(text)
     return (shown[1] or shown[2] or "") if shown else ""
 
 
 class Parts(Stream):
-    """An answer, read once it has shown which part its tags have; one that shows none has none."""
+    """A stream that is read once the answer shows the extra part of its tags, or ends without one."""
 
     _held: str | None = ""
 
     def feed(self, piece: str) -> tuple[Call, ...]:
-        """The calls that `piece` completes."""
+        """Return the calls that `piece` completes."""
         if self._held is None:
             return super().feed(piece)
         before = max(0, len(self._held) - MOST)
@@ -40,19 +40,19 @@ class Parts(Stream):
         return self._read_on(shown[1] or shown[2] or "") if shown else ()
 
     def close(self) -> tuple[Call, ...]:
-        """No more text: the calls its end completes."""
+        """End the text; return the calls that its end completes."""
         completed = () if self._held is None else self._read_on("")
         return (*completed, *super().close())
 
     def _read_on(self, part: str) -> tuple[Call, ...]:
-        held, self._held = self._held or "", None
+        buffered, self._held = self._held or "", None
         self.dialect = hunyuan(self.dialect.name, part)
-        return super().feed(held)
+        return super().feed(buffered)
 
 
 @lru_cache(maxsize=64)
 def hunyuan(name: str, part: str = "") -> Dialect:
-    """`hunyuan_v3` or `hy_v4`, whose tags have this part."""
+    """Return the dialect `hunyuan_v3` or `hy_v4` with this part in its tags."""
 
     def tag(word: str) -> tuple[str, str]:
         return f"<{word}{part}>", f"</{word}{part}>"

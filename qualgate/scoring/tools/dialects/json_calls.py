@@ -16,7 +16,7 @@ Shape = Callable[[Any], Call]
 
 
 def shape(name: str = "name", arguments: Sequence[str] = ("arguments",), also: Sequence[str] = ()) -> Shape:
-    """How a call lies in an object: under which keys, and what else may stand there without a meaning for the call."""
+    """Return the reader of a call in an object: its keys, and `also` other keys that are ignored."""
     known = frozenset((name, *arguments, *also))
 
     def call(value: Any) -> Call:
@@ -34,7 +34,7 @@ def shape(name: str = "name", arguments: Sequence[str] = ("arguments",), also: S
 
 
 def keyed(value: Any) -> Call:
-    """`{NAME: arguments}`."""
+    """Read `{NAME: arguments}`."""
     match value:
         case dict() if len(value) == 1 and isinstance(given := next(iter(value.values())), dict):
             return Call(next(iter(value)), given)
@@ -49,13 +49,13 @@ INKLING = shape(arguments=("args",))
 COHERE = shape("tool_name", ("parameters",), also=("tool_call_id",))
 
 
-def one(of: Shape = PLAIN) -> Callable[[str, Tools], list[Call]]:
-    """Reads one object."""
+def single(of: Shape = PLAIN) -> Callable[[str, Tools], list[Call]]:
+    """Return a reader of one object."""
     return lambda text, tools: [of(read_json(text))]
 
 
 def listed(of: Shape = PLAIN, or_one: bool = False) -> Callable[[str, Tools], list[Call]]:
-    """Reads a list of objects; `or_one`: or one without the list."""
+    """Return a reader of a list of objects; `or_one`: or of one without the list."""
 
     def read(text: str, tools: Tools) -> list[Call]:
         value = read_json(text)
@@ -71,7 +71,7 @@ def listed(of: Shape = PLAIN, or_one: bool = False) -> Callable[[str, Tools], li
 
 
 def lines(text: str, tools: Tools) -> list[Call]:
-    """Reads one object a line."""
+    """Read one object per line."""
     calls = [PLAIN(read_json(line)) for line in text.split("\n") if line.strip()]
     if not calls:
         raise BadCall("empty", "no call in the block")
@@ -79,7 +79,7 @@ def lines(text: str, tools: Tools) -> list[Call]:
 
 
 def openai_call(value: Any) -> Call:
-    """One entry of `tool_calls`; `arguments` is JSON text in OpenAI's API, an object with some servers."""
+    """Read one entry of `tool_calls`; `arguments` is JSON text in OpenAI's API, an object with some servers."""
     function = value.get("function") if isinstance(value, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise BadCall("call_shape", "no function with a name")
@@ -92,7 +92,7 @@ def openai_call(value: Any) -> Call:
 
 
 def openai_calls(value: Any) -> list[Call]:
-    """Calls of a whole message, of its `tool_calls`, or of one of them, already decoded."""
+    """Read the calls of a decoded message, of its `tool_calls`, or of one of them."""
     if isinstance(value, dict) and "tool_calls" in value:
         value = value["tool_calls"]
     if value is None:
@@ -101,12 +101,12 @@ def openai_calls(value: Any) -> list[Call]:
 
 
 def read_openai(text: str, tools: Tools) -> list[Call]:
-    """As `openai_calls`, of JSON text."""
+    """Read calls as `openai_calls` does, from JSON text."""
     return openai_calls(read_json(text))
 
 
 def dump(value: Any, markers: Sequence[str] = ()) -> str:
-    """JSON as templates' `tojson` writes it; a marker in a string is broken up by an escape, which JSON allows."""
+    """Write JSON as templates' `tojson` does; a marker in a string is broken up by an escape, which JSON allows."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     for marker in markers:
         if marker in text:
@@ -117,7 +117,7 @@ def dump(value: Any, markers: Sequence[str] = ()) -> str:
 def joined(
     form: str, markers: Sequence[str] = (), between: str = "\n", around: str = "{}", name: str = ""
 ) -> Callable[[Sequence[Call]], str]:
-    """Writes each call by `form` ({call}, {name}, {json_name}, {arguments}, {index}), joined, inside of `around`.
+    """Return a writer of calls by `form` ({call}, {name}, {json_name}, {arguments}, {index}), joined, inside `around`.
 
     `name`: what a name that stands outside of JSON may look like; ValueError for another.
     """
@@ -143,7 +143,7 @@ def joined(
 
 
 def write_openai(calls: Sequence[Call]) -> str:
-    """The `tool_calls` list of a message."""
+    """Write the `tool_calls` list of a message."""
     items = [
         {"id": f"call_{index}", "type": "function", "function": {"name": call.name, "arguments": dump(call.arguments)}}
         for index, call in enumerate(calls)

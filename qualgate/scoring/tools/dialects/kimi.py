@@ -1,10 +1,10 @@
-"""Kimi's dialects: K2 writes JSON between tokens, K3 a tree of channels (XTML), whose arguments say their type.
+"""Kimi's dialects: K2 writes JSON between tokens, K3 a tree of channels (XTML), whose arguments declare their type.
 
     <|open|>tools<|sep|><|open|>call tool="NAME" index="1"<|sep|>
     <|open|>argument key="KEY" type="string"<|sep|>TEXT<|close|>argument<|sep|>
     <|close|>call<|sep|><|close|>tools<|sep|>
 
-What is no call stands in the channels `think` and `response`, of which the first may be open when the answer begins.
+Other text stands in the channels `think` and `response`; the first may be open when the answer begins.
 `&` and `"` of a name or key are written as `&amp;` and `&quot;`; values are as they are, or JSON.
 """
 

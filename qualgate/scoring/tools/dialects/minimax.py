@@ -7,9 +7,9 @@
     ]<]minimax[>[</invoke>
     ]<]minimax[>[</tool_call>
 
-What an element is, its schema says: text is typed by it; children are a list where it allows a list, else an object, in
-which a name that comes more than once holds a list. An argument may be JSON, too, and so lists are written here. Text
-beside children is a fault here (vLLM keeps it as `$text`).
+The schema types an element: its text; its children as a list if it allows one, else as an object, in which a repeated
+name has a list. An argument may be JSON, too, and lists are written so here. Text beside children is a fault here
+(vLLM keeps it as `$text`).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Element = tuple[str, Any]  # name, and its text or the list of its children
 
 
 def read(text: str, tools: Tools) -> list[Call]:
-    """The call of one block."""
+    """Read the call of one block."""
     head = _HEAD.match(text)
     if not head:
         raise BadCall("call_shape", f"{quote(text)} does not begin with a name")
-    found, name = _children(text, head.end()), head["name"].strip()
+    elements, name = _children(text, head.end()), head["name"].strip()
     schemas, arguments = properties(tools, name), {}
-    for key, value in found:
+    for key, value in elements:
         if key in arguments:
             raise BadCall("duplicate_key", f"the argument {quote(key)} twice in one call")
         arguments[key] = _value(value, schemas.get(key))
@@ -46,7 +46,7 @@ def read(text: str, tools: Tools) -> list[Call]:
 
 
 def _children(text: str, at: int) -> list[Element]:
-    """The elements up to the end of the text; without recursion, so that no text can exhaust the stack."""
+    """Read the elements up to the end of the text, without recursion, so that no text can exhaust the stack."""
     levels: list[tuple[str, list[Element], list[str]]] = [("", [], [])]
     for tag in _TAG.finditer(text, at):
         name, children, between = levels[-1]
@@ -88,17 +88,17 @@ def _value(value: Any, schema: Any) -> Any:
     if "array" in kinds:
         return [_value(child, inner.get("items")) for _, child in value]
     known = inner.get("properties")
-    known, found, repeated = known if isinstance(known, dict) else {}, {}, set()
+    known, members, repeated = known if isinstance(known, dict) else {}, {}, set()
     for key, child in value:
         part = _value(child, known.get(key, inner.get("additionalProperties")))
-        if key not in found:
-            found[key] = part
+        if key not in members:
+            members[key] = part
         elif key in repeated:
-            found[key].append(part)
+            members[key].append(part)
         else:
-            found[key] = [found[key], part]
+            members[key] = [members[key], part]
             repeated.add(key)
-    return found
+    return members
 
 
 _write = writer(

@@ -31,7 +31,7 @@ _NAMES = {"true": True, "false": False, "null": None}
 
 
 def read(text: str, tools: Tools) -> list[Call]:
-    """`[f(a=1), g(b="x")]`. BadCall for anything else, operators and positional arguments among it."""
+    """Read `[f(a=1), g(b="x")]`. BadCall for anything else, such as operators and positional arguments."""
     tree = _parsed(text)
     if not isinstance(tree, ast.List) or not tree.elts:
         raise BadCall("call_shape", "not a list of calls")
@@ -39,12 +39,12 @@ def read(text: str, tools: Tools) -> list[Call]:
 
 
 def lines(text: str, tools: Tools) -> list[Call]:
-    """Calls, one a line: `f(a=1)`."""
+    """Read calls such as `f(a=1)`, one per line."""
     return read(f"[{', '.join(line.strip() for line in text.split(chr(10)) if line.strip())}]", tools)
 
 
 def _parsed(text: str) -> ast.expr:
-    """The caller capped the depth of brackets; length, operators and chains of dots are capped here."""
+    """Parse a text. Length, operators and chains of dots are capped here, the depth of brackets by the caller."""
     if len(text) > MAX_CHARACTERS:
         raise BadCall("too_large", f"more than {MAX_CHARACTERS:,} characters")
     end = _LITERALS.match(text).end()  # pyright: ignore[reportOptionalMemberAccess]
@@ -87,7 +87,7 @@ def _name(node: ast.expr) -> str:
 
 
 def dotted(node: ast.expr) -> str:
-    """The name that is called, `a.b.c`; "" where it is none."""
+    """Return the called name, `a.b.c`; "" if the expression is no name."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -96,7 +96,7 @@ def dotted(node: ast.expr) -> str:
 
 
 def _value(node: ast.expr) -> Any:
-    """Recursion is as deep as brackets are, so at most MAX_DEPTH."""
+    """Evaluate a literal. Recursion is as deep as the brackets, so at most MAX_DEPTH."""
     match node:
         case ast.Constant(value=str() as text):
             if _SURROGATE.search(text):
@@ -114,14 +114,14 @@ def _value(node: ast.expr) -> Any:
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return [_value(item) for item in items]
         case ast.Dict(keys=keys, values=values):
-            found: dict[str, Any] = {}
+            entries: dict[str, Any] = {}
             for key, value in zip(keys, values, strict=True):
                 if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
                     raise BadCall("not_a_literal", "a key that is no string")
-                if key.value in found:
+                if key.value in entries:
                     raise BadCall("duplicate_key", f"the key {quote(key.value)} twice in one dictionary")
-                found[key.value] = _value(value)
-            return found
+                entries[key.value] = _value(value)
+            return entries
         case ast.Name(id=name) if name in _NAMES:
             return _NAMES[name]
     raise BadCall("not_a_literal", f"an argument that is no literal ({type(node).__name__})")
@@ -136,12 +136,12 @@ def _finite(number: int | float) -> int | float:
 
 
 def write(calls: Sequence[Call]) -> str:
-    """ValueError for names that Python could not read."""
+    """Write a list of calls. ValueError for names that Python could not read."""
     return "[" + ", ".join(map(_written, calls)) + "]"
 
 
 def write_lines(calls: Sequence[Call]) -> str:
-    """One a line. ValueError for names that Python could not read."""
+    """Write one call per line. ValueError for names that Python could not read."""
     return "<function_calls>" + "\n".join(map(_written, calls)) + "</function_calls>"
 
 

@@ -41,12 +41,12 @@ Argument = tuple[str, str]  # key and text
 
 
 def read(text: str, tools: Tools) -> Sequence[Call]:
-    """The call of one block, whose values stand on lines of their own."""
+    """Read the call of one block, whose values stand on lines of their own."""
     return _call(text, tools, lambda value: value[value[:1] == "\n" :].removesuffix("\n"))
 
 
 def read_whole(text: str, tools: Tools) -> Sequence[Call]:
-    """The call of one block, whose values begin and end at their tags (MiMo)."""
+    """Read the call of one block, whose values begin and end at their tags (MiMo)."""
     return _call(text, tools, str)
 
 
@@ -61,7 +61,7 @@ def _call(text: str, tools: Tools, value_of: Callable[[str], str]) -> Sequence[C
 
 
 def _parts(text: str, tools: Tools) -> tuple[str, list[Argument]]:
-    """(name, arguments as they stand). BadCall where a tag is missing."""
+    """Return the name and the raw arguments. BadCall if a tag is missing."""
     begin = _HEAD.match(text)
     if not begin:
         raise BadCall("call_shape", f"{quote(text)} does not begin with a name")
@@ -82,7 +82,7 @@ def _parts(text: str, tools: Tools) -> tuple[str, list[Argument]]:
 
 
 def _end_of_value(text: str, start: int, key: str, to_come: Collection[str] | None) -> int:
-    """Where the value that begins at `start` ends. to_come: the tool's other arguments; None: not known."""
+    """Return the end of the value that begins at `start`. to_come: the tool's other arguments; None: not known."""
     depth, within = 1, ""
     for tag in _TAG.finditer(text, start):
         if tag["key"] is None:
@@ -98,13 +98,13 @@ def _end_of_value(text: str, start: int, key: str, to_come: Collection[str] | No
 
 
 def _opens(text: str, at: int) -> bool:
-    """Whether the tag there begins a line or follows another tag."""
+    """Return whether the tag at `at` begins a line or follows another tag."""
     before = text[max(0, at - NEAR) : at].rstrip(" \t")
     return before[-1:] in ("\n", ">", "")
 
 
 class Blocks(Stream):
-    """An answer with such calls: tags in prose are words, and a block is looked at up to each of its possible ends."""
+    """A stream of such calls: tags in prose are words, and a block is tried up to each of its possible ends."""
 
     def __init__(self, dialect, tools: Tools) -> None:
         super().__init__(dialect, tools)

@@ -23,13 +23,13 @@ GROUP = "qualgate.dialects"
 
 
 def names() -> tuple[str, ...]:
-    """Every name `dialect` knows: the shipped ones in order of detection, then the others. Loads no plug-in."""
+    """Return every name `dialect` knows: the shipped ones in order of detection, then the others. Loads no plug-in."""
     return (*SHIPPED, *sorted(_plugins()))
 
 
 @cache
 def dialect(name: str) -> Dialect:
-    """The dialect of that name; UsageError when there is none, or its distribution is broken."""
+    """Return the dialect of that name; UsageError if it does not exist or its distribution is broken."""
     if name in SHIPPED:
         return SHIPPED[name]
     others = _plugins()

@@ -48,7 +48,7 @@ from qualgate.scoring.tools.dialects.json_calls import (
     joined,
     keyed,
     listed,
-    one,
+    single,
 )
 from qualgate.scoring.tools.dialects.kimi import KIMI_K2, KIMI_K3
 from qualgate.scoring.tools.dialects.minimax import MINIMAX_M3
@@ -62,7 +62,7 @@ HERMES = Dialect(
     source=VLLM + "tool_parsers/hermes_tool_parser.py",
     open=("<tool_call>",),
     close="</tool_call>",
-    read=one(PLAIN),
+    read=single(PLAIN),
     write=joined("<tool_call>\n{call}\n</tool_call>", _TAGS),
 )
 
@@ -88,7 +88,7 @@ GRANITE_20B_FC = Dialect(
     name="granite_20b_fc",
     source=VLLM + "tool_parsers/granite_20b_fc_tool_parser.py",
     open=("<function_call>",),
-    read=one(PLAIN),
+    read=single(PLAIN),
     write=joined("<function_call> {call}", ("<function_call>",)),
 )
 
@@ -136,7 +136,7 @@ INTERNLM2 = Dialect(
     source=VLLM + "tool_parsers/internlm2_tool_parser.py; " + SGLANG + "internlm_detector.py",
     open=_PLUGIN,
     close="<|action_end|>",
-    read=one(EITHER),
+    read=single(EITHER),
     write=joined(
         '<|action_start|><|plugin|>\n{"name": {json_name}, "parameters": {arguments}}<|action_end|>',
         (*_PLUGIN, "<|action_end|>"),
@@ -189,7 +189,7 @@ GIGACHAT3 = Dialect(
     source=template("GigaChat3-10B-A1.8B.jinja", "6f9ffbd9dba6b4b0311dba3c72ff1960f13edd74")
     + f"; {VLLM}tool_parsers/gigachat3_tool_parser.py; {SGLANG}gigachat3_detector.py",
     open=_FUNCTION_CALL,
-    read=one(PLAIN),
+    read=single(PLAIN),
     write=joined("function call<|role_sep|>\n{call}", _FUNCTION_CALL, between="<|message_sep|>\n\n"),
 )
 INKLING_JSON = Dialect(
@@ -199,7 +199,7 @@ INKLING_JSON = Dialect(
     close="<|end_message|>",
     thinks=("<|content_thinking|>", "<|end_message|>"),
     message=("<|message_model|>", "<|content_text|>", "<|end_message|>", "<|content_model_end_sampling|>"),
-    read=one(INKLING),
+    read=single(INKLING),
     write=joined(
         '<|message_model|><|content_invoke_tool_json|>{"name":{json_name},"args":{arguments}}<|end_message|>',
         ("<|content_invoke_tool_json|>", "<|end_message|>", "<|content_thinking|>"),
@@ -209,13 +209,13 @@ INKLING_JSON = Dialect(
 
 
 def _read_plamo(text: str, tools: Tools) -> list[Call]:
-    found = _PLAMO_CALL.fullmatch(text)
-    if not found:
+    match = _PLAMO_CALL.fullmatch(text)
+    if not match:
         raise BadCall("call_shape", "no name and arguments between their tokens")
-    arguments = read_json(found["arguments"])
+    arguments = read_json(match["arguments"])
     if not isinstance(arguments, dict):
         raise BadCall("call_shape", "the arguments are not an object")
-    return [Call(found["name"].strip(), arguments)]
+    return [Call(match["name"].strip(), arguments)]
 
 
 _PLAMO_CALL = re.compile(
@@ -297,7 +297,7 @@ LLAMA3_JSON = Dialect(
     open=("<|python_tag|>",),
     anchors="{",
     amid=r'\{\s{0,16}"(?:name|type|parameters|arguments)"\s{0,16}:',
-    read=one(LLAMA),
+    read=single(LLAMA),
     write=joined('{"name": {json_name}, "parameters": {arguments}}', ("<|python_tag|>",), between="; "),
 )
 PYTHONIC = Dialect(

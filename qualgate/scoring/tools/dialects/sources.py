@@ -1,4 +1,4 @@
-"""Where the published parsers and templates are that dialects were checked against."""
+"""Sources of the published parsers and templates that dialects were checked against."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Reading calls from an answer as it grows: one scanner, which every dialect describes its grammar to.
+"""Read calls from an answer as it grows, by one scanner that every dialect describes its grammar to.
 
-An answer is content (prose, thinking, code fences) with blocks of calls in it. A dialect says how a block begins
+An answer is content (prose, thinking, code fences) with blocks of calls in it. A dialect declares how a block begins
 (`open`, or the first character of the whole answer: `anchors`), how it ends (`close`, or the end of the JSON or Python
-value it holds), and whether blocks stand in a `frame`. Every decision rests on the text up to where it is taken, so an
-answer read whole and one read in pieces, however it is cut, take the same decisions; `Dialect.parse` is one piece.
-Offsets only grow: the time is linear in the text, and in the number of pieces.
+value it holds), and whether blocks stand in a `frame`. Every decision depends only on the text before it, so an answer
+gives the same calls whole or in any pieces; `Dialect.parse` is one piece. Offsets only grow: the time is linear in the
+text, and in the number of pieces.
 
 Markers are the grammar, also within a JSON string: a model that writes one into an argument has broken its own call.
 (vLLM's and SGLang's regular expressions read on; models emit these markers as single tokens.) Where markers are plain
@@ -102,7 +102,7 @@ class Dialect:
 
     def __post_init__(self) -> None:
         markers = {*self.open, self.close, *(self.frame or ()), *self.stray, *self.thinks, FENCE} - {""}
-        if any(one != other and other.startswith(one) for one in markers for other in markers):
+        if any(marker != other and other.startswith(marker) for marker in markers for other in markers):
             raise ValueError(f"{self.name}: a marker begins another, so a stream could not tell them apart")
         simple = len(self.open) == 1 and self.close and not (self.frame or self.stray or self.scanner or self.anchors)
         derived = {
@@ -116,7 +116,7 @@ class Dialect:
             object.__setattr__(self, name, value)
 
     def parse(self, text: str, tools: Tools = ()) -> tuple[Call, ...]:
-        """Every call in `text`, in order; none for a plain answer. BadCall is the only exception."""
+        """Return every call in `text`, in order; () for a plain answer. Raises nothing but BadCall."""
         if self.alone and text.startswith(self.alone) and text.endswith(self.close):
             body = text[len(self.alone) : -len(self.close)]
             if self.alone not in body and self.close not in body:
@@ -127,7 +127,7 @@ class Dialect:
         return tuple(stream.calls)
 
     def calls_of(self, body: str, tools: Tools, number: int) -> Sequence[Call]:
-        """The calls of one block, of which the first is call `number` of the answer."""
+        """Return the calls of one block, of which the first is call `number` of the answer."""
         try:
             calls = self.read(body, tools)
         except BadCall as error:
@@ -142,11 +142,11 @@ class Dialect:
         return calls
 
     def stream(self, tools: Tools = ()) -> Stream:
-        """A reader of one answer, to be fed piece by piece."""
+        """Return a reader of one answer, to be fed piece by piece."""
         return (self.scanner or Stream)(self, tools)
 
     def serialise(self, calls: Sequence[Call]) -> str:
-        """The text of these calls, for tests that a dialect reads what it writes; no calls: no text.
+        """Write these calls, for tests that a dialect reads what it writes; no calls: no text.
 
         ValueError for what the dialect cannot express.
         """
@@ -175,11 +175,11 @@ class Stream:
 
     @property
     def content(self) -> str:
-        """What is surely no call so far; after `close`, all text outside of blocks and frames."""
+        """Text that is certainly no call so far; after `close`, all text outside blocks and frames."""
         return "".join(self._pieces)
 
     def feed(self, piece: str) -> tuple[Call, ...]:
-        """The calls that `piece` completes."""
+        """Return the calls that `piece` completes."""
         before = len(self.calls)
         # CPython extends a string in place while only one name holds it; an attribute would be copied each time.
         text, self.text = self.text, ""
@@ -191,7 +191,7 @@ class Stream:
         return tuple(self.calls[before:])
 
     def close(self) -> tuple[Call, ...]:
-        """No more text: the calls its end completes. BadCall for what is open, and for calls only where none counts."""
+        """End the text; return the calls that its end completes. BadCall for open blocks, and if no call counts."""
         before = len(self.calls)
         self._finish()
         self._keep(len(self.text))
@@ -216,7 +216,7 @@ class Stream:
         raise BadCall("unbalanced", f"{what} is not closed")
 
     def _refuse_leaks(self) -> None:
-        """Special tokens in the content of an answer that calls; those that end a turn may end it."""
+        """Raise BadCall for special tokens in the content of an answer with calls; end-of-turn tokens may end it."""
         content = self.content
         for token in (*self.dialect.message, *self.dialect.thinks):
             content = content.replace(token, "")
@@ -230,7 +230,7 @@ class Stream:
 
     @property
     def _muted(self) -> str:
-        """Error type of a call that would begin here."""
+        """Error type of a call that begins here, within a fence or a thought; "" elsewhere."""
         fenced = self._fenced and not self.dialect.fenced
         return "call_in_think" if self._thinking else "call_in_fence" if fenced else ""
 
@@ -242,33 +242,33 @@ class Stream:
     def _take(self, body: str) -> None:
         self.calls.extend(self.dialect.calls_of(body, self.tools, len(self.calls) + 1))
 
-    # A state reads on from _seek and says whether it came to its end; if not, it waits for more text.
+    # A state reads on from _seek and returns whether it reached its end; if not, it waits for more text.
 
     def _outside(self) -> bool:
         dialect = self.dialect
-        found = dialect.landmarks.search(self.text, self._seek)
-        if not found:
+        landmark = dialect.landmarks.search(self.text, self._seek)
+        if not landmark:
             # The last characters may begin a marker.
             self._seek = max(self._seek, len(self.text) - dialect.longest + 1)
             self._keep(self._seek)
             return False
-        marker = found[0]
-        if (words := self._words(marker, found.start())) is None:
-            self._seek = found.start()
+        marker = landmark[0]
+        if (words := self._words(marker, landmark.start())) is None:
+            self._seek = landmark.start()
             self._keep(self._seek)
             return False
-        self._seek = found.end()
+        self._seek = landmark.end()
         if words:
             return True
         if dialect.amid and marker[0] in dialect.anchors:
-            self._keep(found.start())
-            self._start, self._anchored, self._amid, self._behind = found.start(), True, True, False
+            self._keep(landmark.start())
+            self._start, self._anchored, self._amid, self._behind = landmark.start(), True, True, False
             return self._begin_value(self._start)
         if marker in dialect.begins:
             if self._muted:
                 self._ignored = self._muted
                 return True
-            self._keep(found.start())
+            self._keep(landmark.start())
             self._start = self._seek - (marker[-1] in "[{")  # such a marker ends with the value's first character
             self._anchored, self._framed = False, len(self.calls)
             self._state = self._between if dialect.frame else self._inside if dialect.close else self._header
@@ -289,22 +289,22 @@ class Stream:
         return True
 
     def _words(self, marker: str, start: int) -> bool | None:
-        """Whether what looks like a marker there is a word of the prose; None: the text to come will tell."""
+        """Return whether the marker at `start` is only a word of the prose; None if more text is needed to tell."""
         at = max(0, start - MOST_AMID)
         mine = bool(self.dialect.amid) and marker[0] in self.dialect.anchors
         return mine and _WITHIN.search(self.text, at, start) is not None
 
     @property
     def _next(self) -> Callable[[], bool]:
-        """Where an anchored dialect may begin to call, it looks for that first."""
+        """Next state: an anchored dialect first looks for a call at the start."""
         return self._anchor if self.dialect.anchors else self._outside
 
     def _info(self) -> bool:
-        """The rest of the line that opens a code fence."""
-        found = _INFO.match(self.text, self._seek)
-        if not found:
+        """Skip the rest of the line that opens a code fence."""
+        line = _INFO.match(self.text, self._seek)
+        if not line:
             return False
-        self._seek, self._state = found.end(), self._anchor
+        self._seek, self._state = line.end(), self._anchor
         return True
 
     def _anchor(self) -> bool:
@@ -323,24 +323,24 @@ class Stream:
         return self._begin_value(start)
 
     def _marked(self, start: int) -> bool | None:
-        """Whether a block opens there, whose marker begins as a value may; None: the text to come will tell."""
+        """Return whether a block with a marker that looks like a value opens there; None if more text is needed."""
         rest = self.text[start : start + self.dialect.longest]
         if rest.startswith(self.dialect.open):
             return True
         return None if any(marker.startswith(rest) for marker in self.dialect.open) else False
 
     def _between(self) -> bool:
-        """In a frame, before a block or the frame's end."""
+        """State within a frame, before a block or the frame's end."""
         dialect = self.dialect
         start = _SPACE.match(self.text, self._seek).end()  # pyright: ignore[reportOptionalMemberAccess]
         self._seek = start
-        if found := dialect.in_frame.match(self.text, start):
-            self._seek = self._start = found.end()
-            if found[0] in dialect.open:
+        if match := dialect.in_frame.match(self.text, start):
+            self._seek = self._start = match.end()
+            if match[0] in dialect.open:
                 self._state = self._inside if dialect.close else self._header
                 return True
             if len(self.calls) == self._framed:
-                raise BadCall("call_shape", f"no call before {found[0]}")
+                raise BadCall("call_shape", f"no call before {match[0]}")
             self._kept = self._seek
             self._state = self._outside
             return True
@@ -351,7 +351,7 @@ class Stream:
         return False
 
     def _inside(self) -> bool:
-        """In a block that a marker closes."""
+        """State within a block that a marker closes."""
         dialect = self.dialect
         end = self.text.find(dialect.close, self._seek)
         if end < 0:
@@ -366,7 +366,7 @@ class Stream:
         return True
 
     def _header(self) -> bool:
-        """After a marker, before the value."""
+        """State after a marker, before the value."""
         start = _SPACE.match(self.text, self._start).end()  # pyright: ignore[reportOptionalMemberAccess]
         if start == len(self.text):
             return False
@@ -384,19 +384,19 @@ class Stream:
         return True
 
     def _value(self) -> bool:
-        """In a value: brackets are counted, those in strings are not."""
+        """State within a value: count brackets outside strings."""
         text, brackets = self.text, _BRACKET_OR_QUOTE[self.dialect.quotes]
         while True:
             pattern = _END_OF_STRING[self._quote] if self._quote else brackets
-            found = pattern.search(text, self._seek)
-            if not found:
+            match = pattern.search(text, self._seek)
+            if not match:
                 self._seek = len(text)
                 return False
-            token = found[0]
+            token = match[0]
             if token == "\\":  # the escaped character is yet to come
-                self._seek = found.start()
+                self._seek = match.start()
                 return False
-            self._seek = found.end()
+            self._seek = match.end()
             if self._quote:
                 self._quote = "" if token == self._quote else self._quote
             elif token in self.dialect.quotes:

@@ -24,7 +24,7 @@ _MAX_SCHEMA_DEPTH = 8
 
 
 def tool_names(tools: Tools) -> frozenset[str]:
-    """The names of the tools offered, OpenAI's `function` unwrapped."""
+    """Return the names of the offered tools, OpenAI's `function` unwrapped."""
     functions = [tool.get("function", tool) for tool in tools]
     return frozenset(
         str(function["name"]) for function in functions if isinstance(function, dict) and "name" in function
@@ -32,28 +32,28 @@ def tool_names(tools: Tools) -> frozenset[str]:
 
 
 def properties(tools: Tools, name: str) -> dict[str, Any]:
-    """Schema of each argument of the tool `name`; empty when it says nothing."""
+    """Return the schema of each argument of the tool `name`; {} if it declares none."""
     for tool in tools:
         function = tool.get("function", tool)
         if isinstance(function, dict) and function.get("name") == name:
             schema = function.get("parameters")
-            found = schema.get("properties") if isinstance(schema, dict) else None
-            return found if isinstance(found, dict) else {}
+            arguments = schema.get("properties") if isinstance(schema, dict) else None
+            return arguments if isinstance(arguments, dict) else {}
     return {}
 
 
 def types(schema: Any, depth: int = 0) -> frozenset[str]:
-    """The JSON types `schema` allows, as far as `type`, `enum`, `const` and its branches say so."""
+    """Return the JSON types that `schema` allows by `type`, `enum`, `const` and its branches."""
     if not isinstance(schema, dict) or depth > _MAX_SCHEMA_DEPTH:
         return frozenset()
     declared = schema.get("type")
-    found = {kind for kind in (declared if isinstance(declared, list) else [declared]) if isinstance(kind, str)}
+    kinds = {kind for kind in (declared if isinstance(declared, list) else [declared]) if isinstance(kind, str)}
     values = schema["enum"] if isinstance(schema.get("enum"), list) else []
-    found |= {_type(value) for value in (*values, *([schema["const"]] if "const" in schema else []))}
+    kinds |= {_type(value) for value in (*values, *([schema["const"]] if "const" in schema else []))}
     for branch in ("anyOf", "oneOf", "allOf"):
         for choice in schema[branch] if isinstance(schema.get(branch), list) else ():
-            found |= types(choice, depth + 1)
-    return frozenset(_ALIASES.get(kind.lower(), kind.lower()) for kind in found)
+            kinds |= types(choice, depth + 1)
+    return frozenset(_ALIASES.get(kind.lower(), kind.lower()) for kind in kinds)
 
 
 def _type(value: Any) -> str:
@@ -62,7 +62,7 @@ def _type(value: Any) -> str:
 
 
 def typed(text: str, schema: Any, guess: bool = False) -> Any:
-    """The value `text` stands for where `schema` is what its argument may be (None: not known)."""
+    """Convert `text` to the value it stands for under its argument's `schema` (None: not known)."""
     kinds = types(schema)
     if not kinds:
         return _json_or_text(text) if guess else text
@@ -92,9 +92,9 @@ def _json_or_text(text: str) -> Any:
 def reader(
     head: str, tail: str, pair: str, guess: bool = False, declared: bool = False, plain: Callable[[str], str] = str
 ) -> Callable[[str, Tools], list[Call]]:
-    """Reads `head` (group `name`), pairs (groups `key`, `value`), `tail`; patterns without backtracking into text.
+    """Return a reader of `head` (group `name`), pairs (`key`, `value`), `tail`; patterns never backtrack into text.
 
-    declared: a pair says itself whether it is text (the group `text` is there) or JSON. plain: what a value stands for.
+    declared: a pair itself declares text (the group `text` matched) or JSON. plain: decodes a value.
     """
     # Without the blanks before it: searched for, those of a long value would be looked at from each of them.
     opening = re.compile(pair.partition("(?P<value>")[0].removeprefix(r"\s*"), re.DOTALL)
@@ -106,14 +106,14 @@ def reader(
             raise BadCall("call_shape", f"{quote(text)} does not begin with a name")
         name, at, arguments = begin["name"].strip(), begin.end(), {}
         schemas = properties(tools, name)
-        while found := pairs.match(text, at):
-            key, value, at = found["key"].strip(), found["value"], found.end()
+        while match := pairs.match(text, at):
+            key, value, at = match["key"].strip(), match["value"], match.end()
             if opening.search(value):
                 raise BadCall("unbalanced", f"the argument {quote(key)} is not closed before another begins")
             if key in arguments:
                 raise BadCall("duplicate_key", f"the argument {quote(key)} twice in one call")
             if declared:
-                arguments[key] = value if found["text"] else read_json(value)
+                arguments[key] = value if match["text"] else read_json(value)
             else:
                 arguments[key] = typed(plain(value), schemas.get(key), guess)
         if not ending.match(text, at):
@@ -135,8 +135,8 @@ def writer(
     named: str = ".*",
     plain: Callable[[str], str] = str,
 ) -> Callable[[Sequence[Call]], str]:
-    """Writes as the templates do: strings as they are, everything else as JSON. ValueError for a marker in a value, and
-    for a text that would stand for another (`plain`, as of `reader`).
+    """Return a writer as templates write: strings as they are, all else as JSON. ValueError for a marker in a value and
+    for a text that `plain` would decode to another one.
 
     Forms hold {key} (of `head`: the name), {value}, {text} (whether the value is text), {type}, {index} (from 1).
     named: what names and keys may look like.
@@ -149,11 +149,11 @@ def writer(
         if marked or key != key.strip() or plain(text) != text or not key or not allowed.fullmatch(key):
             raise ValueError(f"{quote(key)} or its value cannot be written in this dialect")
         kind = _type(value).replace("integer", "number")
-        said = {"key": key, "value": text, "text": str(kind == "string").lower(), "type": kind, "index": str(index)}
-        return _FIELD.sub(lambda field: said[field[1]], form)
+        values = {"key": key, "value": text, "text": str(kind == "string").lower(), "type": kind, "index": str(index)}
+        return _FIELD.sub(lambda field: values[field[1]], form)
 
-    def one(index: int, call: Call) -> str:
+    def write_call(index: int, call: Call) -> str:
         pairs = (fill(pair, key, value) for key, value in call.arguments.items())
         return fill(head, call.name, "", index) + "".join(pairs) + tail
 
-    return lambda calls: around[0] + between.join(map(one, range(1, len(calls) + 1), calls)) + around[1]
+    return lambda calls: around[0] + between.join(map(write_call, range(1, len(calls) + 1), calls)) + around[1]
