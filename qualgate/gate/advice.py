@@ -70,8 +70,8 @@ def cases_about(right: float, flips: float, margin: float, alpha: float) -> int 
     """
     sure = cases_surely_right(right, max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin))
     reach = normal_quantile(1 - alpha) + normal_quantile(AIM)
-    found = max(ceil(reach**2 * flips / margin**2 + 2 / margin), sure or 0)
-    return None if sure is None or found > MOST_PAIRS else found
+    cases = max(ceil(reach**2 * flips / margin**2 + 2 / margin), sure or 0)
+    return None if sure is None or cases > MOST_PAIRS else cases
 
 
 def advise_on_baseline(rule: Rule, right: float, flips: float | None, alpha: float) -> str:

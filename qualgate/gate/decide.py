@@ -55,30 +55,36 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
     """
     decided = _decide(evidence, policy, now)
     if policy.four_arm is None:  # there these are steps
-        told = with_sampler(with_drafting(decided.verdicts, evidence), evidence)
-        decided = replace(decided, verdicts=told)
+        verdicts = with_sampler(with_drafting(decided.verdicts, evidence), evidence)
+        decided = replace(decided, verdicts=verdicts)
     if decided.policy.stop is None and decided.policy.four_arm is None:
-        told = with_weights_and_cache(decided.verdicts, evidence, decided.policy, now)
-        decided = replace(decided, verdicts=told)
+        verdicts = with_weights_and_cache(decided.verdicts, evidence, decided.policy, now)
+        decided = replace(decided, verdicts=verdicts)
     decided = replace(decided, verdicts=with_speculation(decided.verdicts, evidence, policy.alpha))
-    decided = replace(decided, verdicts=tuple(_at_its_look(one, evidence, policy) for one in decided.verdicts))
+    decided = replace(decided, verdicts=tuple(_at_its_look(verdict, evidence, policy) for verdict in decided.verdicts))
     if not (policy.nel or evidence.trial):  # these gate by other means, or decide nothing
         quarantined = hold(policy, evidence.expected, now[:10]).cases
         missed = uncounted(cases_of(evidence, quarantined), slices_of(evidence, policy))
-        decided = replace(decided, verdicts=tuple(with_uncounted(one, missed, policy) for one in decided.verdicts))
+        decided = replace(
+            decided, verdicts=tuple(with_uncounted(verdict, missed, policy) for verdict in decided.verdicts)
+        )
     arms = {arm.name: arm for arm in evidence.variants}
-    decided = replace(decided, verdicts=tuple(_with_config(one, arms.get(one.variant)) for one in decided.verdicts))
+    decided = replace(
+        decided, verdicts=tuple(_with_config(verdict, arms.get(verdict.variant)) for verdict in decided.verdicts)
+    )
     decided = replace(decided, verdicts=with_answerers(decided.verdicts, evidence))
     if evidence.scored_again is not None:
         note = scored_again_note(evidence.scored_again)
-        decided = replace(decided, verdicts=tuple(_with_scoring(one, note) for one in decided.verdicts))
+        decided = replace(decided, verdicts=tuple(_with_scoring(verdict, note) for verdict in decided.verdicts))
     if policy.alpha > MOST_ALPHA:
-        decided = replace(decided, verdicts=tuple(_with_alpha(one, policy.alpha) for one in decided.verdicts))
+        decided = replace(decided, verdicts=tuple(_with_alpha(verdict, policy.alpha) for verdict in decided.verdicts))
     if evidence.trial:  # after all else: what a trial says is said of the trial, by whichever policy it is judged
         looked = policy.trial is not None and policy.trial.first_look  # else rules were given to it later
         judged = decided.verdicts
-        said = tuple(_of_first_look(one) if looked else _of_trial(one, evidence.trial) for one in judged)
-        decided = replace(decided, verdicts=said)
+        trial_verdicts = tuple(
+            _of_first_look(verdict) if looked else _of_trial(verdict, evidence.trial) for verdict in judged
+        )
+        decided = replace(decided, verdicts=trial_verdicts)
     return decided
 
 
@@ -107,12 +113,18 @@ def _of_first_look(verdict: Verdict) -> Verdict:
     complete is that."""
     if verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
         return replace(verdict, reasons=(*verdict.reasons, NO_POLICY))
-    held = {one.reason for one in verdict.comparisons} | {NOTHING_CRITICAL}
+    comparison_reasons = {comparison.reason for comparison in verdict.comparisons} | {NOTHING_CRITICAL}
     measured = tuple(
-        replace(one, rule=f"{one.metric} [{one.slice}]", status="undecided", tier="advisory", reason=NO_POLICY)
-        for one in verdict.comparisons
+        replace(
+            comparison,
+            rule=f"{comparison.metric} [{comparison.slice}]",
+            status="undecided",
+            tier="advisory",
+            reason=NO_POLICY,
+        )
+        for comparison in verdict.comparisons
     )
-    reasons = (NO_POLICY, *(reason for reason in verdict.reasons if reason not in held))
+    reasons = (NO_POLICY, *(reason for reason in verdict.reasons if reason not in comparison_reasons))
     code = int(Exit.UNDECIDED)
     return replace(verdict, word="undecided", exit=code, reasons=reasons, comparisons=measured)
 
@@ -155,17 +167,17 @@ def _with_config(verdict: Verdict, arm: ArmEvidence | None) -> Verdict:
 
 def _with_alpha(verdict: Verdict, alpha: float) -> Verdict:
     """A lax alpha is no detail: it is said where the verdict is read first."""
-    said = f"at alpha {alpha:g}, so wrong up to {alpha:.0%} of the time: "
-    four = verdict.four_arm and replace(verdict.four_arm, why=said + verdict.four_arm.why)
-    return replace(verdict, reasons=(said + verdict.reasons[0], *verdict.reasons[1:]), four_arm=four)
+    warning = f"at alpha {alpha:g}, so wrong up to {alpha:.0%} of the time: "
+    four = verdict.four_arm and replace(verdict.four_arm, why=warning + verdict.four_arm.why)
+    return replace(verdict, reasons=(warning + verdict.reasons[0], *verdict.reasons[1:]), four_arm=four)
 
 
 def _decide(evidence: RunEvidence, policy: Policy, now: str) -> Decided:
     if policy.four_arm is not None:
         return Decided(verdicts=decide_four(evidence, policy, now), policy=policy)
     if policy.nel:
-        verdicts, adopted, said = decide_by(of_text(policy.nel), evidence, policy, now)
-        return Decided(verdicts=verdicts, policy=adopted, nel=said)
+        verdicts, adopted, nel_replies = decide_by(of_text(policy.nel), evidence, policy, now)
+        return Decided(verdicts=verdicts, policy=adopted, nel=nel_replies)
     if policy.stop is not None and evidence.looks is not None and not policy.stop.looks:
         return Decided(verdicts=decide_growing(evidence, policy, now), policy=policy)
     if policy.stop is not None and policy.stop.looks:

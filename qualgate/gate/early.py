@@ -101,10 +101,10 @@ def order_of(evidence: RunEvidence, seed: int) -> Order:
 def _order(cases: Iterable[tuple[str, str, str | None, str]], seed: int, repeats: int) -> Order:
     """cases: evalset, id, cluster, hash of what is asked."""
     listed = [
-        ((evalset, cluster or case, cluster is None), (evalset, case), asked)
-        for evalset, case, cluster, asked in sorted(cases, key=lambda case: case[:2])
+        ((evalset, cluster or case, cluster is None), (evalset, case), question_hash)
+        for evalset, case, cluster, question_hash in sorted(cases, key=lambda case: case[:2])
     ]
-    first = join((label, asked) for label, _, asked in listed)
+    first = join((label, question_hash) for label, _, question_hash in listed)
     clusters: dict[tuple[str, str, bool], list[Question]] = {}
     for label, case, _ in listed:
         clusters.setdefault(first(label), []).extend((*case, repeat) for repeat in range(repeats))
@@ -181,29 +181,29 @@ def decide_early(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[
         if not _planned_alike(evidence, arm.name, listed):
             continue
         if stopped is None:
-            found, number = look(evidence, policy, arm.name, order, now=now), len(looks)
-            if found.seen < total:
+            last_look, number = look(evidence, policy, arm.name, order, now=now), len(looks)
+            if last_look.seen < total:
                 continue
         elif (stopped.policy, stopped.order) == (policy, digest) and stopped.seen in looks[:-1]:
-            found, number = look(evidence, policy, arm.name, order, at=stopped.seen, now=now), stopped.look
-            if looks.index(stopped.seen) + 1 != number or found.seen != stopped.seen:
-                verdicts[arm.name] = _refused(found.verdict, "its stopping record is not what its answers are")
+            last_look, number = look(evidence, policy, arm.name, order, at=stopped.seen, now=now), stopped.look
+            if looks.index(stopped.seen) + 1 != number or last_look.seen != stopped.seen:
+                verdicts[arm.name] = _refused(last_look.verdict, "its stopping record is not what its answers are")
                 continue
-            if found.verdict.exit not in (Exit.INTEGRITY, Exit.INFRASTRUCTURE) and (
-                not found.settled or found.verdict.word != stopped.word
+            if last_look.verdict.exit not in (Exit.INTEGRITY, Exit.INFRASTRUCTURE) and (
+                not last_look.settled or last_look.verdict.word != stopped.word
             ):
                 why = (
                     f"generation stopped at {counted(stopped.seen, 'case')} as {stopped.word}, and by today's scores "
                     "and tests "
-                    f"the same cases say {found.verdict.word if found.settled else 'nothing yet'}: run again"
+                    f"the same cases say {last_look.verdict.word if last_look.settled else 'nothing yet'}: run again"
                 )
-                verdicts[arm.name] = _refused(found.verdict, why, Exit.UNDECIDED)
+                verdicts[arm.name] = _refused(last_look.verdict, why, Exit.UNDECIDED)
                 continue
         else:
             continue
-        seen = Seen(look=number, looks=len(looks), questions=found.seen, of=total, settled=found.settled)
+        seen = Seen(look=number, looks=len(looks), questions=last_look.seen, of=total, settled=last_look.settled)
         verdicts[arm.name] = replace(
-            found.verdict, seen=seen, reasons=(*found.verdict.reasons, *_said(seen, found.verdict))
+            last_look.verdict, seen=seen, reasons=(*last_look.verdict.reasons, *_notes(seen, last_look.verdict))
         )
     # What could not be looked at: incomplete, stopped by another policy, planned in part, or planned and left nothing.
     left = replace(evidence, variants=tuple(arm for arm in evidence.variants if arm.name not in verdicts))
@@ -219,7 +219,7 @@ def _refused(verdict: Verdict, why: str, code: Exit = Exit.INTEGRITY) -> Verdict
     return replace(verdict, word=word, exit=int(code), reasons=(f"{verdict.variant}: {why}", *verdict.reasons))
 
 
-def _said(seen: Seen, verdict: Verdict) -> tuple[str, ...]:
+def _notes(seen: Seen, verdict: Verdict) -> tuple[str, ...]:
     if verdict.word == "invalid":
         return ()
     if seen.questions < seen.of:
@@ -241,9 +241,9 @@ def first_settled(
     assert policy.stop is not None, "a policy that stops early"
     for number in numbers:
         at = policy.stop.looks[number - 1]
-        found = look(evidence, policy, variant, order, at=at, now=now)
-        if found.settled and found.seen == at:
-            return Stopped(look=number, seen=at, word=found.verdict.word, order=order_digest(order), policy=policy)
+        this_look = look(evidence, policy, variant, order, at=at, now=now)
+        if this_look.settled and this_look.seen == at:
+            return Stopped(look=number, seen=at, word=this_look.verdict.word, order=order_digest(order), policy=policy)
     return None
 
 
@@ -256,14 +256,14 @@ def look(
     its questions. now: see `decide.decide`. UsageError: an unknown variant, another list, or a policy that does not
     fit the evalsets.
     """
-    slices, held, evidence = prepare(evidence, policy, now)
-    found = next((arm for arm in evidence.variants if arm.name == variant), None)
-    if found is None:
+    slices, quarantine, evidence = prepare(evidence, policy, now)
+    variant_arm = next((arm for arm in evidence.variants if arm.name == variant), None)
+    if variant_arm is None:
         raise UsageError(f"The run has no variant {variant!r}: {', '.join(arm.name for arm in evidence.variants)}.")
     listed = {question for cluster in order for question in cluster}
     if not _planned_alike(evidence, variant, listed):
         raise UsageError("The order of cases is not that of the run's closed list; make it anew from the plan.")
-    answered = _answered(evidence.baseline) & _answered(found)
+    answered = _answered(evidence.baseline) & _answered(variant_arm)
     seen: dict[Question, int] = {}
     for place, cluster in enumerate(order):
         if not answered.issuperset(cluster) or (at is not None and len(seen) + len(cluster) > at):
@@ -276,11 +276,15 @@ def look(
             key for key in evidence.expected if key.arm in (variant, evidence.baseline.name) and _question(key) in seen
         ),
         baseline=_but(evidence.baseline, unseen),
-        variants=(_but(found, unseen),),
+        variants=(_but(variant_arm, unseen),),
     )
-    examined = without(next(one for one in examine(partial) if one.variant == variant), held)
+    examined = without(
+        next(examination for examination in examine(partial) if examination.variant == variant), quarantine
+    )
     whole, terms = not unseen, terms_of(partial, policy)
-    doubtful = {} if whole else _perhaps_unfinished(examined.pairs, seen, order, held.cases, policy.max_unfinished)
+    doubtful = (
+        {} if whole else _perhaps_unfinished(examined.pairs, seen, order, quarantine.cases, policy.max_unfinished)
+    )
     unfinished = unfinished_sets(examined.pairs, policy.max_unfinished)
 
     def measured(slice_: Slice, pairs: dict[str, tuple[Pair, ...]]) -> Measured:
@@ -290,13 +294,15 @@ def look(
             return unmeasured(slice_, 0, "is tested once every case is in")
         fixed = measure(slice_, pairs, unfinished, policy.alpha, terms)
         mine = pairs_of(slice_, pairs)
-        found = measured_in_order(fixed, mine, seen, _sizes(slice_, order), policy, sensitivity(policy))
+        result = measured_in_order(fixed, mine, seen, _sizes(slice_, order), policy, sensitivity(policy))
         barred = [doubtful[name] for name in slice_.evalsets if name in doubtful]
-        return replace(found, obstacle=f"{slice_.head}: {barred[0]}") if barred and not found.obstacle else found
+        return replace(result, obstacle=f"{slice_.head}: {barred[0]}") if barred and not result.obstacle else result
 
     verdict = judge(examined, slices, policy, terms, measured)
     (verdict,) = name_causes([verdict], partial, policy.max_unfinished)
-    open_rules = any(one.tier != "advisory" and one.status == "undecided" for one in verdict.comparisons)
+    open_rules = any(
+        comparison.tier != "advisory" and comparison.status == "undecided" for comparison in verdict.comparisons
+    )
     settled = verdict.word == "block" or (verdict.word in ("approve", "review") and not open_rules)
     return Look(verdict=verdict, seen=len(seen), settled=settled)
 
@@ -323,7 +329,7 @@ def _perhaps_unfinished(
     pairs: dict[str, tuple[Pair, ...]],
     seen: dict[Question, int],
     order: Order,
-    held: Collection[tuple[str, str]],
+    quarantined: Collection[tuple[str, str]],
     most: float,
 ) -> dict[str, str]:
     """Sets of which a side may yet leave more than the share `most` of the whole list unfinished, and how it is said.
@@ -333,26 +339,26 @@ def _perhaps_unfinished(
     """
     sizes: dict[str, list[int]] = {name: [] for name in pairs}
     for cluster in order:
-        for name, size in Counter(name for name, case, _ in cluster if (name, case) not in held).items():
+        for name, size in Counter(name for name, case, _ in cluster if (name, case) not in quarantined).items():
             if name in sizes:
                 sizes[name].append(size)
-    found = {}
+    lines = {}
     for name, chosen in pairs.items():
         total = sum(sizes[name])
         bar = next(count for count in range(int(most * total), total + 2) if count > most * total)
         for side in ("variant", "baseline"):
             cut: dict[int, int] = {}
             for place, unit in sorted(
-                ((seen[_question(one.baseline.key)], getattr(one, side)) for one in chosen), key=itemgetter(0)
+                ((seen[_question(pair.baseline.key)], getattr(pair, side)) for pair in chosen), key=itemgetter(0)
             ):
                 cut[place] = cut.get(place, 0) + bool(way_unfinished(unit))
             reached = p_reached(list(cut.values()), bar, len(sizes[name]), largest=max(sizes[name], default=1))
             if reached > UNFINISHED_ALPHA:
-                found[name] = (
+                lines[name] = (
                     f"the {side} left {sum(cut.values()):,} of {counted(len(chosen), 'answer')} of {name} unfinished "
                     f"so far; that it will be at most {most:.3g} of all {total:,} is not sure yet"
                 )
-    return found
+    return lines
 
 
 def _sizes(slice_: Slice, order: Order) -> list[int]:
@@ -385,12 +391,12 @@ def measured_in_order(
     if len({pair.cluster for pair in pairs}) < len(units):
         return unmeasured(fixed.slice, len(pairs), "holds the same case more than once, which the order of cases took "
                           "for several: leave it out of all evalsets but one, or `stop: early` out")  # fmt: skip
-    margin, told = rule.max_drop, {"largest": max(sizes), "typical": sum(sizes) / len(sizes)}
+    margin, sizing = rule.max_drop, {"largest": max(sizes), "typical": sum(sizes) / len(sizes)}
 
     def compared(side: Outcomes) -> SequentialResult:
         losses = np.bincount(at, side.baseline - side.variant)
         presumed = presumed_of(policy, margin, sizes)
-        return compare_in_sequence(losses, margin, policy.alpha, size=size, presumed=presumed, **told)
+        return compare_in_sequence(losses, margin, policy.alpha, size=size, presumed=presumed, **sizing)
 
     scores = taken(rule.metric, pairs)
     result = scores.each(compared)

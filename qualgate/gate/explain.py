@@ -104,12 +104,12 @@ def _whole(slice_: Slice, c: Comparison, alpha: float) -> str:
     rule = slice_.rule
     if rule.max_ratio is not None:
         sizes = f"{value_text(c.metric, c.variant)} and {value_text(c.metric, c.baseline)}"
-        said = f"{c.lower:.3g} times the baseline's ({sizes}; allowed {rule.max_ratio:g})"
+        finding = f"{c.lower:.3g} times the baseline's ({sizes}; allowed {rule.max_ratio:g})"
     else:
         limit = value_text(c.metric, rule.max if rule.max is not None else rule.min)
         bound = "at most" if rule.max is not None else "at least"
-        said = f"{value_text(c.metric, c.variant)} (allowed {bound} {limit})"
-    return f"{slice_.head} is {said}{_outcome(c)}"
+        finding = f"{value_text(c.metric, c.variant)} (allowed {bound} {limit})"
+    return f"{slice_.head} is {finding}{_outcome(c)}"
 
 
 def _ratio(slice_: Slice, c: Comparison, alpha: float) -> str:

@@ -72,25 +72,27 @@ def decide_growing(evidence: RunEvidence, policy: Policy, now: str = "") -> tupl
     """As `decide_plain`, by tests that may be asked at every look. `evidence.looks` has them all, this one last."""
     assert policy.stop is not None, "a policy that stops early"
     looks = evidence.looks or ()
-    slices, held, evidence = prepare(evidence, policy, now)
+    slices, quarantine, evidence = prepare(evidence, policy, now)
     terms = terms_of(evidence, policy)
     verdicts = []
-    for found in (without(one, held) for one in examine(evidence)):
-        order = _Order.of(found.pairs, looks, policy.stop.seed)
+    for examination in (without(full, quarantine) for full in examine(evidence)):
+        order = _Order.of(examination.pairs, looks, policy.stop.seed)
 
         def measured(
-            slice_: Slice, pairs: dict[str, tuple[Pair, ...]], order: _Order = order, about: About = found.about
+            slice_: Slice, pairs: dict[str, tuple[Pair, ...]], order: _Order = order, about: About = examination.about
         ) -> Measured:
             fixed = measure(slice_, pairs, unfinished_sets(pairs, policy.max_unfinished), policy.alpha, terms, about)
             return _at_this_look(fixed, pairs_of(slice_, pairs), order, len(looks), policy)
 
-        verdict = judge(found, slices, policy, terms, measured)
-        open_ = any(one.tier != "advisory" and one.status == "undecided" for one in verdict.comparisons)
+        verdict = judge(examination, slices, policy, terms, measured)
+        open_ = any(
+            comparison.tier != "advisory" and comparison.status == "undecided" for comparison in verdict.comparisons
+        )
         number, questions = len(looks), len(order.places)
-        said = f"look {number} at a list that may grow, by tests that may be asked at any time"
+        note = f"look {number} at a list that may grow, by tests that may be asked at any time"
         settled = not open_ and verdict.word != "undecided"
         seen = Seen(look=number, looks=number, questions=questions, of=questions, settled=settled)
-        verdicts.append(replace(verdict, seen=seen, reasons=(*verdict.reasons, said)))
+        verdicts.append(replace(verdict, seen=seen, reasons=(*verdict.reasons, note)))
     return name_causes(verdicts, evidence, policy.max_unfinished)
 
 

@@ -127,8 +127,8 @@ def _names(rule: Rule, evalset: str, marks: Iterable[str]) -> list[str]:
     if rule.scope == "task":
         return [mark for mark in marks if mark.startswith("task:")] or ["no task"]
     if rule.scope.startswith("tag:"):
-        found = [mark for mark in marks if mark == rule.scope or mark.startswith(f"{rule.scope}:")]
-        return found or [f"no {rule.scope}"]
+        matches = [mark for mark in marks if mark == rule.scope or mark.startswith(f"{rule.scope}:")]
+        return matches or [f"no {rule.scope}"]
     if rule.evalset is not None or rule.scope == "evalset":
         return [evalset]
     return [rule.where or "pooled"]
@@ -139,8 +139,8 @@ def _check_bound(rule: Rule, at: str, brought: bool) -> None:
     bounds = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
     given = {name: value for name in bounds if (value := getattr(rule, name)) is not None}
     if len(given) != 1 or not given.keys() <= set(metric.bounds):
-        found = ", ".join(given) or "none"
-        raise UsageError(f"A rule on {rule.metric}{at} sets exactly {' or '.join(metric.bounds)}; found: {found}")
+        names = ", ".join(given) or "none"
+        raise UsageError(f"A rule on {rule.metric}{at} sets exactly {' or '.join(metric.bounds)}; found: {names}")
     (name, value), *_ = given.items()
     if (
         not isfinite(value)

@@ -77,14 +77,15 @@ def uncounted(cases: Cases, slices: Sequence[Slice]) -> str:
     missed = {}
     for (evalset, readers), ids in by_kind.items():
         fit = [slice_ for slice_ in critical if evalset in slice_.evalsets and _counts(slice_.rule.metric, readers)]
-        left = [case for case in ids if not any(slice_.holds(evalset, case) for slice_ in fit)]
-        if left:
-            missed[evalset, readers] = left
+        missing = [case for case in ids if not any(slice_.holds(evalset, case) for slice_ in fit)]
+        if missing:
+            missed[evalset, readers] = missing
     if not missed:
         return ""
     number, total = sum(map(len, missed.values())), sum(map(len, by_kind.values()))
     kinds = (
-        _kind(at, readers, left, cases.metrics.get(at, ())) for (at, readers), left in sorted(missed.items(), key=str)
+        _kind(at, readers, missing, cases.metrics.get(at, ()))
+        for (at, readers), missing in sorted(missed.items(), key=str)
     )
     are = "is" if number == 1 else "are"
     return (
@@ -101,9 +102,11 @@ def _on_answers(metric: str) -> bool:
     return METRICS[metric].approves or METRICS[metric].kind in ("judged", "stability") or metric.startswith("parity.")
 
 
-def _kind(evalset: str, readers: frozenset[str], left: Sequence[str], scored: Iterable[str]) -> str:
+def _kind(evalset: str, readers: frozenset[str], missing: Sequence[str], scored: Iterable[str]) -> str:
     """Cases of one set that hold the same, and what would count them."""
-    some = f"{len(left):,} of {evalset} ({', '.join(sorted(left)[:SHOWN])}{', …' if len(left) > SHOWN else ''})"
+    some = (
+        f"{len(missing):,} of {evalset} ({', '.join(sorted(missing)[:SHOWN])}{', …' if len(missing) > SHOWN else ''})"
+    )
     if not readers:
         return f"{some}: {{metric: format.nonempty, evalset: {evalset}, max_drop: 0.02}} would count them"
     if metric := next((name for name in scored if name in readers and name in METRICS), ""):

@@ -1,7 +1,7 @@
-"""Are quantized weights and a quantized cache together worse than each by itself? Beside a verdict; it decides nothing.
+"""Test whether quantized weights and a quantized cache together lose more than each alone. It decides nothing.
 
-The four arms are found by what they are: the baseline, a variant with other weights, one that holds keys and values
-otherwise, and one in which both are what they are in these two. None of them speculates.
+The four arms are recognised by their identities: the baseline, a variant with other weights, one with another KV cache,
+and one with both. None of them speculates.
 """
 
 from __future__ import annotations
@@ -21,20 +21,25 @@ from qualgate.records import ArmEvidence, Effect, Interaction, Policy, RunEviden
 def with_weights_and_cache(
     verdicts: Sequence[Verdict], evidence: RunEvidence, policy: Policy, now: str
 ) -> tuple[Verdict, ...]:
-    """The verdicts; one on an arm in which both are changed has what each did alone and what they do together.
+    """Add the effects of each change and of both together to the verdict on an arm that has both.
 
-    Not of evidence that is broken, incomplete or mismatched. now: see `decide`.
+    Evidence that is broken, incomplete or mismatched gets none. now: see `decide`.
     """
-    judged = {one.variant: one for one in verdicts}
+    judged = {verdict.variant: verdict for verdict in verdicts}
     arms = [arm for arm in evidence.variants if arm.name in judged]
-    found = {}
+    by_variant = {}
     for names in _fours(evidence.baseline, arms):
-        told = _told(only(evidence, names), names, policy, now)
-        if told is not None:
-            effects = tuple(_effects(told, [judged[name] for name in names]))
+        interacting = _interactions(only(evidence, names), names, policy, now)
+        if interacting is not None:
+            effects = tuple(_effects(interacting, [judged[name] for name in names]))
             weights, cache, both = names
-            found[both] = WeightsAndCache(weights=weights, cache=cache, both=both, effects=effects, interactions=told)
-    return tuple(_with(one, found[one.variant]) if one.variant in found else one for one in verdicts)
+            by_variant[both] = WeightsAndCache(
+                weights=weights, cache=cache, both=both, effects=effects, interactions=interacting
+            )
+    return tuple(
+        _with(verdict, by_variant[verdict.variant]) if verdict.variant in by_variant else verdict
+        for verdict in verdicts
+    )
 
 
 def _fours(baseline: ArmEvidence, arms: Sequence[ArmEvidence]) -> Iterator[tuple[str, str, str]]:
@@ -52,12 +57,12 @@ def _fours(baseline: ArmEvidence, arms: Sequence[ArmEvidence]) -> Iterator[tuple
             yield alone[0], alone[1], both
 
 
-def _told(
+def _interactions(
     evidence: RunEvidence, names: tuple[str, str, str], policy: Policy, now: str
 ) -> tuple[Interaction, ...] | None:
     """The interaction of each critical quality metric and slice; None where an arm cannot be compared."""
-    slices, held, evidence = prepare(evidence, policy, now)
-    pairs = {one.variant: flat(without(one, held).pairs) for one in examine(evidence)}
+    slices, quarantine, evidence = prepare(evidence, policy, now)
+    pairs = {examination.variant: flat(without(examination, quarantine).pairs) for examination in examine(evidence)}
     if not all(pairs[name] for name in names):
         return None
     both = pairs[names[-1]]
@@ -66,16 +71,16 @@ def _told(
     return interactions(slices, units, (evidence.baseline.name, *names), clusters_of(both), policy)
 
 
-def _effects(found: Sequence[Interaction], verdicts: Sequence[Verdict]) -> Iterator[Effect]:
-    """Of each variant's comparison of what an interaction is about."""
-    for one in found:
+def _effects(interacting: Sequence[Interaction], verdicts: Sequence[Verdict]) -> Iterator[Effect]:
+    """Yield each variant's comparison on the metric and slice of every interaction."""
+    for interaction in interacting:
         for verdict in verdicts:
-            same = (c for c in verdict.comparisons if (c.metric, c.slice) == (one.metric, one.slice))
+            same = (c for c in verdict.comparisons if (c.metric, c.slice) == (interaction.metric, interaction.slice))
             comparison = next(same, None)
             if comparison is not None:
                 yield Effect(
-                    metric=one.metric,
-                    slice=one.slice,
+                    metric=interaction.metric,
+                    slice=interaction.slice,
                     variant=verdict.variant,
                     difference=comparison.difference,
                     lower=comparison.lower,
@@ -83,11 +88,12 @@ def _effects(found: Sequence[Interaction], verdicts: Sequence[Verdict]) -> Itera
                 )
 
 
-def _with(verdict: Verdict, found: WeightsAndCache) -> Verdict:
-    said = [
-        f"{found.both}: {one.metric} [{one.slice}] loses {-100 * one.estimate:.1f} points beyond what {found.weights} "
-        f"and {found.cache} lose by themselves (bound: at least {-100 * (one.upper or 0):.1f})"
-        for one in found.interactions
-        if one.found
+def _with(verdict: Verdict, effect: WeightsAndCache) -> Verdict:
+    lines = [
+        f"{effect.both}: {interaction.metric} [{interaction.slice}] loses {-100 * interaction.estimate:.1f} points "
+        f"beyond what {effect.weights} and {effect.cache} lose by themselves (bound: at least "
+        f"{-100 * (interaction.upper or 0):.1f})"
+        for interaction in effect.interactions
+        if interaction.found
     ]
-    return replace(verdict, weights_and_cache=found, reasons=(*verdict.reasons, *said))
+    return replace(verdict, weights_and_cache=effect, reasons=(*verdict.reasons, *lines))

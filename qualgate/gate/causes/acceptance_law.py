@@ -20,16 +20,16 @@ def off_their_law(levels: Sequence[DraftLevel], rule: str) -> tuple[str, ...]:
     another, and of rules that change the distribution there is none."""
     if rule != "speculative_sampling":
         return ()
-    said = []
+    lines = []
     for level in levels:
         accepted, overlap = level.accepted_of_tested, level.overlap
         if accepted is None or overlap is None:
             continue
         off = accepted.numerator - overlap.numerator
         if abs(off) > DEVIATIONS * sqrt(accepted.denominator) / 2:
-            said.append(
+            lines.append(
                 f"{level.proposer} (level {level.level}): {accepted.numerator:,.0f} of {accepted.denominator:,.0f} "
                 f"tested tokens accepted, and Σ min(p, q) of them is {overlap.numerator:,.1f}: more than chance parts "
                 "the two, so tokens are not drawn from what they are said to be. Do not trust its answers"
             )
-    return tuple(said)
+    return tuple(lines)

@@ -61,20 +61,20 @@ def _named(verdict: Verdict, evidence: RunEvidence, arms: Mapping[str, ArmEviden
     if arm is None or verdict.word not in ("block", "undecided"):
         return verdict
     without = {part: arms[arm.name + end] for end, part in WITNESSES.items() if arm.name + end in arms}
-    found = _of_identity(evidence.baseline, arm, without)
+    cause = _of_identity(evidence.baseline, arm, without)
     if verdict.word == "undecided":
-        mismatched = bool(verdict.comparisons) and not any(one.n for one in verdict.comparisons)
-        if not mismatched or not found.word:
+        mismatched = bool(verdict.comparisons) and not any(comparison.n for comparison in verdict.comparisons)
+        if not mismatched or not cause.word:
             return verdict
-        reasons = (*verdict.reasons, f"cause: {found.word}; {found.why}") if found.word in without else verdict.reasons
-        return replace(verdict, cause=found.word, reasons=reasons)
-    if not found.word and verdict.cause in ("", "recipe"):  # else a witness that keeps a rule has shown it already
-        found = _of_answers(verdict, evidence.baseline, arm, most_unfinished) or found
-    if not found.word:
-        found = _of_adapter(verdict, evidence.baseline, arm)
-    if not found.word or found.word == verdict.cause:
+        reasons = (*verdict.reasons, f"cause: {cause.word}; {cause.why}") if cause.word in without else verdict.reasons
+        return replace(verdict, cause=cause.word, reasons=reasons)
+    if not cause.word and verdict.cause in ("", "recipe"):  # else a witness that keeps a rule has shown it already
+        cause = _of_answers(verdict, evidence.baseline, arm, most_unfinished) or cause
+    if not cause.word:
+        cause = _of_adapter(verdict, evidence.baseline, arm)
+    if not cause.word or cause.word == verdict.cause:
         return verdict
-    return replace(verdict, cause=found.word, reasons=(*verdict.reasons, f"cause: {found.word}; {found.why}"))
+    return replace(verdict, cause=cause.word, reasons=(*verdict.reasons, f"cause: {cause.word}; {cause.why}"))
 
 
 def _of_identity(baseline: ArmEvidence, arm: ArmEvidence, without: Mapping[str, ArmEvidence]) -> Cause:
@@ -89,19 +89,21 @@ def _of_identity(baseline: ArmEvidence, arm: ArmEvidence, without: Mapping[str, 
             return Cause(word="config", why=f"config: {'; '.join(arm.config_differences)}")
         if ours.engine != theirs.engine and not (ours.served or theirs.served):  # what is served has its own
             return Cause(word="infrastructure", why="its engine is not the baseline's")
-    told = [(b, v) for b, v in pairs if b.case_hash == v.case_hash and b.prompt_tokens and v.prompt_tokens]
-    longer = sum(b.prompt_tokens != v.prompt_tokens for b, v in told)
-    if longer > MOST * len(told):
-        return Cause(word="template", why=f"{longer} of {counted(len(told), 'case')} became prompts of another length")
+    comparable = [(b, v) for b, v in pairs if b.case_hash == v.case_hash and b.prompt_tokens and v.prompt_tokens]
+    longer = sum(b.prompt_tokens != v.prompt_tokens for b, v in comparable)
+    if longer > MOST * len(comparable):
+        return Cause(
+            word="template", why=f"{longer} of {counted(len(comparable), 'case')} became prompts of another length"
+        )
     relations = [relation(b, v) for b, v in pairs]
     if contradictory(relations):
-        said = counted(relations.count("contradiction"), "answer is not", "answers are not")
-        why = f"{said} what its own weights say there"
+        how_many = counted(relations.count("contradiction"), "answer is not", "answers are not")
+        why = f"{how_many} what its own weights say there"
         for part, witness in without.items():
             if _says_its_own(baseline, witness):
                 return Cause(word=part, why=f"{why}; without that part they are")
         return Cause(word="infrastructure", why=why)
-    differ = [one for one in relations if one not in ("", "same")]
+    differ = [kind for kind in relations if kind not in ("", "same")]
     if ours and theirs and ours.sampling != theirs.sampling and differ.count("ended") > MOST * len(differ):
         all_ = counted(len(differ), "answer that differs", "answers that differ")
         ended = f"{differ.count('ended')} of {all_} are the baseline's, ended elsewhere"
@@ -127,10 +129,14 @@ def contradictory(relations: Sequence[str]) -> bool:
 
 def _of_answers(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence, most_unfinished: float) -> Cause | None:
     """What the lost answers of the broken critical rules have in common."""
-    broken = [one for one in verdict.comparisons if one.tier == "critical" and one.status == "broken"]
+    broken = [
+        comparison
+        for comparison in verdict.comparisons
+        if comparison.tier == "critical" and comparison.status == "broken"
+    ]
     wanted = {(c.metric, c.slice) for c in broken if METRICS[c.metric].kind == "quality"}
     pairs = _pairs(baseline, arm)
-    lost = [(b, v) for b, v in pairs if any(_lost(b, v, *one) for one in wanted)]
+    lost = [(b, v) for b, v in pairs if any(_lost(b, v, *metric_slice) for metric_slice in wanted)]
     if wanted and lost:
         ended = sum(_cut(b, v) for b, v in lost)
         misread = [v.misread for _, v in lost if v.misread]
@@ -158,9 +164,9 @@ def _by_elimination(
     baseline: ArmEvidence, arm: ArmEvidence, pairs: Sequence[tuple[UnitEvidence, UnitEvidence]]
 ) -> Cause | None:
     ours, theirs = baseline.identity, arm.identity
-    told = all(v.token_ids and v.prompt_tokens for _, v in pairs)  # else the facts above could not have shown
+    complete = all(v.token_ids and v.prompt_tokens for _, v in pairs)  # else the facts above could not have shown
     packed = {v.kernel for _, v in pairs} | {b.kernel for b, _ in pairs}
-    if ours is None or theirs is None or not told or len(packed) > 1:
+    if ours is None or theirs is None or not complete or len(packed) > 1:
         return None
     parts = ("weights", "kv_cache", "speculation")
     other = [part for part in parts if getattr(ours, part) != getattr(theirs, part)]
@@ -189,8 +195,8 @@ def _of_adapter(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence) -> Ca
 
 def _pairs(baseline: ArmEvidence, arm: ArmEvidence) -> list[tuple[UnitEvidence, UnitEvidence]]:
     answers = {(u.key.evalset, u.key.case_id, u.key.repeat): u for u in arm.units if u.status == "done"}
-    asked = ((answers.get((u.key.evalset, u.key.case_id, u.key.repeat)), u) for u in baseline.units)
-    return [(ours, theirs) for theirs, ours in asked if theirs is not None and ours.status == "done"]
+    matches = ((answers.get((u.key.evalset, u.key.case_id, u.key.repeat)), u) for u in baseline.units)
+    return [(ours, theirs) for theirs, ours in matches if theirs is not None and ours.status == "done"]
 
 
 def _lost(baseline: UnitEvidence, variant: UnitEvidence, metric: str, part: str) -> bool:

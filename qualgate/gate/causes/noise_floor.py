@@ -64,7 +64,7 @@ def with_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[
         return without_noise_floor(judged, evidence) if served else tuple(judged)
     arms = {arm.name: arm for arm in evidence.variants}
     unusable = next((verdict.reasons[0] for verdict in floor if verdict.exit in (13, 14)), "")
-    said = []
+    annotated = []
     for verdict in judged:
         if verdict.variant.endswith(NOISE):
             continue
@@ -77,8 +77,8 @@ def with_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[
                 f"{len(noise[metric].lost)} / {len(noise[metric].gained)} of {noise[metric].cases}"
                 for metric in sorted(own.keys() & noise.keys())
             )
-        said.append(replace(verdict, reasons=(*verdict.reasons, line)))
-    return tuple(said)
+        annotated.append(replace(verdict, reasons=(*verdict.reasons, line)))
+    return tuple(annotated)
 
 
 def without_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
@@ -92,5 +92,5 @@ def without_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tup
 
 
 def _floor(evidence: RunEvidence) -> dict[str, Flips]:
-    found = next((arm for arm in evidence.variants if arm.name.endswith(NOISE)), None)
-    return flips(evidence.baseline, found) if found is not None else {}
+    rerun = next((arm for arm in evidence.variants if arm.name.endswith(NOISE)), None)
+    return flips(evidence.baseline, rerun) if rerun is not None else {}

@@ -49,5 +49,5 @@ def cause_of_gaps(lost: Sequence[tuple[UnitEvidence, UnitEvidence]], most: float
     ((cause, number),) = causes.most_common(1)
     if number <= most * len(lost):
         return "", ""
-    said = " or ".join(dict.fromkeys(words for way, (words, of) in WAYS.items() if of == cause and ways[way]))
-    return cause, f"{number:,} of {counted(len(lost), 'lost answer')} are {said}"
+    ways_in_words = " or ".join(dict.fromkeys(words for way, (words, of) in WAYS.items() if of == cause and ways[way]))
+    return cause, f"{number:,} of {counted(len(lost), 'lost answer')} are {ways_in_words}"

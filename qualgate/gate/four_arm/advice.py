@@ -104,14 +104,14 @@ def advise(traffic: Traffic) -> tuple[First, str]:
         )
     if speedup is None:
         return _by_prediction(traffic, f"{spent} and answers have {length:.0f} tokens")
-    told = _beside(traffic.gain)
+    measured_gain = _beside(traffic.gain)
     if speedup > LEAST_SPEEDUP:
         return "speculate", (
-            f"{spent}, answers have {length:.0f} tokens, and speculation is {speedup:.2f} times as fast{told}"
+            f"{spent}, answers have {length:.0f} tokens, and speculation is {speedup:.2f} times as fast{measured_gain}"
         )
     return "neither", (
         f"{spent} and answers have {length:.0f} tokens, but speculation was {speedup:.2f} times as fast as the "
-        f"baseline{told}: up to {LEAST_SPEEDUP:g} it is not worth its memory{_unknown_memory(traffic)}"
+        f"baseline{measured_gain}: up to {LEAST_SPEEDUP:g} it is not worth its memory{_unknown_memory(traffic)}"
     )
 
 
@@ -124,11 +124,13 @@ def _by_prediction(traffic: Traffic, spent: str) -> tuple[First, str]:
             f"{spent}, which speaks for speculation, but its answers were not timed, so what it gains is not known{why}"
             f"{_unknown_memory(traffic)}"
         )
-    said = f"{predicted:.2f} times as fast, as predicted from its acceptance and what passes cost; it was not timed"
+    prediction = (
+        f"{predicted:.2f} times as fast, as predicted from its acceptance and what passes cost; it was not timed"
+    )
     if predicted > LEAST_SPEEDUP:
-        return "speculate", f"{spent}, and speculation is {said}"
+        return "speculate", f"{spent}, and speculation is {prediction}"
     return "neither", (
-        f"{spent}, but speculation is {said}: up to {LEAST_SPEEDUP:g} it is not worth its memory"
+        f"{spent}, but speculation is {prediction}: up to {LEAST_SPEEDUP:g} it is not worth its memory"
         f"{_unknown_memory(traffic)}"
     )
 
@@ -156,5 +158,7 @@ def beside_choice(first: First, why: str, choice: str, base: str, arms: FourArms
     }  # fmt: skip
     if not choice or choice in served.get(first, (choice,)):
         return why
-    said = "that none of the three replaces the baseline" if choice == base else f"{choice}"
-    return f"{why}. This is a rule of thumb for what to try before anything is measured; the measured arms say {said}"
+    outcome = "that none of the three replaces the baseline" if choice == base else f"{choice}"
+    return (
+        f"{why}. This is a rule of thumb for what to try before anything is measured; the measured arms say {outcome}"
+    )

@@ -15,7 +15,9 @@ def simplest_singles(quantized: Verdict, arms: FourArms) -> tuple[str, str]:
     """The single arms, the simpler change first: speculation changes no answer, so it is where quantization is proven
     to lose something. quantized: the verdict on quantization alone."""
     loses = any(
-        (one.upper or 0) < 0 for one in rules_of_step(quantized, "quality") if METRICS[one.metric].kind == "quality"
+        (comparison.upper or 0) < 0
+        for comparison in rules_of_step(quantized, "quality")
+        if METRICS[comparison.metric].kind == "quality"
     )
     return (arms.speculation, arms.quantization) if loses else (arms.quantization, arms.speculation)
 
@@ -34,7 +36,7 @@ def choose(
     `both` passes by beating both singles. singles: the simpler first. cheaper: one of them is surely cheaper than the
     other, so the one that costs less is.
     """
-    if unknown := next((one for name in names for one in steps[name] if _not_what_it_is_called(one)), None):
+    if unknown := next((step for name in names for step in steps[name] if _not_what_it_is_called(step)), None):
         return "", f"{unknown.arm}: {unknown.reason}"
     passed = [name for name in names if all(step.status == "proven" for step in steps[name])]
     if not passed:
@@ -55,8 +57,8 @@ def _not_what_it_is_called(step: ArmStep) -> bool:
 def ended_by(steps: Sequence[ArmStep]) -> ArmStep | None:
     """The first broken step: what is proven is a fact, whatever stayed open before it. Else the first open one."""
     for status in ("broken", "undecided"):
-        if found := next((step for step in steps if step.status == status), None):
-            return found
+        if first := next((step for step in steps if step.status == status), None):
+            return first
     return None
 
 
@@ -75,18 +77,22 @@ def _asks_a_person(verdict: Verdict, policy: Policy) -> tuple[str, ...]:
 
 
 def _of_tier(verdict: Verdict, tier: str, status: str) -> tuple[str, ...]:
-    return tuple(one.reason for one in verdict.comparisons if (one.tier, one.status) == (tier, status))
+    return tuple(
+        comparison.reason
+        for comparison in verdict.comparisons
+        if (comparison.tier, comparison.status) == (tier, status)
+    )
 
 
 def reasons_of(steps: Sequence[ArmStep], verdict: Verdict, policy: Policy) -> tuple[str, ...]:
     """What ended it first, or why a person is asked; then the other steps in their order, and the lesser rules."""
     ended = ended_by(steps)
-    told = ([ended] if ended else []) + [step for step in steps if step is not ended]
-    said = tuple(f"{step.step} {step.status}: {step.reason}" for step in told)
+    ordered = ([ended] if ended else []) + [step for step in steps if step is not ended]
+    step_reasons = tuple(f"{step.step} {step.status}: {step.reason}" for step in ordered)
     asks = _asks_a_person(verdict, policy)
     lesser = (("supporting", "undecided"), ("advisory", "broken"), ("advisory", "undecided"))
     rest = tuple(reason for tier, status in lesser for reason in _of_tier(verdict, tier, status))
-    return (*said, *asks, *rest) if ended else (*asks, *said, *rest)
+    return (*step_reasons, *asks, *rest) if ended else (*asks, *step_reasons, *rest)
 
 
 def exit_code(choice: str, base: str, words: Mapping[str, tuple[VerdictWord, Exit]]) -> Exit:

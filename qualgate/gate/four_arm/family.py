@@ -29,13 +29,13 @@ def over_the_choice(
     at: k → every step at alpha / k. shared: an arm's name → the arm whose quality it has by parity.
     """
     first = at(1)
-    passed = [name for name, its in first.items() if all(one.status == "proven" for one in its)]
+    passed = [name for name, its in first.items() if all(step.status == "proven" for step in its)]
     if not passed:
         return dict(first), False
     levels = [at(k) for k in range(1, CLAIMS + 1)]
     parts = {
-        name: {f"{shared.get(name, name) if one.step == 'quality' else name} {one.step}": place
-               for place, one in enumerate(its)}
+        name: {f"{shared.get(name, name) if step.step == 'quality' else name} {step.step}": place
+               for place, step in enumerate(its)}
         for name, its in first.items()
     }  # fmt: skip
     among: dict[str, int] = {}
@@ -47,9 +47,9 @@ def over_the_choice(
     cheaper = "one single is cheaper than the other"
     claims[cheaper] = [*claims[singles[0]], *claims[singles[1]], cheaper]
     among[cheaper] = _before_false(_cheaper(costs, singles, alpha / k) for k in range(1, CLAIMS + 1))
-    held = held_together(claims, among)
+    proven_claims = held_together(claims, among)
     steps = {name: list(its) for name, its in first.items()}
-    for name in set(passed) - held:
+    for name in set(passed) - proven_claims:
         weakest = min(among[part] for part in parts[name])
         for part, place in parts[name].items():
             if among[part] == weakest:
@@ -57,7 +57,7 @@ def over_the_choice(
                 steps[name][place] = replace(first[name][place], status="undecided", reason=(
                     f"proven at alpha {alpha:g}, and one of three arms is chosen: at {alpha / (weakest + 1):.3g}, "
                     f"{at_level.reason}"))  # fmt: skip
-    return steps, cheaper in held
+    return steps, cheaper in proven_claims
 
 
 def _before_false(values: Iterable[bool]) -> int:
@@ -66,5 +66,5 @@ def _before_false(values: Iterable[bool]) -> int:
 
 def _cheaper(costs: Costs, singles: tuple[str, str], alpha: float) -> bool:
     """Two-sided: half of alpha for each direction."""
-    ratios = [costs.ratio(one, other) for one, other in (singles, singles[::-1])]
+    ratios = [costs.ratio(arm, other) for arm, other in (singles, singles[::-1])]
     return any(ratio is not None and ratio.bounds(1.0, alpha / 2).p_below <= alpha / 2 for ratio in ratios)

@@ -47,37 +47,39 @@ def interactions(
         except ValueError:  # its rule is told why, and decides nothing
             continue
 
-        def told(scores: NDArray, rows: list[int] = rows, folding: Folding = folding) -> Interacting:
+        def test(scores: NDArray, rows: list[int] = rows, folding: Folding = folding) -> Interacting:
             whole = np.stack([folding.scores(of_an_arm) for of_an_arm in scores.T], axis=1)
             return interaction(whole, folding.clusters(clusters[rows]), policy.alpha)
 
-        found = told(np.where(null, _LEAST, scores))
+        effect = test(np.where(null, _LEAST, scores))
         if null.any():
-            most = told(np.where(null, 1 - _LEAST, scores))
-            found = replace(found, lower=most.lower)
-        tested.append((metric, name, found))
-    adjusted = holm([found.p_worse for _, _, found in tested])
+            most = test(np.where(null, 1 - _LEAST, scores))
+            effect = replace(effect, lower=most.lower)
+        tested.append((metric, name, effect))
+    adjusted = holm([effect.p_worse for _, _, effect in tested])
     return tuple(
         Interaction(
-            metric=metric, slice=name, estimate=found.estimate, lower=found.lower, upper=found.upper,
-            found=p <= policy.alpha, n=found.n, clusters=found.clusters, method=found.method,
+            metric=metric, slice=name, estimate=effect.estimate, lower=effect.lower, upper=effect.upper,
+            found=p <= policy.alpha, n=effect.n, clusters=effect.clusters, method=effect.method,
         )
-        for (metric, name, found), p in zip(tested, adjusted, strict=True)
+        for (metric, name, effect), p in zip(tested, adjusted, strict=True)
     )  # fmt: skip
 
 
-def with_interaction(parity: ArmStep, found: Sequence[Interaction], arms: FourArms, *, lossy: bool) -> ArmStep:
+def with_interaction(parity: ArmStep, effects: Sequence[Interaction], arms: FourArms, *, lossy: bool) -> ArmStep:
     """Speculation that gives its target's answers loses nothing on either target: an interaction is a defect. lossy:
     that one of the arms which draft promises no parity."""
-    worse = next((one for one in found if one.found), None)
+    worse = next((effect for effect in effects if effect.found), None)
     if worse is None or lossy:
         return parity
-    told = (
+    defect = (
         f"{arms.both} is defective: {worse.metric} [{worse.slice}] loses {-100 * worse.estimate:.1f} points beyond "
         f"what {arms.quantization} and {arms.speculation} lose by themselves "
         f"(bound: at least {-100 * (worse.upper or 0):.1f})"
     )
-    return replace(parity, status="broken", reason=f"{told}; {parity.reason}" if parity.status == "broken" else told)
+    return replace(
+        parity, status="broken", reason=f"{defect}; {parity.reason}" if parity.status == "broken" else defect
+    )
 
 
 def interaction_of_costs(

@@ -36,40 +36,44 @@ def another_law(name: str, target: str, pairs: Sequence[Pair], alpha: float, see
     """That the arm surely draws by another law than its target, and where most, as the end of a sentence; "" where
     nothing surely shows it. pairs: the arm as its target's variant. alpha: how often sound arms may be called
     defective, of which this takes its share. seed: of the deals."""
-    said: dict[tuple[str, str], tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = defaultdict(lambda: ([], []))
+    answers_by_case: dict[tuple[str, str], tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = defaultdict(
+        lambda: ([], [])
+    )
     by_tokens = all(unit.answer is not None for pair in pairs for unit in (pair.baseline, pair.variant))
     for pair in pairs:
         mine, its = (_tokens(unit, by_tokens) for unit in (pair.baseline, pair.variant))
         if mine is not None and its is not None:
-            answers = said[pair.variant.key.evalset, pair.variant.key.case_id]
+            answers = answers_by_case[pair.variant.key.evalset, pair.variant.key.case_id]
             answers[0].append(mine)
             answers[1].append(its)
-    cases = [case for case, (answers, _) in said.items() if len(answers) > 1]
-    if not _drawn(said[case] for case in cases):
+    cases = [case for case, (answers, _) in answers_by_case.items() if len(answers) > 1]
+    if not _drawn(answers_by_case[case] for case in cases):
         return ""
-    found = _held(tuple((tuple(said[case][0]), tuple(said[case][1])) for case in cases), seed)
-    if found.p > alpha / SHARES or found.prompt is None:
+    law_test = _law_test(
+        tuple((tuple(answers_by_case[case][0]), tuple(answers_by_case[case][1])) for case in cases), seed
+    )
+    if law_test.p > alpha / SHARES or law_test.prompt is None:
         return ""
-    before, after = found.count
-    how = f"begin with the same {counted(found.length, 'token')}" if by_tokens else "are the same"
+    before, after = law_test.count
+    how = f"begin with the same {counted(law_test.length, 'token')}" if by_tokens else "are the same"
     return (
-        f": its answers follow another law than {target}'s (p = {found.p:.2g} over {counted(len(cases), 'case')} with "
-        f"several answers). Most of all in {'/'.join(cases[found.prompt])}: {before} of {found.of[0]} answers of "
-        f"{target} and {after} of {found.of[1]} of {name} {how}"
+        f": its answers follow another law than {target}'s (p = {law_test.p:.2g} over {counted(len(cases), 'case')} "
+        f"with several answers). Most of all in {'/'.join(cases[law_test.prompt])}: {before} of {law_test.of[0]} "
+        f"answers of {target} and {after} of {law_test.of[1]} of {name} {how}"
     )
 
 
 def _drawn(cases: Iterable[tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]]]) -> bool:
     """Whether most cases whose answers are not all one vary within an arm. Of two and two draws by one law that part,
     two in three do or more, and of further draws more still."""
-    parting = [(set(one), set(other)) for one, other in cases if len({*one, *other}) > 1]
-    return 2 * sum(len(one) > 1 or len(other) > 1 for one, other in parting) > len(parting)
+    parting = [(set(ours), set(theirs)) for ours, theirs in cases if len({*ours, *theirs}) > 1]
+    return 2 * sum(len(ours) > 1 or len(theirs) > 1 for ours, theirs in parting) > len(parting)
 
 
 @lru_cache(maxsize=4)
-def _held(prompts: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...], seed: int) -> SameLaw:
+def _law_test(prompts: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...], seed: int) -> SameLaw:
     """Asked once for each alpha of a choice; the same of all."""
-    return same_law([(one, other) for one, other in prompts], seed)
+    return same_law([(ours, theirs) for ours, theirs in prompts], seed)
 
 
 def _tokens(unit: UnitEvidence, by_tokens: bool) -> tuple[int, ...] | None:

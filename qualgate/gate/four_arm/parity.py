@@ -35,7 +35,7 @@ TOKENS = "their tokens"
 DIGESTS = "digests of their tokens"
 TEXTS = "digests of their texts, as no token ids were recorded"
 MOST_TIES = 1e-4  # mismatches at near ties that each token may cost
-ARMS_HELD = 2  # against their targets: what speculates alone, and what does both
+ARMS_COMPARED = 2  # against their targets: what speculates alone, and what does both
 VARYING = ceil(-log2(GREEDY_ALPHA))  # cases whose answers must vary in the target for that
 
 Promise = Literal["identical", "sampled", "lossy"]
@@ -74,10 +74,10 @@ def parity_step(
     def step(status: RuleStatus, reason: str) -> ArmStep:
         return ArmStep(arm=arm.name, step="parity", status=status, reason=reason)
 
-    if said := says_likeliest(target):
-        return step("undecided", f"{said}, and {arm.name} is held against it")
-    if said := says_likeliest(arm):
-        return step("broken", f"{arm.name} is defective: {said}")
+    if notice := says_likeliest(target):
+        return step("undecided", f"{notice}, and {arm.name} is held against it")
+    if notice := says_likeliest(arm):
+        return step("broken", f"{arm.name} is defective: {notice}")
     match promise_of(arm, target, policy.four_arm.parity):
         case "lossy":
             if arm.speculation is not None and not arm.speculation.lossless:
@@ -88,15 +88,15 @@ def parity_step(
             status, reason = _same_within_margins(arm.name, target.name, pairs, slices, policy)
             foreign = not ran_here(arm)  # of our own engine the rule of acceptance is known, and proven to draw
             if foreign and status != "broken" and warm(policy.four_arm.temperature):
-                held, seed = flat(pairs), policy.four_arm.seed
-                if other := another_law(arm.name, target.name, held, policy.alpha, seed):
+                all_pairs, seed = flat(pairs), policy.four_arm.seed
+                if other := another_law(arm.name, target.name, all_pairs, policy.alpha, seed):
                     return step("broken", f"{arm.name} is defective{other}")
             unshown = _unshown(arm.name, target.name, flat(pairs)) if foreign and status == "proven" else ""
             return step("undecided", unshown) if unshown else step(status, reason)
-    held = flat(pairs)
-    both, alpha = exact(arm, target), policy.alpha / ARMS_HELD
-    served = any(one.identity is not None and one.identity.served for one in (arm, target))
-    return step(*_identical(arm.name, target.name, held, exact=both, served=served, alpha=alpha))
+    all_pairs = flat(pairs)
+    both, alpha = exact(arm, target), policy.alpha / ARMS_COMPARED
+    served = any(each_arm.identity is not None and each_arm.identity.served for each_arm in (arm, target))
+    return step(*_identical(arm.name, target.name, all_pairs, exact=both, served=served, alpha=alpha))
 
 
 def _identical(
@@ -105,34 +105,34 @@ def _identical(
     """Token by token. A difference is excused only at a near tie of the target's own logits, only rarely, and not at
     all where both are exact; of a server that tells no tokens it may be one. alpha: how often ties that are as rare as
     they may be are taken for a defect."""
-    held = Counter(map(_compared_by, pairs))
-    if unread := held[""]:
+    compared_by = Counter(map(_compared_by, pairs))
+    if unread := compared_by[""]:
         return "undecided", f"the tokens of {unread} of {counted(len(pairs), 'answer')} were not recorded"
     differing = [pair for pair in pairs if not equal(pair)]
     if not differing:
-        lesser = [f"{count} by {way}" for way, count in sorted(held.items()) if way != TOKENS]
-        told = f": {', '.join(lesser)}" if lesser else ", token for token"
-        return "proven", f"all {len(pairs)} answers are {target}'s{told}"
+        lesser = [f"{count} by {way}" for way, count in sorted(compared_by.items()) if way != TOKENS]
+        summary = f": {', '.join(lesser)}" if lesser else ", token for token"
+        return "proven", f"all {len(pairs)} answers are {target}'s{summary}"
     untold = [pair for pair in differing if served and _compared_by(pair) != TOKENS]
     first = [(pair, *_first_difference(pair)) for pair in differing if pair not in untold]
     tie = SERVED_TIE if served else TIE
     defects = [(pair, place, gap) for pair, place, gap in first if exact or gap is None or not 0 <= gap <= tie]
     if defects:
         return "broken", _defective(name, target, pairs, defects, exact=exact)
-    tokens = _tokens_held(pairs)
+    tokens = _tokens_compared(pairs)
     way = "by their texts" if untold else "at near ties"
-    told = f"{counted(len(differing), 'answer leaves', 'answers leave')} {target}'s {way}"
+    summary = f"{counted(len(differing), 'answer leaves', 'answers leave')} {target}'s {way}"
     if binomial_lower(len(differing), max(tokens, len(differing)), alpha) > MOST_TIES:
         why = "" if untold else ": its verification rounds otherwise than its target decodes"
-        return "broken", f"{name} is defective: {told}, over {MOST_TIES:g} of {tokens:,} tokens{why}"
+        return "broken", f"{name} is defective: {summary}, over {MOST_TIES:g} of {tokens:,} tokens{why}"
     if untold:
         return "undecided", (
-            f"{told}, and where no tokens are told a near tie is not told from a defect: give both arms `tokenizer`"
+            f"{summary}, and where no tokens are told a near tie is not told from a defect: give both arms `tokenizer`"
         )
     if len(differing) > MOST_TIES * tokens:
         return "undecided", (
-            f"{told}, in {tokens:,} tokens: too few to tell a defect from chance. {ceil(len(differing) / MOST_TIES):,} "
-            "tokens or more with no further one would show that they are rare"
+            f"{summary}, in {tokens:,} tokens: too few to tell a defect from chance. "
+            f"{ceil(len(differing) / MOST_TIES):,} tokens or more with no further one would show that they are rare"
         )
     return "proven", f"{len(differing)} of {counted(len(pairs), 'answer')} differ from {target}'s, each from a near tie"
 
@@ -153,16 +153,16 @@ def _defective(
     )
 
 
-def _tokens_held(pairs: Sequence[Pair]) -> int:
+def _tokens_compared(pairs: Sequence[Pair]) -> int:
     """Tokens of the target that were held against the arm's: of an answer those up to its first other one, and where
     they are not told as many as it has."""
-    held = 0
+    tokens = 0
     for pair in pairs:
         place = None if equal(pair) else _first_difference(pair)[0]
-        said = pair.baseline.answer
-        whole = len(said) // 4 if said is not None else pair.baseline.tokens or 0
-        held += whole if place is None else place + 1
-    return held
+        answer = pair.baseline.answer
+        whole = len(answer) // 4 if answer is not None else pair.baseline.tokens or 0
+        tokens += whole if place is None else place + 1
+    return tokens
 
 
 def _compared_by(pair: Pair) -> str:
@@ -208,8 +208,8 @@ def _same_within_margins(
 ) -> tuple[RuleStatus, str]:
     """Sampled answers differ; their scores must not. Every critical quality rule is held in both directions."""
     swapped = {
-        name: tuple(Pair(baseline=pair.variant, variant=pair.baseline, cluster=pair.cluster) for pair in found)
-        for name, found in pairs.items()
+        name: tuple(Pair(baseline=pair.variant, variant=pair.baseline, cluster=pair.cluster) for pair in of_set)
+        for name, of_set in pairs.items()
     }
     if greedy := _greedily(flat(pairs)):
         return "broken", f"{name} is defective{greedy}"
@@ -218,16 +218,17 @@ def _same_within_margins(
     open_ = []
     for slice_ in mine:
         for way, side in (("worse", pairs), ("better", swapped)):
-            one = measure(slice_, side, unfinished, alpha)
-            broken = one.comparison.p_broken
+            measured = measure(slice_, side, unfinished, alpha)
+            broken = measured.comparison.p_broken
             if broken is not None and broken <= alpha / (2 * len(mine)):
                 return (
                     "broken",
                     f"{name} is defective: {slice_.head} is surely {way} than {target}'s, beyond its margin",
                 )
-            if one.obstacle or not one.p_within <= alpha:
+            if measured.obstacle or not measured.p_within <= alpha:
                 open_.append(
-                    one.obstacle or f"{slice_.head}: {counted(one.comparison.n, 'case')} cannot tell it from {target}'s"
+                    measured.obstacle
+                    or f"{slice_.head}: {counted(measured.comparison.n, 'case')} cannot tell it from {target}'s"
                 )
     if open_:
         return "undecided", open_[0]
@@ -256,9 +257,11 @@ def _unshown(name: str, target: str, pairs: Sequence[Pair]) -> str:
     before, after = _varying(pairs)
     if after:
         return ""
-    said = Counter((pair.variant.key.evalset, pair.variant.key.case_id) for pair in pairs if _compared_by(pair))
-    several = sum(count > 1 for count in said.values())
-    if not said:
+    answers_per_case = Counter(
+        (pair.variant.key.evalset, pair.variant.key.case_id) for pair in pairs if _compared_by(pair)
+    )
+    several = sum(count > 1 for count in answers_per_case.values())
+    if not answers_per_case:
         seen = "no answer's tokens or text are recorded"
     elif not several:
         seen = "each case has one answer"
@@ -274,14 +277,14 @@ def _unshown(name: str, target: str, pairs: Sequence[Pair]) -> str:
 
 def _varying(pairs: Sequence[Pair]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
     """Cases whose answers are not all one: the target's, the arm's. Answers that nobody recorded say nothing."""
-    found = []
+    varying = []
     for side in ("baseline", "variant"):
-        said: dict[tuple[str, str], set[bytes | str]] = {}
+        answers_by_case: dict[tuple[str, str], set[bytes | str]] = {}
         for unit in (getattr(pair, side) for pair in pairs if _compared_by(pair)):
             answer = unit.answer if unit.answer is not None else unit.tokens_sha256 or unit.text_sha256
-            said.setdefault((unit.key.evalset, unit.key.case_id), set()).add(answer)
-        found.append({case for case, answers in said.items() if len(answers) > 1})
-    return found[0], found[1]
+            answers_by_case.setdefault((unit.key.evalset, unit.key.case_id), set()).add(answer)
+        varying.append({case for case, answers in answers_by_case.items() if len(answers) > 1})
+    return varying[0], varying[1]
 
 
 def critical_quality(slices: Sequence[Slice]) -> list[Slice]:

@@ -66,29 +66,31 @@ def value_step(name: str, base: str, arms: FourArms, costs: Costs, barred: Colle
         return ArmStep(arm=name, step="value", status=status, reason=reason)
 
     limit = 1 - arms.min_saving
-    held = [(base, limit)]
+    rivals = [(base, limit)]
     if name == arms.both:
         # Surely below both singles is surely below the better one; no estimate has to say which that is. An arm that
         # may not be served is no rival.
-        held += [(single, 1.0) for single in (arms.quantization, arms.speculation) if single not in barred]
-    if why := costs.missing(name, *(other for other, _ in held)):
+        rivals += [(single, 1.0) for single in (arms.quantization, arms.speculation) if single not in barred]
+    if why := costs.missing(name, *(other for other, _ in rivals)):
         return step("undecided", f"its cost per accepted answer cannot be compared: {why}")
-    told = []
-    for other, most in held:
+    ratios = []
+    for other, most in rivals:
         drawn = costs.ratio(name, other)
         if drawn is None:
             if other == base:
                 return step("undecided", f"{other} has no accepted answer that costs anything to compare with")
             continue  # a single arm that accepts nothing is no rival
-        found = drawn.bounds(most, alpha)
-        upper = f"{found.upper:#.3g}" if isfinite(found.upper) else "unknown"
-        ratio = f"{found.estimate:#.3g} times {other}'s cost per accepted answer (bounds {found.lower:#.3g} to {upper})"
-        if found.p_above <= alpha:
+        bounds = drawn.bounds(most, alpha)
+        upper = f"{bounds.upper:#.3g}" if isfinite(bounds.upper) else "unknown"
+        ratio = (
+            f"{bounds.estimate:#.3g} times {other}'s cost per accepted answer (bounds {bounds.lower:#.3g} to {upper})"
+        )
+        if bounds.p_above <= alpha:
             return step("broken", f"{ratio}; at most {most:g} is worth it" + _simpler(other, base))
-        if not found.p_below <= alpha:
+        if not bounds.p_below <= alpha:
             return step("undecided", f"{ratio}; not surely below {most:g}" + _simpler(other, base))
-        told.append(ratio)
-    return step("proven", "; ".join(told))
+        ratios.append(ratio)
+    return step("proven", "; ".join(ratios))
 
 
 def _simpler(other: str, base: str) -> str:

@@ -91,7 +91,7 @@ def as_text(nel: NelPolicy) -> str:
 def of_text(text: str) -> NelPolicy:
     """What `as_text` wrote."""
     body = json.loads(text)
-    benchmarks = {name: NelBenchmark(**one) for name, one in body["benchmarks"].items()}
+    benchmarks = {name: NelBenchmark(**thresholds) for name, thresholds in body["benchmarks"].items()}
     return NelPolicy(defaults=NelBenchmark(**body["defaults"]), benchmarks=benchmarks)
 
 
@@ -105,9 +105,12 @@ def decide_by(
     """
     adopted, notes, missing = adopt(nel, evidence.metrics, _levels(evidence))
     policy = replace(policy, rules=adopted.rules, alpha=adopted.alpha, nel=as_text(nel))
-    said = {one.variant: one for one in nel_says(nel, evidence)}
-    verdicts = tuple(_barred(one, missing, notes, said.get(one.variant)) for one in decide_plain(evidence, policy, now))
-    beside = tuple(_compared(verdict, said[verdict.variant]) for verdict in verdicts if verdict.variant in said)
+    replies = {reply.variant: reply for reply in nel_says(nel, evidence)}
+    verdicts = tuple(
+        _barred(verdict, missing, notes, replies.get(verdict.variant))
+        for verdict in decide_plain(evidence, policy, now)
+    )
+    beside = tuple(_compared(verdict, replies[verdict.variant]) for verdict in verdicts if verdict.variant in replies)
     return verdicts, policy, beside
 
 
@@ -176,26 +179,30 @@ def check(nel: NelPolicy) -> None:
 def nel_says(nel: NelPolicy, evidence: RunEvidence) -> tuple[NelSaid, ...]:
     """nel's gate on every variant: only rows that both arms have, whatever else is missing, failed or stale."""
     rewards = _rewards(evidence.metrics)
-    said = []
+    replies = []
     for variant in evidence.variants:
-        found = {one.evalset: one for one in outcomes(evidence, variant) if rewards.get(one.evalset) == one.metric}
-        there = {name: one for name, one in found.items() if one.baseline.n and one.variant.n}
+        by_evalset = {
+            outcome.evalset: outcome
+            for outcome in outcomes(evidence, variant)
+            if rewards.get(outcome.evalset) == outcome.metric
+        }
+        present = {name: outcome for name, outcome in by_evalset.items() if outcome.baseline.n and outcome.variant.n}
         lines = [
             NelLine(benchmark=name, tier=nel.of(name).tier, status="MISSING", why="required, and not in the results")
             for name in sorted(nel.benchmarks)
-            if nel.of(name).gated and name not in there
+            if nel.of(name).gated and name not in present
         ]
-        for name, one in sorted(there.items()):
-            verdict = _ask_nel(nel.of(name), one)
+        for name, outcome in sorted(present.items()):
+            verdict = _ask_nel(nel.of(name), outcome)
             lines.append(NelLine(benchmark=name, tier=nel.of(name).tier, status=_STATUS[verdict.says], why=verdict.why))
         word, why = _aggregate(lines)
-        said.append(NelSaid(variant=variant.name, says=word, why=why, benchmarks=tuple(lines)))
-    return tuple(said)
+        replies.append(NelSaid(variant=variant.name, says=word, why=why, benchmarks=tuple(lines)))
+    return tuple(replies)
 
 
-def _ask_nel(wanted: NelBenchmark, one: Outcomes) -> PeerVerdict:
+def _ask_nel(wanted: NelBenchmark, outcome: Outcomes) -> PeerVerdict:
     return judge(
-        one,
+        outcome,
         max_drop=wanted.max_drop,
         max_relative_drop=wanted.max_relative_drop,
         relative_guard_below=wanted.relative_guard_below,
@@ -221,19 +228,19 @@ def _quality(metrics: Sequence[str]) -> list[str]:
 
 def _rewards(metrics: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
     """evalset → the metric that stands for nel's reward."""
-    found = {name: _quality(metrics[name]) for name in sorted(metrics)}
-    return {name: first[0] for name, first in found.items() if first}
+    by_evalset = {name: _quality(metrics[name]) for name in sorted(metrics)}
+    return {name: first[0] for name, first in by_evalset.items() if first}
 
 
 def _levels(evidence: RunEvidence) -> dict[str, float]:
     """evalset → the baseline's mean reward."""
     rewards = _rewards(evidence.metrics)
-    found: dict[str, float] = {}
+    levels: dict[str, float] = {}
     for variant in evidence.variants[:1]:
-        for one in outcomes(evidence, variant):
-            if rewards.get(one.evalset) == one.metric:
-                found.setdefault(one.evalset, one.baseline.mean)
-    return found
+        for outcome in outcomes(evidence, variant):
+            if rewards.get(outcome.evalset) == outcome.metric:
+                levels.setdefault(outcome.evalset, outcome.baseline.mean)
+    return levels
 
 
 def _guard(wanted: NelBenchmark, level: float | None) -> float | None:
@@ -245,7 +252,7 @@ def _guard(wanted: NelBenchmark, level: float | None) -> float | None:
     return wanted.max_relative_drop * level
 
 
-def _barred(verdict: Verdict, missing: tuple[str, ...], notes: tuple[str, ...], said: NelSaid | None) -> Verdict:
+def _barred(verdict: Verdict, missing: tuple[str, ...], notes: tuple[str, ...], reply: NelSaid | None) -> Verdict:
     """A required benchmark that was not run: nothing is approved, and what is broken stays broken. Where nel would
     decide otherwise, its word stands beside ours."""
     absent = tuple(f"{name} is required by the nel policy and was not in the run" for name in missing)
@@ -253,37 +260,38 @@ def _barred(verdict: Verdict, missing: tuple[str, ...], notes: tuple[str, ...], 
         verdict = replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=(*absent, *verdict.reasons))
     else:
         verdict = replace(verdict, reasons=(*verdict.reasons, *absent))
-    differs = said is not None and verdict.word not in _SAME[said.says]
-    beside = (f"by its own rules, nel would say {said.says}: {said.why}",) if said and differs else ()
+    differs = reply is not None and verdict.word not in _SAME[reply.says]
+    beside = (f"by its own rules, nel would say {reply.says}: {reply.why}",) if reply and differs else ()
     return replace(verdict, reasons=(*verdict.reasons, *beside, *notes))
 
 
-def _compared(verdict: Verdict, said: NelSaid) -> NelSaid:
+def _compared(verdict: Verdict, reply: NelSaid) -> NelSaid:
     """With every difference: of the verdict, and of single benchmarks even where the verdicts agree."""
-    lines = {line.benchmark: line for line in said.benchmarks}
+    lines = {line.benchmark: line for line in reply.benchmarks}
     why = []
-    if verdict.word not in _SAME[said.says]:
-        why.append(f"nel would say {said.says} ({said.why}), qualgate says {verdict.word}: {verdict.reasons[0]}")
-    for one in verdict.comparisons:
-        line = lines.get(one.slice)
-        if line is not None and (line.status, one.status) not in _AGREED:
-            why.append(f"{one.slice}: nel {line.status}, {line.why}; qualgate {one.status}: {_because(line, one)}")
-    return replace(said, differences=tuple(why))
+    if verdict.word not in _SAME[reply.says]:
+        why.append(f"nel would say {reply.says} ({reply.why}), qualgate says {verdict.word}: {verdict.reasons[0]}")
+    for comparison in verdict.comparisons:
+        line = lines.get(comparison.slice)
+        if line is not None and (line.status, comparison.status) not in _AGREED:
+            ours = f"qualgate {comparison.status}: {_because(line, comparison)}"
+            why.append(f"{comparison.slice}: nel {line.status}, {line.why}; {ours}")
+    return replace(reply, differences=tuple(why))
 
 
 _AGREED = {("PASS", "proven"), ("BREACH", "broken"), ("INSUFFICIENT_EVIDENCE", "undecided")}
 
 
-def _because(line: NelLine, one: Comparison) -> str:
+def _because(line: NelLine, comparison: Comparison) -> str:
     """What our rule has that nel's lacks, then our own reason."""
-    if not one.method:  # nothing was measured: our reason says why
-        return one.reason
+    if not comparison.method:  # nothing was measured: our reason says why
+        return comparison.reason
     if line.status == "PASS":
-        kept = "an exact bound, and a baseline that is right often enough, are asked for"
+        ours = "an exact bound, and a baseline that is right often enough, are asked for"
     elif "relative drop" in line.why:
-        kept = "a guard needs an interval, not the point estimate alone"
+        ours = "a guard needs an interval, not the point estimate alone"
     elif line.status == "BREACH":
-        kept = "an exact bound is asked for, corrected for the number of rules"
+        ours = "an exact bound is asked for, corrected for the number of rules"
     else:
-        kept = "the exact paired bound decides where the t interval straddles or has too few pairs"
-    return f"{kept}; {one.reason}"
+        ours = "the exact paired bound decides where the t interval straddles or has too few pairs"
+    return f"{ours}; {comparison.reason}"

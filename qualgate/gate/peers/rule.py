@@ -27,9 +27,9 @@ class Sample:
     @classmethod
     def of(cls, values: Mapping[str, float]) -> Sample:
         """values: case → number."""
-        found = np.fromiter(values.values(), float, len(values))
-        n = len(found)
-        return cls(n=n, mean=float(found.mean()) if n else 0.0, sd=float(found.std(ddof=1)) if n > 1 else 0.0)
+        numbers = np.fromiter(values.values(), float, len(values))
+        n = len(numbers)
+        return cls(n=n, mean=float(numbers.mean()) if n else 0.0, sd=float(numbers.std(ddof=1)) if n > 1 else 0.0)
 
     @property
     def stderr(self) -> float:

@@ -31,22 +31,22 @@ class PeerSaid:
     verdict: PeerVerdict
 
 
-def what_peers_say(evidence: RunEvidence, asked: Sequence[PeerRule] | None = None) -> tuple[PeerSaid, ...]:
+def what_peers_say(evidence: RunEvidence, peer_rules: Sequence[PeerRule] | None = None) -> tuple[PeerSaid, ...]:
     """One entry for each variant, evalset, metric and rule, in that order. asked: None takes every rule there is."""
     return tuple(
         PeerSaid(
             variant=variant.name,
-            evalset=found.evalset,
-            metric=found.metric,
-            n=found.difference.n,
-            baseline=found.baseline.mean,
-            candidate=found.variant.mean,
-            verdict=_asked(rule, found),
+            evalset=outcome.evalset,
+            metric=outcome.metric,
+            n=outcome.difference.n,
+            baseline=outcome.baseline.mean,
+            candidate=outcome.variant.mean,
+            verdict=_ask(rule, outcome),
         )
         for variant in evidence.variants
         if not variant.name.endswith((TWIN, NOISE))
-        for found in outcomes(evidence, variant)
-        for rule in (rules() if asked is None else asked)
+        for outcome in outcomes(evidence, variant)
+        for rule in (rules() if peer_rules is None else peer_rules)
     )
 
 
@@ -69,10 +69,10 @@ def _by_case(arm: ArmEvidence, evalset: str, metric: str) -> dict[str, float]:
     return {case: fmean(values) for case, values in repeats.items()}
 
 
-def _asked(rule: PeerRule, found: Outcomes) -> PeerVerdict:
+def _ask(rule: PeerRule, outcome: Outcomes) -> PeerVerdict:
     """A plug-in is other people's code: what goes wrong in it is said in its line and costs nobody the verdict."""
     try:
-        verdict = rule.judge(found)
+        verdict = rule.judge(outcome)
     except (Exception, SystemExit) as error:
         return cannot(rule.name, rule.source, f"the rule failed: {type(error).__name__}: {error}")
     if not isinstance(verdict, PeerVerdict) or verdict.says not in get_args(Says):

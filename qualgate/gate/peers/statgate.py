@@ -51,14 +51,14 @@ def _resampled(values: Sequence[float], rng: np.random.Generator) -> NDArray:
 
 
 def _bca(values: Sequence[float], alpha: float) -> tuple[float, float]:
-    found = np.asarray(values, float)
-    mean, n = found.mean(), len(found)
-    if np.ptp(found) < 1e-12:
+    numbers = np.asarray(values, float)
+    mean, n = numbers.mean(), len(numbers)
+    if np.ptp(numbers) < 1e-12:
         return float(mean), float(mean)
     draws = _resampled(values, np.random.default_rng(0))
     below = np.mean(draws < mean - 1e-12) + np.mean(np.abs(draws - mean) <= 1e-12) / 2
     bias = ndtri(np.clip(below, 1 / (RESAMPLES + 1), RESAMPLES / (RESAMPLES + 1)))
-    off = (found - mean) / (n - 1)  # of the mean without each case
+    off = (numbers - mean) / (n - 1)  # of the mean without each case
     cubed = 6 * float(np.sum(off**2)) ** 1.5
     skew = float(np.sum(off**3)) / cubed if cubed > 1e-12 else 0.0
     ends = []

@@ -91,7 +91,7 @@ def _answers(evidence: RunEvidence, arm: ArmEvidence) -> dict[tuple[str, str], d
     """(metric, evalset) → case, or trajectory → its answers on both sides. A score that nobody could give is as an
     approval takes it: the baseline right, the variant wrong."""
     before = {(u.key.evalset, u.key.case_id, u.key.repeat): u.values for u in evidence.baseline.units}
-    found: dict[tuple[str, str], dict[str, Pairs]] = {}
+    answers: dict[tuple[str, str], dict[str, Pairs]] = {}
     whole: dict[
         tuple[str, str, str, int], tuple[float, float]
     ] = {}  # of a trajectory's turns in one repeat: the smaller
@@ -100,7 +100,7 @@ def _answers(evidence: RunEvidence, arm: ArmEvidence) -> dict[tuple[str, str], d
         for metric in evidence.metrics.get(unit.key.evalset, ()):
             if metric in base and metric in unit.values:
                 was, now = base[metric], unit.values[metric]
-                questions = found.setdefault((metric, unit.key.evalset), {})
+                questions = answers.setdefault((metric, unit.key.evalset), {})
                 pair = (1.0 if was is None else was, 0.0 if now is None else now)
                 turn = turn_of(unit.key.case_id) if metric in BY_TRAJECTORY else None
                 if turn is None:
@@ -110,8 +110,8 @@ def _answers(evidence: RunEvidence, arm: ArmEvidence) -> dict[tuple[str, str], d
                 before_it, after_it = whole.get(place, pair)
                 whole[place] = min(before_it, pair[0]), min(after_it, pair[1])
     for (metric, name, trajectory, _), pair in whole.items():
-        found[metric, name].setdefault(trajectory, []).append(pair)
-    return found
+        answers[metric, name].setdefault(trajectory, []).append(pair)
+    return answers
 
 
 def _outcomes(metric: str, questions: Mapping[str, Pairs], repeats: int, answered: int) -> dict[str, Pairs]:
@@ -137,7 +137,7 @@ def _alike(seen: Mapping[tuple[str, str], Mapping[str, Pairs]]) -> float:
     The moment estimator Σ dᵢ dⱼ / (k − 1) over Σ dᵢ², both over questions, d the difference less its mean. Of fewer
     than `MIN_CLUSTERS` questions with any difference never less than what is assumed without a run.
     """
-    products, squares, asked, flipped = [], [], [], set()
+    products, squares, question_numbers, flipped = [], [], [], set()
     numbers: dict[tuple[str, str], int] = {}
     for (_, name), questions in seen.items():
         several = {case: np.array([b - a for a, b in pairs]) for case, pairs in questions.items() if len(pairs) > 1}
@@ -146,7 +146,7 @@ def _alike(seen: Mapping[tuple[str, str], Mapping[str, Pairs]]) -> float:
             off = differences - mean
             squares.append(float(off @ off))
             products.append((float(off.sum()) ** 2 - squares[-1]) / (len(off) - 1))
-            asked.append(numbers.setdefault((name, case), len(numbers)))  # by several metrics perhaps
-            flipped |= {asked[-1]} if differences.any() else set()
+            question_numbers.append(numbers.setdefault((name, case), len(numbers)))  # by several metrics perhaps
+            flipped |= {question_numbers[-1]} if differences.any() else set()
     least = REPEAT_CORRELATION if len(flipped) < MIN_CLUSTERS else 0.0
-    return min(max(clustered_ratio(products, squares, asked, 0.0).upper, least), 1.0) if flipped else least
+    return min(max(clustered_ratio(products, squares, question_numbers, 0.0).upper, least), 1.0) if flipped else least

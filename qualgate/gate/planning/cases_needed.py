@@ -30,13 +30,13 @@ def cases_that_do(model: Prediction, slice_: Slice) -> int | None:
     bear it out. None: too many, or not known."""
     alone = replace(model.policy, rules=(replace(slice_.rule, tier="critical"),))
     model = replace(model, policy=alone, draws=min(model.draws, _TRIED))
-    (slice_,) = (one for one in model.slices if one.name == slice_.name)
+    (slice_,) = (planned_slice for planned_slice in model.slices if planned_slice.name == slice_.name)
     cases = cases_needed(model, slice_, AIM)
     for _ in range(_TRIES):
         grown = with_cases(model, slice_, cases) if cases is not None else None
         if grown is None or cases is None:
             return None
-        (mine,) = (one for one in grown.slices if one.name == slice_.name)
+        (mine,) = (planned_slice for planned_slice in grown.slices if planned_slice.name == slice_.name)
         if grown.alone(mine) >= AIM:
             return grown.cases(mine)
         cases = ceil(max(cases, model.cases(slice_)) * 1.15)
@@ -50,17 +50,17 @@ def cases_needed(model: Prediction, slice_: Slice, target: float) -> int | None:
         cases_surely_right(right, enough_right(slice_.rule, bound), target),
         model.mean(slice_, model.assumed.flips),
     )
-    found, margin, alpha = None, bound, model.policy.alpha
+    pairs, margin, alpha = None, bound, model.policy.alpha
     for _ in range(1 if slice_.rule.max_drop is not None else 4):  # a relative margin is the wider the more cases tell
-        margin, alpha = absolute_margin(model, slice_, bound, found or max(cases, 30))
-        found = pairs_to_approve(margin, flips, target, alpha)
-        if sure is None or found is None:
+        margin, alpha = absolute_margin(model, slice_, bound, pairs or max(cases, 30))
+        pairs = pairs_to_approve(margin, flips, target, alpha)
+        if sure is None or pairs is None:
             return None
-    assert found is not None, "tried at least once"
+    assert pairs is not None, "tried at least once"
     assert sure is not None, "likewise"
-    found = max(found, sure)
-    repeats = max(answers_of(slice_.rule, one) for one in model.among(slice_))
-    answers = _in_clusters(model, slice_, found, flips, repeats, margin, alpha, target)
+    pairs = max(pairs, sure)
+    repeats = max(answers_of(slice_.rule, planned_set) for planned_set in model.among(slice_))
+    answers = _in_clusters(model, slice_, pairs, flips, repeats, margin, alpha, target)
     return None if answers is None else ceil(answers / repeats)
 
 
@@ -85,8 +85,8 @@ def _in_clusters(
         if clusters <= MOST_TRIALS * trials_needed(margin, alpha):
             return max(clusters, MIN_CLUSTERS) * typical
     flipping = 1 - (1 - flips) ** (1 + (1 - sqrt(alike)) * (typical - 1))  # of clusters, by about that many outcomes
-    told = max(pairs * effect * 1.1, 1.3 * MIN_CLUSTERS * typical / max(flipping, 1e-6))
-    found = max(min(pairs * typical, told), max(MIN_CLUSTERS, trials_needed(margin, alpha)) * typical)
+    by_design_effect = max(pairs * effect * 1.1, 1.3 * MIN_CLUSTERS * typical / max(flipping, 1e-6))
+    needed = max(min(pairs * typical, by_design_effect), max(MIN_CLUSTERS, trials_needed(margin, alpha)) * typical)
     z = normal_quantile(target)
 
     def proven(answers: float) -> bool:
@@ -94,11 +94,11 @@ def _in_clusters(
         error, trials = sqrt(flips * effect / answers), answers / typical
         return bool(p_at_most(-z * error, error, max(2, int(trials)), trials, -margin) <= alpha)
 
-    while not proven(found):
-        found *= 1.02
-        if found > MOST_PAIRS:
+    while not proven(needed):
+        needed *= 1.02
+        if needed > MOST_PAIRS:
             return None
-    return found
+    return needed
 
 
 def _grown(sizes: Mapping[int, int], trials: float, alpha: float) -> NDArray:
@@ -115,14 +115,16 @@ def with_cases(model: Prediction, slice_: Slice, cases: float) -> Prediction | N
     if cases <= now:
         return model
     sets = tuple(
-        _enlarged(one, model.view(slice_, one), cases, now) if one.name in slice_.evalsets else one
-        for one in model.sets
+        _enlarged(planned_set, model.view(slice_, planned_set), cases, now)
+        if planned_set.name in slice_.evalsets
+        else planned_set
+        for planned_set in model.sets
     )
-    return None if max(one.cases for one in sets) > MOST_PAIRS else replace(model, sets=sets)
+    return None if max(planned_set.cases for planned_set in sets) > MOST_PAIRS else replace(model, sets=sets)
 
 
-def _enlarged(one: PlannedSet, view: View, cases: float, now: int) -> PlannedSet:
+def _enlarged(planned_set: PlannedSet, view: View, cases: float, now: int) -> PlannedSet:
     """The set once a slice that has `now` cases has so many. view: which of the set's questions the slice sees."""
     if view is None:  # all of them: cases of every kind
-        return one.grown(ceil(one.cases * cases / now))
-    return one.multiplied(cases / now, view.__contains__) if view else one
+        return planned_set.grown(ceil(planned_set.cases * cases / now))
+    return planned_set.multiplied(cases / now, view.__contains__) if view else planned_set

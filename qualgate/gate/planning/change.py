@@ -26,12 +26,12 @@ class Change:
     @property
     def cases(self) -> dict[str, int]:
         """By evalset."""
-        return {one.name: one.cases for one in self.sets}
+        return {planned_set.name: planned_set.cases for planned_set in self.sets}
 
     @property
     def answers(self) -> int:
         """To all of them."""
-        return sum(one.cases * one.repeats for one in self.sets)
+        return sum(planned_set.cases * planned_set.repeats for planned_set in self.sets)
 
 
 def targets(model: Prediction, together: float = ENOUGH) -> Iterator[float]:

@@ -65,10 +65,10 @@ def until_settled(
     assert stop is not None, "a policy that stops early"
     model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=_LATE, seed=seed, earlier=earlier)
     order, looks = _Order.of(sets, seed), np.array(stop.looks)
-    asked = [slice_ for slice_ in model.slices if in_sequence(slice_.rule) and slice_.rule.tier != "advisory"]
-    critical = [slice_ for slice_ in asked if slice_.rule.tier == "critical"]
+    sequential = [slice_ for slice_ in model.slices if in_sequence(slice_.rule) and slice_.rule.tier != "advisory"]
+    critical = [slice_ for slice_ in sequential if slice_.rule.tier == "critical"]
     waiting = [s.rule.id for s in model.slices if s.rule.tier != "advisory" and not in_sequence(s.rule)]
-    proven, broken = _answers_until(model, asked, order, draws, seed)
+    proven, broken = _answers_until(model, sequential, order, draws, seed)
     needed = np.max([np.zeros(draws), *(proven[slice_] for slice_ in critical)], axis=0)
     settled = np.full(draws, order.total) if waiting else np.max([*proven.values()], axis=0)
     late = [slice_ for slice_ in model.critical if slice_ not in critical]
@@ -86,22 +86,22 @@ def until_settled(
         of=order.total,
         looks=len(looks),
         waiting=tuple(dict.fromkeys(waiting)),
-        repeats=max(one.repeats for one in sets),
+        repeats=max(planned_set.repeats for planned_set in sets),
     )
 
 
 def _answers_until(
-    model: Prediction, asked: Sequence[Slice], order: _Order, draws: int, seed: int
+    model: Prediction, sequential: Sequence[Slice], order: _Order, draws: int, seed: int
 ) -> tuple[dict[Slice, NDArray], NDArray]:
     """[draws] answers that are in when each slice is proven of an identical variant, and when any critical one is
     broken of one that loses twice the margins; more than all where that never happens."""
     never = np.full(draws, order.total + 1)
-    told = [slice_ for slice_ in asked if not model.too_few(slice_)]
-    critical = [slice_ for slice_ in told if slice_.rule.tier == "critical"]
-    same = _Course.of(model, told, order, {}, draws, [seed, 0])
+    large_enough = [slice_ for slice_ in sequential if not model.too_few(slice_)]
+    critical = [slice_ for slice_ in large_enough if slice_.rule.tier == "critical"]
+    same = _Course.of(model, large_enough, order, {}, draws, [seed, 0])
     worse = _Course.of(model, critical, order, model.twice, draws, [seed, 1])
     alpha = model.policy.alpha
-    proven = dict.fromkeys(asked, never) | same.settled(beyond=False, alpha=alpha)
+    proven = dict.fromkeys(sequential, never) | same.settled(beyond=False, alpha=alpha)
     broken = worse.settled(beyond=True, alpha=alpha / model.family("critical"))
     return proven, np.min([never, *broken.values()], axis=0)
 
@@ -112,7 +112,11 @@ def until_settled_after(
     """`until_settled` of the policy and the sets once the change is made, its looks laid out anew."""
     stop = change.policy.stop
     assert stop is not None, "a policy that stops early"
-    sizes = (size * one.repeats for one in change.sets for size in one.clusters or (1,) * one.cases)
+    sizes = (
+        size * planned_set.repeats
+        for planned_set in change.sets
+        for size in planned_set.clusters or (1,) * planned_set.cases
+    )
     looks = planned_looks(tuple((("", "", 0),) * size for size in sizes), change.policy)
     return until_settled(change.sets, replace(change.policy, stop=replace(stop, looks=looks)), assumed, earlier=earlier)
 
@@ -126,12 +130,14 @@ class _Order:
 
     @classmethod
     def of(cls, sets: Sequence[PlannedSet], seed: int) -> _Order:
-        sizes = [np.array(one.clusters or (1,) * one.cases) * one.repeats for one in sets]
+        sizes = [
+            np.array(planned_set.clusters or (1,) * planned_set.cases) * planned_set.repeats for planned_set in sets
+        ]
         order = np.random.default_rng([seed, 7]).permutation(sum(map(len, sizes)))
         places = np.argsort(order)
         ends = np.cumsum([len(each) for each in sizes])
         return cls(
-            places={one.name: at for one, at in zip(sets, np.split(places, ends[:-1]), strict=True)},
+            places={planned_set.name: at for planned_set, at in zip(sets, np.split(places, ends[:-1]), strict=True)},
             answers=np.concatenate(sizes)[order].cumsum(),
         )
 
@@ -161,12 +167,14 @@ class _Course:
         draws: int,
         stream: Sequence[int],
     ) -> _Course:
-        found: dict[Slice, list[tuple[NDArray, ...]]] = {slice_: [] for slice_ in slices}
+        parts: dict[Slice, list[tuple[NDArray, ...]]] = {slice_: [] for slice_ in slices}
         for key, mine in model.by_key(slices).items():
-            one = next(one for one in model.sets if one.name == key[1])
-            views = [model.view(slice_, one) for slice_ in mine]
+            planned_set = next(planned_set for planned_set in model.sets if planned_set.name == key[1])
+            views = [model.view(slice_, planned_set) for slice_ in mine]
             columns = Columns.of(
-                (shape_of(kind, views, one.repeats) for kind in one.each()), model.assumed, one.repeats
+                (shape_of(kind, views, planned_set.repeats) for kind in planned_set.each()),
+                model.assumed,
+                planned_set.repeats,
             )
             generator = np.random.default_rng([*stream, *"\0".join(key).encode("utf-8", "surrogatepass")])
             cells = outcome_chances(*key, losses.get(key, 0.0), model.assumed)
@@ -175,9 +183,9 @@ class _Course:
                 at, starts = columns.of_view(view)
                 net = np.add.reduceat((lost - gained)[:, at], starts, axis=1)
                 home, sizes = columns.home[at][starts], np.add.reduceat(columns.sizes[at], starts)
-                found[slice_].append((order.places[one.name][home], sizes, net, right[:, at].sum(axis=1)))
+                parts[slice_].append((order.places[planned_set.name][home], sizes, net, right[:, at].sum(axis=1)))
         places, sizes, net, total = {}, {}, {}, {}
-        for slice_, of_sets in found.items():
+        for slice_, of_sets in parts.items():
             columns_of = [np.concatenate([each[index] for each in of_sets], axis=-1) for index in range(3)]
             along = np.argsort(columns_of[0])
             places[slice_], sizes[slice_], net[slice_] = (each[..., along] for each in columns_of)

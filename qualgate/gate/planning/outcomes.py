@@ -87,7 +87,7 @@ class Drawn:
 
     @staticmethod
     def _each(value: Callable[[str], NDArray]) -> Drawn:
-        return Drawn(*(value(one.name) for one in fields(Drawn)))
+        return Drawn(*(value(column.name) for column in fields(Drawn)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +147,14 @@ def shape_of(kind: Kind, views: Sequence[View], repeats: int) -> Shape:
     return sum(count for _, count in kind), tuple(sorted(parts.items()))
 
 
-def shapes_of(one: PlannedSet, views: Sequence[View], repeats: int) -> Counter[Shape]:
+def shapes_of(planned_set: PlannedSet, views: Sequence[View], repeats: int) -> Counter[Shape]:
     """How many clusters of the set there are of each shape, of those that any view sees."""
-    found: Counter[Shape] = Counter()
-    for kind, many in one.kinds.items():
+    shapes: Counter[Shape] = Counter()
+    for kind, many in planned_set.kinds.items():
         shape = shape_of(kind, views, repeats)
         if shape[1]:
-            found[shape] += many
-    return found
+            shapes[shape] += many
+    return shapes
 
 
 def drawn_singly(shapes: Mapping[Shape, int]) -> int:
@@ -163,7 +163,7 @@ def drawn_singly(shapes: Mapping[Shape, int]) -> int:
 
 
 def draw(
-    one: PlannedSet,
+    planned_set: PlannedSet,
     views: Sequence[View],
     cells: NDArray,
     assumed: Assumed,
@@ -178,7 +178,7 @@ def draw(
     """
     laid = bets or (None,) * len(views)
     sums, single = np.zeros((len(views), draws, len(fields(Drawn)))), []
-    for shape, many in sorted(shapes_of(one, views, repeats).items()):
+    for shape, many in sorted(shapes_of(planned_set, views, repeats).items()):
         questions, parts = shape
         if not _as_kinds(parts, many):
             single += [shape] * many
@@ -196,10 +196,10 @@ def draw(
         columns = Columns.of(single, assumed, repeats)
         seen_by = [columns.of_view(view) for view in range(len(views))]
         for start in range(0, draws, step := max(1, _CELLS // len(columns.sizes))):
-            found = columns.draw(cells, min(step, draws - start), generator)
+            drawn = columns.draw(cells, min(step, draws - start), generator)
             for view, (mine, starts) in enumerate(seen_by):
                 if len(mine):
-                    lost, gained, right = (np.add.reduceat(each[:, mine], starts, axis=1) for each in found)
+                    lost, gained, right = (np.add.reduceat(each[:, mine], starts, axis=1) for each in drawn)
                     sizes = np.add.reduceat(columns.sizes[mine], starts)
                     sums[view, start : start + step] += _features(lost, gained, right, sizes, laid[view]).sum(axis=1)
     return tuple(Drawn(*np.rint(view[:, :-1]).astype(int).T, capital=view[:, -1]) for view in sums)
@@ -268,7 +268,7 @@ def decide_clusters(
 ) -> tuple[NDArray, NDArray]:
     """Likewise as `compare_clustered_pairs` would. sizes: clusters of each size, at least two in all. margins: of all
     draws or of each. by_bets: they were laid, and prove what is within the margin."""
-    keep, lose = (np.broadcast_to(np.asarray(one, float), drawn.lost.shape) for one in margins)
+    keep, lose = (np.broadcast_to(np.asarray(margin, float), drawn.lost.shape) for margin in margins)
     count, n = sum(sizes.values()), sum(size * many for size, many in sizes.items())
     squared = sum(size * size * many for size, many in sizes.items())
     down, up = drawn.lost, drawn.gained
@@ -280,10 +280,10 @@ def decide_clusters(
         wider = (spread * stdtrit(count - 1, 1 - alpha)) / (plain * stdtrit(n - 1, 1 - alpha))
     trials = trials_of(sizes, alpha)
     most = n / trials  # pairs for one that is surely independent
-    told = (drawn.flipped >= MIN_CLUSTERS) & (plain > 0)
-    effect = np.where(told, np.minimum(np.maximum(np.nan_to_num(wider, nan=1.0) ** 2, 1.0), most), most)
+    estimable = (drawn.flipped >= MIN_CLUSTERS) & (plain > 0)
+    effect = np.where(estimable, np.minimum(np.maximum(np.nan_to_num(wider, nan=1.0) ** 2, 1.0), most), most)
     size = np.maximum((n / effect).astype(int), 1)
-    few, step = told & (size <= _FEW), np.maximum(size // _SIZES, 1)  # each of these takes a threshold of its own
+    few, step = estimable & (size <= _FEW), np.maximum(size // _SIZES, 1)  # each of these takes a threshold of its own
     size = np.where(few, np.minimum((size + step // 2) // step * step, n), size)
     share = size / n
     lost, gained = (np.ceil(down * share), np.floor(down * share)), (np.floor(up * share), np.ceil(up * share))
@@ -309,7 +309,7 @@ def _trusted(
     """[draws] that pass the test joined with that at the surely independent pairs, where flips in few clusters tell the
     clustering: as `compare_clustered_pairs` joins them."""
     trust = (flipped - MIN_CLUSTERS + 1) / (TRUSTED_CLUSTERS - MIN_CLUSTERS + 1)
-    held = np.full(len(flipped), True)
+    passed = np.full(len(flipped), True)
     some = (trust > 0) & (trust < 1) & (size > least)
     if some.any():
         each = []
@@ -317,8 +317,8 @@ def _trusted(
             worst = np.minimum(np.ceil(down * pairs / n), pairs - np.floor(up * pairs / n))
             each.append(evidence(worst[some], np.floor(up * pairs / n)[some], pairs[some], loss[some]))
         joined = each[0] + trust[some] * (each[1] - each[0])
-        held[some] = joined >= normal_quantile(1 - alpha)
-    return held
+        passed[some] = joined >= normal_quantile(1 - alpha)
+    return passed
 
 
 def decide_relative(
@@ -336,8 +336,8 @@ def decide_relative(
     step = max(1.0, sqrt(trials) / _BINS) if single else trials / n
     kinds, kind = np.unique(np.rint(drawn.right / n * trials / step), return_inverse=True)
     right = np.clip(kinds * step, min(1.0, trials), trials)
-    least = limit * np.array([binomial_lower(one, trials, spent) for one in right])  # type: ignore[arg-type]  # fractions are fine
-    most = np.minimum(limit * np.array([binomial_upper(one, trials, spent) for one in right]), 1 - 1e-9)  # type: ignore[arg-type]
+    least = limit * np.array([binomial_lower(hits, trials, spent) for hits in right])  # type: ignore[arg-type]  # fractions are fine
+    most = np.minimum(limit * np.array([binomial_upper(hits, trials, spent) for hits in right]), 1 - 1e-9)  # type: ignore[arg-type]
     if not single:
         within, beyond = decide_clusters(drawn, sizes, (least[kind], most[kind]), alpha, sure)
         return within & some, beyond & some & (strict > spent)
@@ -358,18 +358,18 @@ def _each(lost: NDArray, gained: NDArray, n: NDArray, loss: NDArray, alpha: floa
     """
     if len(loss) and loss.min() < loss.max():
         loss = np.sign(loss) * np.exp(_ALIKE * np.rint(np.log(np.abs(loss)) / _ALIKE))
-    held, aim = evidence(lost, gained, n, loss), normal_quantile(1 - alpha)
-    result = held >= aim
-    near, few = (n > _FEW) & (np.abs(held - aim) < _CLEAR), n <= _FEW
+    strength, aim = evidence(lost, gained, n, loss), normal_quantile(1 - alpha)
+    result = strength >= aim
+    near, few = (n > _FEW) & (np.abs(strength - aim) < _CLEAR), n <= _FEW
     for margin in map(float, np.unique(loss[near | few])):
         many = near & (loss == margin)
         if many.any():
             place = np.log(n[many] / _FEW) / log(_STEP)
             knots = np.unique(np.concatenate([np.floor(place), np.floor(place) + 1]))
             least = [evidence_threshold(round(_FEW * _STEP**knot) + 1, margin, alpha) for knot in knots]
-            result[many] = held[many] >= np.interp(place, knots, least)
+            result[many] = strength[many] >= np.interp(place, knots, least)
         mine = few & (loss == margin)
         for size in map(int, np.unique(n[mine])):
             at = mine & (n == size)
-            result[at] = held[at] >= evidence_threshold(size, margin, alpha, roughly=True)
+            result[at] = strength[at] >= evidence_threshold(size, margin, alpha, roughly=True)
     return result

@@ -58,16 +58,16 @@ def foreseeable(sets: Sequence[PlannedSet], policy: Policy) -> tuple[Policy | No
 
     Left out: rules on scores that no set declares. None: no critical quality rule is left, so nothing can be foretold.
     """
-    carried = {metric for one in sets for metric in one.metrics}
+    carried = {metric for planned_set in sets for metric in planned_set.metrics}
 
     def fits(rule: Rule) -> bool:
         metric = METRICS[rule.metric]
         return not metric.approves or metric.everywhere or rule.metric in carried
 
-    left = tuple(rule for rule in policy.rules if fits(rule))
+    predictable = tuple(rule for rule in policy.rules if fits(rule))
     out = tuple(rule.id for rule in policy.rules if not fits(rule))
-    critical = any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in left)
-    return (replace(policy, rules=left) if critical else None), out
+    critical = any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in predictable)
+    return (replace(policy, rules=predictable) if critical else None), out
 
 
 def plan_policy(
@@ -87,17 +87,17 @@ def plan_policy(
     """
     assumed = assumed or Assumed()
     model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=draws, seed=seed, earlier=earlier)
-    rules, found = model.rules(), ()
+    rules, edits = model.rules(), ()
     if search:
         rules = tuple(_with_cases(model, slice_, rule) for slice_, rule in zip(model.slices, rules, strict=True))
-        found = () if model.approve >= ENOUGH else tuple(changes(model, rules))
+        edits = () if model.approve >= ENOUGH else tuple(changes(model, rules))
     return PlannedPolicy(
         approve=model.approve,
         block=model.block,
         rules=rules,
-        changes=found,
-        cases={one.name: one.cases for one in model.sets},
-        answers=sum(one.cases * one.repeats for one in model.sets),
+        changes=edits,
+        cases={planned_set.name: planned_set.cases for planned_set in model.sets},
+        answers=sum(planned_set.cases * planned_set.repeats for planned_set in model.sets),
         draws=model.used,
         error=model.error,
         source=_source(model),
@@ -108,15 +108,15 @@ def _with_cases(model: Prediction, slice_: Slice, rule: PlannedRule) -> PlannedR
     """Of a slice that is rarely proven: by formula, or where none tells an estimate that was tried."""
     if rule.approve is None or rule.approve >= ENOUGH or rule.needed is not None:
         return rule
-    told = slice_.rule.max_drop is not None and not model.clustered(slice_)
-    return replace(rule, needed=cases_needed(model, slice_, AIM) if told else cases_that_do(model, slice_))
+    by_formula = slice_.rule.max_drop is not None and not model.clustered(slice_)
+    return replace(rule, needed=cases_needed(model, slice_, AIM) if by_formula else cases_that_do(model, slice_))
 
 
 def _source(model: Prediction) -> str:
     """Where the assumed disagreement comes from, and what it leaves out."""
-    told, source = model.assumed.disagreement, model.assumed.source
+    disagreement, source = model.assumed.disagreement, model.assumed.source
     collapsed = {
-        (name, one.name) for slice_ in model.quality for one in model.among(slice_)
-        if (name := outcome_of(slice_.rule, one)) != slice_.rule.metric
+        (name, planned_set.name) for slice_ in model.quality for planned_set in model.among(slice_)
+        if (name := outcome_of(slice_.rule, planned_set)) != slice_.rule.metric
     }  # fmt: skip
-    return source if collapsed <= told.keys() or COLLAPSED_ALIKE in source else f"{source}; {COLLAPSED_ALIKE}"
+    return source if collapsed <= disagreement.keys() or COLLAPSED_ALIKE in source else f"{source}; {COLLAPSED_ALIKE}"

@@ -70,16 +70,16 @@ class PlannedRule:
 Key = tuple[str, str]  # outcome, evalset
 
 
-def outcome_of(rule: Rule, one: PlannedSet) -> str:
+def outcome_of(rule: Rule, planned_set: PlannedSet) -> str:
     """What is drawn for a rule: each answer by its metric, or of several to a question what any or all of them give."""
-    if rule.repeats == "mean" or one.repeats == 1:
+    if rule.repeats == "mean" or planned_set.repeats == 1:
         return rule.metric
     return f"{rule.metric} {'any' if rule.repeats == 'any' else 'all'}"  # pass^k: as its hardest, all there are
 
 
-def answers_of(rule: Rule, one: PlannedSet) -> int:
+def answers_of(rule: Rule, planned_set: PlannedSet) -> int:
     """Answers to a question that count by themselves."""
-    return one.repeats if rule.repeats == "mean" else 1
+    return planned_set.repeats if rule.repeats == "mean" else 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,17 +97,21 @@ class Prediction:
     @cached_property
     def slices(self) -> tuple[Slice, ...]:
         """A slice by label names as its cases (evalset, number of the marks that they have in common)."""
-        labels = {(one.name, str(number)): marks for one in self.sets for number, marks in enumerate(one.marks)}
-        return check_policy(self.policy, {one.name: one.metrics for one in self.sets}, labels)
+        labels = {
+            (planned_set.name, str(number)): marks
+            for planned_set in self.sets
+            for number, marks in enumerate(planned_set.marks)
+        }
+        return check_policy(self.policy, {planned_set.name: planned_set.metrics for planned_set in self.sets}, labels)
 
     @cached_property
     def used(self) -> int:
         """Draws of every rate."""
         single = {}
         for key, slices in self.by_key(self.quality).items():
-            one, name = self._at(key), key[1]
-            views = [self.view(slice_, one) for slice_ in slices]
-            shapes = shapes_of(one, views, answers_of(slices[0].rule, one))
+            planned_set, name = self._at(key), key[1]
+            views = [self.view(slice_, planned_set) for slice_ in slices]
+            shapes = shapes_of(planned_set, views, answers_of(slices[0].rule, planned_set))
             single[name] = max(drawn_singly(shapes), single.get(name, 0))
         cells = sum(single.values())
         return min(self.draws, max(_SINGLE_CELLS // cells, _LEAST_DRAWS)) if cells else self.draws
@@ -134,21 +138,25 @@ class Prediction:
 
         def planned(slice_: Slice) -> Slice:
             """Ours: the earlier run's may hold other cases."""
-            return next(one for one in slices if (one.rule, one.name) == (slice_.rule, slice_.name))
+            return next(
+                planned_slice
+                for planned_slice in slices
+                if (planned_slice.rule, planned_slice.name) == (slice_.rule, slice_.name)
+            )
 
         def known(slice_: Slice) -> tuple[object, ...]:
             sizes = self.sizes(planned(slice_))
             return slice_.rule, slice_.name, self.family(slice_.rule.tier), frozenset(sizes.items())
 
         if missing := {(slice_.rule, slice_.name) for slice_ in slices if known(slice_) not in self.foretold}:
-            found = foretell(
+            foretold = foretell(
                 self._slices_before,
                 lambda slice_: self.sizes(planned(slice_)),
                 self.policy,
                 self.earlier,
                 lambda slice_: (slice_.rule, slice_.name) in missing,
             )
-            self.foretold.update({known(slice_): one for slice_, one in found.items()})
+            self.foretold.update({known(slice_): chances for slice_, chances in foretold.items()})
         return {slice_: self.foretold[known(slice_)] for slice_ in slices if known(slice_) in self.foretold}
 
     @property
@@ -163,38 +171,42 @@ class Prediction:
 
     @cached_property
     def _named(self) -> dict[str, PlannedSet]:
-        return {one.name: one for one in self.sets}
+        return {planned_set.name: planned_set for planned_set in self.sets}
 
     def _at(self, key: Key) -> PlannedSet:
         """The set in whose questions the outcome is counted: trajectories, or cases."""
-        one = self._named[key[1]]
-        return (one.whole or one) if key[0].split()[0] in BY_TRAJECTORY else one
+        planned_set = self._named[key[1]]
+        return (planned_set.whole or planned_set) if key[0].split()[0] in BY_TRAJECTORY else planned_set
 
     def among(self, slice_: Slice) -> list[PlannedSet]:
         """The sets that the slice is held against."""
-        return [self._at((slice_.rule.metric, one.name)) for one in self.sets if one.name in slice_.evalsets]
+        return [
+            self._at((slice_.rule.metric, planned_set.name))
+            for planned_set in self.sets
+            if planned_set.name in slice_.evalsets
+        ]
 
-    def view(self, slice_: Slice, one: PlannedSet) -> View:
+    def view(self, slice_: Slice, planned_set: PlannedSet) -> View:
         """The questions of a set that a slice sees, by their marks."""
         if slice_.only is None:
             return None
-        known = self._named[one.name].marks  # by whose numbers `only` names them
-        return frozenset(marks for number, marks in enumerate(known) if (one.name, str(number)) in slice_.only)
+        known = self._named[planned_set.name].marks  # by whose numbers `only` names them
+        return frozenset(marks for number, marks in enumerate(known) if (planned_set.name, str(number)) in slice_.only)
 
     @cached_property
     def _questions(self) -> dict[Slice, dict[str, int]]:
         """Of each slice, by evalset."""
         return {
             slice_: {
-                one.name: sum(size * many for size, many in self._sizes_in(slice_, one, 1).items())
-                for one in self.among(slice_)
+                planned_set.name: sum(size * many for size, many in self._sizes_in(slice_, planned_set, 1).items())
+                for planned_set in self.among(slice_)
             }
             for slice_ in self.slices
         }
 
-    def _sizes_in(self, slice_: Slice, one: PlannedSet, answers: int) -> Counter[int]:
+    def _sizes_in(self, slice_: Slice, planned_set: PlannedSet, answers: int) -> Counter[int]:
         sizes: Counter[int] = Counter()
-        for (_, ((_, size),)), many in shapes_of(one, [self.view(slice_, one)], answers).items():
+        for (_, ((_, size),)), many in shapes_of(planned_set, [self.view(slice_, planned_set)], answers).items():
             sizes[size] += many
         return sizes
 
@@ -202,7 +214,11 @@ class Prediction:
     def _sizes(self) -> dict[Slice, Counter[int]]:
         return {
             slice_: sum(
-                (self._sizes_in(slice_, one, answers_of(slice_.rule, one)) for one in self.among(slice_)), Counter()
+                (
+                    self._sizes_in(slice_, planned_set, answers_of(slice_.rule, planned_set))
+                    for planned_set in self.among(slice_)
+                ),
+                Counter(),
             )
             for slice_ in self.slices
         }
@@ -233,9 +249,9 @@ class Prediction:
 
     def mean(self, slice_: Slice, rate: Callable[[str, str], float]) -> float:
         """Of a rate by (outcome, evalset), over the slice's questions."""
-        asked, named = self._questions[slice_], self._named
-        found = sum(rate(outcome_of(slice_.rule, named[name]), name) * many for name, many in asked.items())
-        return found / max(1, self.cases(slice_))
+        questions, named = self._questions[slice_], self._named
+        total = sum(rate(outcome_of(slice_.rule, named[name]), name) * many for name, many in questions.items())
+        return total / max(1, self.cases(slice_))
 
     def family(self, tier: str) -> int:
         """Slices of the tier: so many claims Holm's correction is over."""
@@ -243,7 +259,7 @@ class Prediction:
 
     def too_few(self, slice_: Slice) -> str:
         """Why a slice could say nothing at all, in words; empty when it could."""
-        if empty := [one.name for one in self.among(slice_) if not one.cases]:
+        if empty := [planned_set.name for planned_set in self.among(slice_) if not planned_set.cases]:
             return f"no case of {empty[0]} counts"
         if not self.cases(slice_):
             return "none of its cases counts"
@@ -262,12 +278,12 @@ class Prediction:
 
     def twice_the_margin(self, slice_: Slice) -> dict[Key, float]:
         """Loss by (outcome, evalset); a relative one is of the baseline's rate on each set."""
-        found = {}
-        for one in self.among(slice_):
-            key = (outcome_of(slice_.rule, one), one.name)
+        losses = {}
+        for planned_set in self.among(slice_):
+            key = (outcome_of(slice_.rule, planned_set), planned_set.name)
             rate = self.assumed.right(*key) if slice_.rule.max_drop is None else 1.0
-            found[key] = 2 * (slice_.rule.max_drop or slice_.rule.max_relative_drop or 0.0) * rate
-        return found
+            losses[key] = 2 * (slice_.rule.max_drop or slice_.rule.max_relative_drop or 0.0) * rate
+        return losses
 
     @cached_property
     def _proven(self) -> tuple[dict[Slice, NDArray], NDArray]:
@@ -328,9 +344,9 @@ class Prediction:
             disagreement = self.mean(slice_, self.assumed.flips)
         approve = None if proven is None else float(proven.mean())
         note = self.too_few(slice_) or self._too_rarely_right(slice_)
-        if told := self.measured.get(slice_):
-            approve, block, note = told.approve, told.block, note or told.note
-            needed = told.needed and ceil(told.needed * self.cases(slice_) / max(1, self.sizes(slice_).total()))
+        if foretold := self.measured.get(slice_):
+            approve, block, note = foretold.approve, foretold.block, note or foretold.note
+            needed = foretold.needed and ceil(foretold.needed * self.cases(slice_) / max(1, self.sizes(slice_).total()))
         return PlannedRule(
             rule=slice_.rule.id,
             name=replace(slice_.rule, evalset=slice_.name, where=None).id,
@@ -356,30 +372,30 @@ class Prediction:
 
     def by_key(self, chosen: Sequence[Slice]) -> dict[Key, list[Slice]]:
         """By what has to be drawn for them; slices of one key see the same draws."""
-        found: dict[Key, list[Slice]] = {}
+        grouped: dict[Key, list[Slice]] = {}
         for slice_ in chosen:
-            for one in self.among(slice_):
-                found.setdefault((outcome_of(slice_.rule, one), one.name), []).append(slice_)
-        return dict(sorted(found.items()))
+            for planned_set in self.among(slice_):
+                grouped.setdefault((outcome_of(slice_.rule, planned_set), planned_set.name), []).append(slice_)
+        return dict(sorted(grouped.items()))
 
     def _draw(self, losses: Mapping[Key, float], stream: int, *, only: Slice | None = None) -> dict[Slice, Drawn]:
         """losses: extra P(lost). stream: draws of the same stream are the same."""
-        found: dict[Slice, Drawn] = {}
+        sums: dict[Slice, Drawn] = {}
         for index, (key, slices) in enumerate(self.by_key([only] if only else self.quality).items()):
-            one = self._at(key)
+            planned_set = self._at(key)
             drawn = draw(
-                one,
-                [self.view(slice_, one) for slice_ in slices],
+                planned_set,
+                [self.view(slice_, planned_set) for slice_ in slices],
                 outcome_chances(*key, losses.get(key, 0.0), self.assumed),
                 self.assumed,
                 self.used,
                 np.random.default_rng([self.seed, stream, index]),
-                answers_of(slices[0].rule, one),
+                answers_of(slices[0].rule, planned_set),
                 [self.bets[slice_] for slice_ in slices],
             )
             for slice_, seen in zip(slices, drawn, strict=True):
-                found[slice_] = found[slice_] + seen if slice_ in found else seen
-        return found
+                sums[slice_] = sums[slice_] + seen if slice_ in sums else seen
+        return sums
 
     def _decide(self, slice_: Slice, drawn: Mapping[Slice, Drawn]) -> tuple[NDArray, NDArray]:
         """[draws] proven, and [draws] broken by Holm's first step, which is where a block begins."""

@@ -40,10 +40,10 @@ def rewritten_lines(
             open_.remove(rule)
             continue
         lines.append(f"# instead of - {as_line(rule)}")
-        for one in new:
-            if one in open_:
-                open_.remove(one)
-                lines.append(f"- {as_line(one)}")
+        for replacement in new:
+            if replacement in open_:
+                open_.remove(replacement)
+                lines.append(f"- {as_line(replacement)}")
     return (*lines, *(f"- {as_line(rule)}  # new" for rule in added if rule in open_))
 
 

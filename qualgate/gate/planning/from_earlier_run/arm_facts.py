@@ -17,9 +17,9 @@ def arm_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float) 
     rule, sure = slice_.rule, Chances(approve=lambda sizes: 1.0, block=lambda sizes: 1.0, note=NO_CHANCE)
     if rule.max_ratio is not None:
         return sure
-    one = None
-    for arm, one in before.measured(slice_):
-        if one.comparison.variant is not None and not same_weights(arm):
-            seen = f"{one.comparison.variant:.4g} {METRICS[rule.metric].unit}"
+    measured = None
+    for arm, measured in before.measured(slice_):
+        if measured.comparison.variant is not None and not same_weights(arm):
+            seen = f"{measured.comparison.variant:.4g} {METRICS[rule.metric].unit}"
             return replace(sure, note=f"{NO_CHANCE}; {arm.variant} had {seen} in run {before.run}")
-    return Chances(note=before.silence(slice_, one) if one is not None else "no earlier run has measured it")
+    return Chances(note=before.silence(slice_, measured) if measured is not None else "no earlier run has measured it")

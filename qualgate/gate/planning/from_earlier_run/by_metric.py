@@ -64,30 +64,32 @@ def foretell(
     what it does not hold, or holds broken, is as if there were none. chosen: those that are wanted.
     """
     before, family = EarlierRun.of(earlier, policy), Counter(slice_.rule.tier for slice_ in slices)
-    found = {}
+    foretold = {}
     for slice_ in filter(chosen, slices):
         kind = METRICS[slice_.rule.metric].kind
         if kind == "judged":
-            found[slice_] = Foretold(note="what a judge will prefer is not foretold")
+            foretold[slice_] = Foretold(note="what a judge will prefer is not foretold")
         if (chances_of := BY_KIND.get(kind)) is None:
             continue
         if slice_.obstacle:
-            found[slice_] = Foretold(note=slice_.obstacle)
+            foretold[slice_] = Foretold(note=slice_.obstacle)
             continue
         planned = sizes(slice_)
         clusters = np.repeat(np.array([*planned], float), [*planned.values()])
         chances = chances_of(slice_, before, policy.alpha, policy.alpha / family[slice_.rule.tier])
-        found[slice_] = _foretold(chances, clusters)
-    return found
+        foretold[slice_] = _foretold(chances, clusters)
+    return foretold
 
 
-def jointly(found: Mapping[Slice, Foretold]) -> float:
+def jointly(foretold: Mapping[Slice, Foretold]) -> float:
     """P(every critical rule of these proven | identical), of those foretold, taken to be independent.
 
     Times of one run rise and fall together, and with them rules on several of their percentiles: it can only be more.
     """
     return prod(
-        one.approve for slice_, one in found.items() if slice_.rule.tier == "critical" and one.approve is not None
+        chances.approve
+        for slice_, chances in foretold.items()
+        if slice_.rule.tier == "critical" and chances.approve is not None
     )
 
 

@@ -94,14 +94,14 @@ def _judged(
         case _ if len(drift) < MIN_CLUSTERS:
             return 1.0, 1.0
         case "drift.kl_mean":
-            found = nonnegative_ratio(drift, weights, each, limit, alpha, **UNSEEN_KL)
+            bounds = nonnegative_ratio(drift, weights, each, limit, alpha, **UNSEEN_KL)
         case metric if metric in LENGTHS:
-            found = length_bounds(drift, weights, each, limit + 1, alpha, most)
+            bounds = length_bounds(drift, weights, each, limit + 1, alpha, most)
         case "drift.kl_p99":
-            found = clustered_share(drift, weights, each, 0.01, alpha)
+            bounds = clustered_share(drift, weights, each, 0.01, alpha)
         case _:  # drift.top1_agreement, parity.prefix
-            found = clustered_share(drift, weights, each, limit, alpha)
-    return found.p_below, found.p_above
+            bounds = clustered_share(drift, weights, each, limit, alpha)
+    return bounds.p_below, bounds.p_above
 
 
 # ---------------------------------------------------------------------------------- a drift of twice what is allowed
@@ -118,15 +118,15 @@ class _Scaled:
 
 def _drifting(slice_: Slice, before: EarlierRun) -> tuple[str, int, _Scaled] | None:
     """(name, cases, drift) of the variant that has to be scaled least to drift by twice the limit."""
-    least, found = inf, None
+    least, nearest = inf, None
     for arm in before.arms:
         pairs = pairs_of(slice_, arm.pairs)
         if same_weights(arm) or not pairs or before.measure(slice_, arm).comparison.variant is None:
             continue
         scaled = _to_twice(slice_.rule, pairs)
         if scaled is not None and abs(log(scaled.factor)) < least:
-            least, found = abs(log(scaled.factor)), (arm.variant, len(pairs), scaled)
-    return found
+            least, nearest = abs(log(scaled.factor)), (arm.variant, len(pairs), scaled)
+    return nearest
 
 
 def _to_twice(rule: Rule, pairs: Sequence[Pair]) -> _Scaled | None:
@@ -162,9 +162,9 @@ def _to_twice(rule: Rule, pairs: Sequence[Pair]) -> _Scaled | None:
             return _share_to_twice(rule, weights - agreed, weights)
 
 
-def _times(target: float, found: float, drift: NDArray, weights: NDArray) -> _Scaled | None:
+def _times(target: float, measured: float, drift: NDArray, weights: NDArray) -> _Scaled | None:
     """By the factor that takes what was found to the target."""
-    factor = target / found if found > 0 else 0.0
+    factor = target / measured if measured > 0 else 0.0
     return _Scaled(factor=factor, drift=factor * drift, weights=weights) if factor > 0 else None
 
 

@@ -35,12 +35,16 @@ class EarlierRun:
         """Without what is broken in it; an empty one where there is none."""
         if evidence is None:
             return cls()
-        sound = [one for one in examine(evidence) if one.pairs and not one.variant.endswith(TWIN)]
-        rerun = next((one.pairs for one in sound if one.variant.endswith(NOISE)), {})
-        arms = [replace(one, about=replace(one.about, rerun=rerun)) for one in sound]
+        sound = [
+            examination
+            for examination in examine(evidence)
+            if examination.pairs and not examination.variant.endswith(TWIN)
+        ]
+        rerun = next((examination.pairs for examination in sound if examination.variant.endswith(NOISE)), {})
+        arms = [replace(examination, about=replace(examination.about, rerun=rerun)) for examination in sound]
         return cls(
             run=evidence.run_id,
-            arms=tuple(sorted(arms, key=lambda one: (not same_weights(one), _flips(one, evidence), one.variant))),
+            arms=tuple(sorted(arms, key=lambda arm: (not same_weights(arm), _flips(arm, evidence), arm.variant))),
             terms=terms_of(evidence, policy),
             alpha=policy.alpha,
             most_unfinished=policy.max_unfinished,
@@ -62,8 +66,8 @@ class EarlierRun:
         if not self.arms:
             return None
         pairs = {
-            name: tuple(replace(pair, variant=pair.baseline) for pair in found)
-            for name, found in self.arms[0].pairs.items()
+            name: tuple(replace(pair, variant=pair.baseline) for pair in of_set)
+            for name, of_set in self.arms[0].pairs.items()
         }
         return self.measure(slice_, replace(self.arms[0], pairs=pairs))
 
@@ -71,8 +75,8 @@ class EarlierRun:
         """Tokens of the baseline's answers, or thoughts; [1] where none is known: all are taken to be equally long."""
         metric = slice_.rule.metric
         pairs = [pair for arm in self.arms[:1] for pair in having(metric, pairs_of(slice_, arm.pairs))]
-        found = [tokens(metric, pair.baseline) or 0 for pair in pairs]
-        return np.array(found if any(found) else [1], float)
+        counts = [tokens(metric, pair.baseline) or 0 for pair in pairs]
+        return np.array(counts if any(counts) else [1], float)
 
     def longest(self, slice_: Slice) -> float | None:
         """How long an answer may become, in times of the baseline's mean answer; None: not known."""

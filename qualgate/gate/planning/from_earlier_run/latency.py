@@ -33,11 +33,11 @@ def latency_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: flo
     limit, measured = slice_.rule.max_ratio or 0.0, list(before.measured(slice_))
     if limit <= 0:
         return NO_RATIO
-    seen = [(arm, one.comparison.variant, one.comparison.baseline) for arm, one in measured]
-    found = [(arm, variant / baseline) for arm, variant, baseline in seen if variant and baseline]
-    if not found:
+    seen = [(arm, result.comparison.variant, result.comparison.baseline) for arm, result in measured]
+    ratios = [(arm, variant / baseline) for arm, variant, baseline in seen if variant and baseline]
+    if not ratios:
         return Chances(note=before.silence(slice_, measured[-1][1]) if measured else UNTOLD)
-    arm, ratio = found[0]
+    arm, ratio = ratios[0]
     times, (good, bad) = _Times.of(slice_, arm, ratio, slice_.rule.percentile), true_ratios(limit)
     least = least_groups(slice_.rule.percentile, alpha)
     return Chances(

@@ -68,10 +68,10 @@ def ratio_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
             )
         unseen = _unseen(trials, alpha)
         slow = latency.UNSEEN_SECONDS["of_limit"] * limit * unseen / (1 - unseen)
-        asked = limit / (1 - unseen) if truth > limit else limit - slow
-        if asked <= 0:
+        effective_limit = limit / (1 - unseen) if truth > limit else limit - slow
+        if effective_limit <= 0:
             return 0.0
-        distance = log(truth / asked) if truth > limit else log(asked / truth)
+        distance = log(truth / effective_limit) if truth > limit else log(effective_limit / truth)
         return _tail(distance, error, level, cost_ratio.DRAWS)
 
     return Chances(
@@ -99,10 +99,10 @@ def _spread(slice_: Slice, before: EarlierRun, alpha: float) -> _Spread | str:
     From the lower bound alone: the upper one allows for slow cases that were not drawn as well.
     """
     why, metric = UNTOLD, slice_.rule.metric
-    for arm, one in before.measured(slice_):
-        seen, pairs = one.comparison, pairs_of(slice_, arm.pairs)
+    for arm, measured in before.measured(slice_):
+        seen, pairs = measured.comparison, pairs_of(slice_, arm.pairs)
         if not seen.lower or seen.upper is None or not seen.baseline or not seen.variant:
-            why = before.silence(slice_, one)
+            why = before.silence(slice_, measured)
             continue
         labels, costs = clusters_of(pairs), METRICS[metric].kind == "cost"
         weights = [1.0 if costs else pair.baseline.values.get(metric) or 0.0 for pair in pairs]
