@@ -1,5 +1,5 @@
-"""The one door to a verdict. What the policy names says which way decides: four arms, an nel policy, looks on the way
-(`stop: early`) at a run or at files that grow, or else its rules on all cases, once."""
+"""The only entry point for a verdict. The policy chooses the way: four arms, an nel policy, early looks (`stop: early`)
+at a run or at growing files, or else its rules on all cases, once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qualgate.gate.verdict import NOTHING_CRITICAL, decide_plain, overall_exit, 
 from qualgate.gate.weights_and_cache import with_weights_and_cache
 from qualgate.records import ArmEvidence, Policy, RunEvidence, ScoredAgain, Verdict
 
-MOST_ALPHA = 0.2  # above it a verdict says so in its first line
+MOST_ALPHA = 0.2  # a verdict at a larger alpha begins with a warning
 CASES_SHOWN = 5  # of corrected references
 NO_POLICY = (
     "no policy, no verdict: these arms were looked at, and nobody said what loss is accepted; say it by a rule of a "
@@ -47,8 +47,8 @@ class Decided:
 def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
     """The verdict on each variant of a run or of score files.
 
-    now: UTC, ISO 8601, for quarantines that end and evidence that grows old; "" = not told: none is in force, and a
-    `max_age` decides nothing.
+    now: UTC, ISO 8601, for quarantines that end and evidence that grows old; "" = unknown: no quarantine is in force,
+    and a `max_age` decides nothing.
 
     Same evidence in any order of units → the same verdicts, to the byte. UsageError: no variant, or a policy that
     does not fit the evidence.
@@ -89,17 +89,17 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
 
 
 def _at_its_look(verdict: Verdict, evidence: RunEvidence, policy: Policy) -> Verdict:
-    """Of several tests of one list the first alone decides, see `growing`."""
+    """Make the verdict undecided if the list was tested before: only the first test decides, see `growing`."""
     looks, seen = evidence.looks or (), evidence.judged_before
     if test := tested_before(looks, policy):
         return ask_no_more(verdict, test, answers_before(looks))
-    # Of four arms one is chosen: a look at any of them was a look at the choice.
+    # One of four arms is chosen, so a look at any of them was a look at the choice.
     before = max(seen.values(), default=0) if policy.four_arm is not None else seen.get(verdict.variant, 0)
     return ask_no_more(verdict, "", before) if before else verdict
 
 
 def _of_trial(verdict: Verdict, trial: str) -> Verdict:
-    """It neither passes nor blocks; a run that is broken or not complete is that, trial or not."""
+    """Make a trial's verdict undecided; a broken or incomplete run stays so."""
     why = f"{trial}: it decides nothing"
     if verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
         return replace(verdict, reasons=(*verdict.reasons, why))
@@ -109,8 +109,8 @@ def _of_trial(verdict: Verdict, trial: str) -> Verdict:
 
 
 def _of_first_look(verdict: Verdict) -> Verdict:
-    """What was measured, held against nothing: margins that nobody chose say nothing. A run that is broken or not
-    complete is that."""
+    """Make a first look's verdict undecided and advisory, since nobody chose margins yet. A broken or incomplete run
+    stays so."""
     if verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
         return replace(verdict, reasons=(*verdict.reasons, NO_POLICY))
     comparison_reasons = {comparison.reason for comparison in verdict.comparisons} | {NOTHING_CRITICAL}
@@ -130,7 +130,7 @@ def _of_first_look(verdict: Verdict) -> Verdict:
 
 
 def scored_again_note(again: ScoredAgain) -> str:
-    """That metrics or references were chosen after the answers were seen: which, and what they were before."""
+    """Say which metrics or references were chosen after the answers were seen, and what they were before."""
     by_change: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for evalset, change in again.metrics.items():
         by_change.setdefault(change, []).append(evalset)
@@ -149,7 +149,7 @@ def scored_again_note(again: ScoredAgain) -> str:
 
 
 def _with_scoring(verdict: Verdict, note: str) -> Verdict:
-    """The note comes first in an approval, which may rest on that choice, and second in any other verdict."""
+    """Put the note first in an approval, which may rest on that choice, and second in any other verdict."""
     first, *others = verdict.reasons
     passes = verdict.exit in (Exit.APPROVE, Exit.REVIEW)
     four = verdict.four_arm and replace(verdict.four_arm, why=f"{verdict.four_arm.why} ({note})")
@@ -157,7 +157,7 @@ def _with_scoring(verdict: Verdict, note: str) -> Verdict:
 
 
 def _with_config(verdict: Verdict, arm: ArmEvidence | None) -> Verdict:
-    """What of the arm's architecture is another than the baseline's on purpose comes first."""
+    """Put intended differences of architecture first."""
     if arm is None or not (arm.another_model or arm.config_differences):
         return verdict
     what = "another model than the baseline, on purpose" if arm.another_model else "not the baseline's, as allowed"
@@ -166,7 +166,7 @@ def _with_config(verdict: Verdict, arm: ArmEvidence | None) -> Verdict:
 
 
 def _with_alpha(verdict: Verdict, alpha: float) -> Verdict:
-    """A lax alpha is no detail: it is said where the verdict is read first."""
+    """Put a warning about a large alpha first."""
     warning = f"at alpha {alpha:g}, so wrong up to {alpha:.0%} of the time: "
     four = verdict.four_arm and replace(verdict.four_arm, why=warning + verdict.four_arm.why)
     return replace(verdict, reasons=(warning + verdict.reasons[0], *verdict.reasons[1:]), four_arm=four)
@@ -186,14 +186,14 @@ def _decide(evidence: RunEvidence, policy: Policy, now: str) -> Decided:
 
 
 def exit_of(verdicts: Sequence[Verdict]) -> Exit:
-    """Of a four-arm comparison: that of its answer. Else the first of 14, 13, 10, 12, 11, 0 that occurs."""
+    """The exit code: the four-arm answer's, else the first of 14, 13, 10, 12, 11, 0 that occurs."""
     answers = [verdict.four_arm for verdict in verdicts if verdict.four_arm is not None]
     return Exit(answers[0].exit) if answers else overall_exit(verdicts)
 
 
 def rules_before(policy: Policy, metrics: Mapping[str, tuple[str, ...]]) -> Policy:
-    """The policy with the rules that will decide, as far as they are known before a run (evalset → metrics): an nel
-    policy's relative guards wait for the baseline's level. A policy of rules stays as it is."""
+    """The policy with the rules that will decide, as far as known before a run (metrics: of each evalset). An nel
+    policy's relative guards need the baseline's level; a policy of rules stays as it is."""
     if not policy.nel:
         return policy
     adopted, _, _ = adopt(of_text(policy.nel), metrics)

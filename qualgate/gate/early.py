@@ -1,17 +1,16 @@
-"""May generation stop for a variant? The policy, decided from the cases that are in, by tests that may be asked often.
+"""Decide whether generation may stop for a variant, by tests that stay valid over many looks.
 
-Cases are taken in a seeded order that knows nothing of their outcome, whole clusters together, and looked at after
-numbers of them that are planned before the first answer. At a look only the beginning of the order counts, whatever
-else is in already, so that neither workers nor answer lengths choose the cases, and a verdict is the same whoever was
-first. A failed unit ends that beginning: nothing after it is looked at.
+Cases come in a seeded order that is independent of their outcomes, whole clusters together. The sizes of the looks are
+planned before the first answer. A look counts only the answered beginning of the order, so neither workers nor answer
+lengths choose the cases, and the verdict does not depend on who finished first. A failed unit ends that beginning.
 
 A quality rule with a `max_drop` is judged by `stats.betting`. Every other rule (drift, latency, cost, a relative
 drop, pass@k) has a test for one look only: it waits until every case is in, and so does an approval that needs it. Such
-a test is asked once, of the whole list, so it stays below alpha whatever the looks before decided. Blocking needs no
-more than the rule that is broken.
+a test runs once, on the whole list, so it stays below alpha whatever earlier looks decided. A block needs only the
+broken rule.
 
-A verdict on a stopped variant is this module's at the look that stopped it, never a fixed test's on the same cases:
-those were chosen by looking. So it is its own policy's, too.
+A stopped variant keeps the verdict of the look that stopped it, by its own policy. A fixed test on the same cases would
+be invalid: they were chosen by looking.
 """
 
 from __future__ import annotations
@@ -83,13 +82,13 @@ class Look:
 
 
 def seeded_order(cases: Iterable[Case], seed: int, repeats: int = 1) -> Order:
-    """Clusters in random order, each with its questions; those that ask one question come as one. The same cases and
+    """Clusters in random order, each with its questions; clusters that share a question are joined. The same cases and
     seed give the same order."""
     return _order(((case.evalset, case.id, case.cluster, case.question) for case in cases), seed, repeats)
 
 
 def order_of(evidence: RunEvidence, seed: int) -> Order:
-    """The order in which a run's closed list was looked at."""
+    """The order in which the looks took a run's closed list."""
     repeats: dict[tuple[str, str], int] = {}
     for key in evidence.expected:
         case = (key.evalset, key.case_id)
@@ -99,7 +98,7 @@ def order_of(evidence: RunEvidence, seed: int) -> Order:
 
 
 def _order(cases: Iterable[tuple[str, str, str | None, str]], seed: int, repeats: int) -> Order:
-    """cases: evalset, id, cluster, hash of what is asked."""
+    """Order clusters. cases: (evalset, id, cluster, hash of the question)."""
     listed = [
         ((evalset, cluster or case, cluster is None), (evalset, case), question_hash)
         for evalset, case, cluster, question_hash in sorted(cases, key=lambda case: case[:2])
@@ -116,15 +115,15 @@ def _order(cases: Iterable[tuple[str, str, str | None, str]], seed: int, repeats
 
 
 def order_digest(order: Order) -> str:
-    """What a stopping record keeps of the order that it rests on."""
+    """Hash of the order, for stopping records."""
     return content_hash([list(map(list, cluster)) for cluster in order])
 
 
 def planned_looks(order: Order, policy: Policy) -> tuple[int, ...]:
-    """Questions that are in at each look: one falls on the first that may approve; the last has all."""
+    """Number of questions at each look: one look falls on the first possible approval, the last has all questions."""
     ends = list(accumulate(map(len, order))) or [0]
     goal = first = _first_proof(order, policy)
-    goals = list(range(first, LEAST_BETWEEN - 1, -LEAST_BETWEEN))  # what falls apart may be blocked before
+    goals = list(range(first, LEAST_BETWEEN - 1, -LEAST_BETWEEN))  # a broken variant may be blocked before
     while goal < ends[-1]:
         goal = max(goal + LEAST_BETWEEN, ceil(goal * (1 + STEP)))
         goals.append(goal)
@@ -132,7 +131,7 @@ def planned_looks(order: Order, policy: Policy) -> tuple[int, ...]:
 
 
 def _first_proof(order: Order, policy: Policy) -> int:
-    """Questions by which a variant that has lost nothing keeps the smallest critical margin, were all cases its own."""
+    """Questions after which a variant without any loss proves the smallest critical margin, if all cases counted."""
     margins = [rule.max_drop for rule in policy.rules if rule.tier == "critical" and in_sequence(rule)]
     if not order or not margins:
         return LEAST_BETWEEN
@@ -146,7 +145,7 @@ def _first_proof(order: Order, policy: Policy) -> int:
 def lay_out(
     policy: Policy, cases: Iterable[Case], repeats: int = 1
 ) -> tuple[EarlyStop, tuple[frozenset[Question], ...]]:
-    """Before generation, by a policy that stops early: what the looks rest on, and the questions that each adds."""
+    """Plan the looks of a policy that stops early, before generation, and the questions that each adds."""
     assert policy.stop is not None, "a policy that stops early"
     order = seeded_order(cases, policy.stop.seed, repeats)
     stop = replace(policy.stop, looks=planned_looks(order, policy))
@@ -154,7 +153,7 @@ def lay_out(
 
 
 def stages(order: Order, looks: Sequence[int]) -> tuple[frozenset[Question], ...]:
-    """The questions that each look adds to those of the look before."""
+    """Questions that each look adds."""
     questions = [question for cluster in order for question in cluster]
     return tuple(frozenset(questions[start:end]) for start, end in zip((0, *looks), looks, strict=False))
 
@@ -163,10 +162,10 @@ def stages(order: Order, looks: Sequence[int]) -> tuple[frozenset[Question], ...
 
 
 def decide_early(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
-    """As `decide_plain`, for a run whose generation may have stopped early: each variant at the look that stopped it.
+    """Decide like `decide_plain` for a run that may have stopped early: each variant at the look that stopped it.
 
-    A variant that was never settled is judged on all its cases; where some are missing, its run is not complete. What a
-    stopping record says must be what the same look says now, else nothing is decided.
+    A variant that was never settled is judged on all its cases; if some are missing, its run is incomplete. A stopping
+    record must agree with the same look today, else nothing is decided.
     """
     assert policy.stop is not None, "a policy that stops early"
     names = [arm.name for arm in evidence.variants]
@@ -205,7 +204,7 @@ def decide_early(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[
         verdicts[arm.name] = replace(
             last_look.verdict, seen=seen, reasons=(*last_look.verdict.reasons, *_notes(seen, last_look.verdict))
         )
-    # What could not be looked at: incomplete, stopped by another policy, planned in part, or planned and left nothing.
+    # Variants without a look: incomplete, stopped by another policy, planned in part, or planned without any unit.
     left = replace(evidence, variants=tuple(arm for arm in evidence.variants if arm.name not in verdicts))
     planned = {key.arm for key in evidence.expected} - {evidence.baseline.name}
     if left.variants or planned - verdicts.keys() or not verdicts:
@@ -237,7 +236,7 @@ def _notes(seen: Seen, verdict: Verdict) -> tuple[str, ...]:
 def first_settled(
     evidence: RunEvidence, policy: Policy, variant: str, order: Order, numbers: Iterable[int], now: str = ""
 ) -> Stopped | None:
-    """The first of these looks (from 1, in order) that settles the variant; what is stored of it."""
+    """The stopping record of the first of these looks (from 1, in order) that settles the variant."""
     assert policy.stop is not None, "a policy that stops early"
     for number in numbers:
         at = policy.stop.looks[number - 1]
@@ -250,7 +249,7 @@ def first_settled(
 def look(
     evidence: RunEvidence, policy: Policy, variant: str, order: Order, *, at: int | None = None, now: str = ""
 ) -> Look:
-    """The variant's verdict on what is in, and whether it is settled.
+    """Judge the variant on the answers that are in, and say whether that is settled.
 
     order: as `seeded_order` made it before generation, of exactly the closed list. at: look at no more than so many of
     its questions. now: see `decide.decide`. UsageError: an unknown variant, another list, or a policy that does not
@@ -308,7 +307,7 @@ def look(
 
 
 def _planned_alike(evidence: RunEvidence, variant: str, listed: set[Question]) -> bool:
-    """Were both arms to answer each question of the order?"""
+    """Whether both arms were planned to answer exactly the questions of the order."""
     arms = (evidence.baseline.name, variant)
     return {UnitKey(arm, *question) for question in listed for arm in arms} == {
         key for key in evidence.expected if key.arm in arms
@@ -316,7 +315,7 @@ def _planned_alike(evidence: RunEvidence, variant: str, listed: set[Question]) -
 
 
 def in_sequence(rule: Rule) -> bool:
-    """Can the rule be asked at every look? The others have a test for one look alone."""
+    """Whether the rule has a test for every look. The others have one for a single look."""
     return (
         METRICS[rule.metric].kind == "quality"
         and rule.metric not in BY_TRAJECTORY  # cases come one by one, and a trajectory counts whole
@@ -332,10 +331,10 @@ def _perhaps_unfinished(
     quarantined: Collection[tuple[str, str]],
     most: float,
 ) -> dict[str, str]:
-    """Sets of which a side may yet leave more than the share `most` of the whole list unfinished, and how it is said.
+    """Evalset → line, for sets that may end with more than the share `most` of unfinished answers on a side.
 
-    held: cases in quarantine. Of a set that would be barred in the end, at most 5 % of orders pass at any look. It bars
-    proving alone: a loss that is proven all the same is a fact.
+    quarantined: cases that do not count. A set that would be barred in the end passes at some look in at most 5 % of
+    orders. Only proofs are barred: a loss that is proven all the same is a fact.
     """
     sizes: dict[str, list[int]] = {name: [] for name in pairs}
     for cluster in order:
@@ -405,7 +404,7 @@ def measured_in_order(
         lower=result.worst.lower,
         upper=result.best.upper,
         p_broken=result.best.p_beyond,
-        needed=None,  # it is told for a test of one look
+        needed=None,  # defined for a test of one look only
         method=result.shown.method,
     )
     weak = too_weak(fixed.slice, scores.best.baseline, places, chance)
@@ -413,16 +412,16 @@ def measured_in_order(
 
 
 def sensitivity(policy: Policy) -> float:
-    """The chance, at one look, that a baseline too weak to lose the margin passes for strong enough.
+    """The chance at one look that a baseline too weak to lose the margin passes.
 
-    That test is one of a fixed number of cases. A false approval needs a false proof as well, whatever the baseline,
-    and those stay below alpha; but each of the looks asks, so each has its share of the 5 %.
+    Each of the planned looks tests the baseline on a fixed number of cases, so each gets its share of the 5 %. A false
+    approval needs a false proof as well, which stays below alpha.
     """
     return SENSITIVITY_ALPHA / max(1, len(policy.stop.looks) if policy.stop else 1)
 
 
 def presumed_of(policy: Policy, margin: float, sizes: Sequence[int] | NDArray) -> Presumed:
-    """What a slice's stakes rest on, its list's length. sizes: cases of each of its clusters, in the whole list."""
+    """Parameters of a slice's stakes. sizes: cases of each of its clusters, in the whole list."""
     return presume(margin, len(sizes), policy.alpha, sum(sizes) / len(sizes) / max(sizes))
 
 

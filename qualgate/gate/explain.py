@@ -1,4 +1,4 @@
-"""The plain line that says why a rule is proven, broken or undecided. Rates are told in points, 0..100."""
+"""Explain in one line why a rule is proven, broken or undecided. Rates are in points, 0..100."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def far_better(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
 
 
 def _enough(slice_: Slice, c: Comparison, alpha: float) -> str:
-    """How many cases would; of a few that none of which flipped, how many at the least."""
+    """Say how many cases would decide; if few cases and no flip, the least number."""
     flips = f" ({c.lost} lost, {c.gained} gained)"
     margin = slice_.rule.max_drop or 0.0
     least = ceil(log(alpha) / log1p(-margin)) if 0 < margin < 1 else 0

@@ -1,9 +1,8 @@
-"""A list that grows between looks: score files that are judged, found too short, and judged again when they hold more.
+"""Judge a list that grows between looks: score files that were too short and are judged again with more rows.
 
-The fixed tests are of one look, and that look may spend all of alpha: at the margin it approves with a chance of up to
-alpha. Whatever another test approves after it comes on top (Armitage, McPherson and Rowe, JRSS A 132, 1969), and
-nothing is left to spend on it (Lan and DeMets, Biometrika 70, 1983). So of several tests of one list the first alone
-decides.
+A fixed test may spend all of alpha on its one look: at the margin it approves with a chance of up to alpha. Another
+test of the same list adds its own errors (Armitage, McPherson and Rowe, JRSS A 132, 1969), and no alpha is left for it
+(Lan and DeMets, Biometrika 70, 1983). So only the first of several tests of one list decides.
 
 With `stop: early` every look of a list that began so is judged by `stats.betting`: one capital over all of them, which
 reaches 1/alpha at any of them with a chance of alpha (Ville). The cases come in the order of the looks they came with,
@@ -39,16 +38,16 @@ LARGER = "a cluster has more cases than any of the first look's, which the stake
 
 
 def tested_before(looks: Sequence[Looked] | None, policy: Policy) -> str:
-    """The test that was asked of this list before and leaves nothing for this policy's last look; "" if none was."""
+    """The earlier test of this list that leaves no alpha for this policy's look; "" if none does."""
     tests = [test for look in looks or () for test in look.tests]
     others = [test for test in tests if test != policy.test]
     return others[0] if others else "fixed" if tests[1:] and policy.test == "fixed" else ""
 
 
 def ask_no_more(verdict: Verdict, test: str, before: int) -> Verdict:
-    """The verdict of a later look that decides nothing, whatever its test says. Broken evidence stays that.
+    """Make the verdict of a later look undecided, whatever its test says. Broken evidence stays so.
 
-    test: by which the list was judged before, "" = not known. before: how many answers it had then.
+    test: the earlier test, "" = unknown. before: how many answers the list had then.
     """
     if verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
         return verdict
@@ -64,12 +63,12 @@ def ask_no_more(verdict: Verdict, test: str, before: int) -> Verdict:
 
 
 def answers_before(looks: Sequence[Looked]) -> int:
-    """Answers of the list as it was when it was judged before."""
+    """Number of answers at the earlier looks."""
     return sum(len(look.questions) for look in looks[:-1]) or len(looks[0].questions)
 
 
 def decide_growing(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
-    """As `decide_plain`, by tests that may be asked at every look. `evidence.looks` has them all, this one last."""
+    """Decide like `decide_plain`, by tests valid at every look. `evidence.looks` has all looks, this one last."""
     assert policy.stop is not None, "a policy that stops early"
     looks = evidence.looks or ()
     slices, quarantine, evidence = prepare(evidence, policy, now)
@@ -98,7 +97,7 @@ def decide_growing(evidence: RunEvidence, policy: Policy, now: str = "") -> tupl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """Where each question stands, and what is known of the looks' clusters."""
+    """The place of each question in the order, and the look that it came with."""
 
     places: Mapping[Question, int]  # equal for those of one cluster
     looks: Mapping[Question, int]  # the look that it came with, from 0
@@ -120,7 +119,7 @@ class _Order:
 
 
 def _at_this_look(fixed: Measured, pairs: Sequence[Pair], order: _Order, number: int, policy: Policy) -> Measured:
-    """The slice's numbers by a test that this look may ask."""
+    """The slice's numbers by a test that is valid at this look."""
     slice_ = fixed.slice
     if not in_sequence(slice_.rule):
         return fixed if number == 1 else unmeasured(slice_, len(pairs), ONE_LOOK)
@@ -133,7 +132,7 @@ def _at_this_look(fixed: Measured, pairs: Sequence[Pair], order: _Order, number:
         return unmeasured(slice_, len(pairs), GREW)
     if max(sizes.values()) > max(known.values()):
         return unmeasured(slice_, len(pairs), LARGER)
-    # Over all looks that there may ever be, a baseline too weak to lose the margin passes with 5 % at most.
+    # Over all possible looks, a baseline too weak to lose the margin passes with 5 % at most.
     chance = SENSITIVITY_ALPHA / (number * (number + 1))
     return measured_in_order(fixed, pairs, dict(order.places), tuple(known.values()), policy, chance)
 

@@ -39,7 +39,7 @@ UNLABELLED = "tasks and tags of its cases are not known here: decide with the ga
 def check_policy(
     policy: Policy, metrics: dict[str, tuple[str, ...]], labels: Labels | None = None
 ) -> tuple[Slice, ...]:
-    """The policy's rules spread over the evalsets (evalset → metrics), in rule order, then by the slice's name.
+    """Spread the policy's rules over the evalsets (evalset → metrics), in rule order, then by the slice's name.
 
     labels: (evalset, case) → "task:x" and "tag:y" of every case; None = not known, and rules by task or tag decide
     nothing. UsageError: no critical quality rule (an nel policy and a first look may have none, and then approve
@@ -63,7 +63,7 @@ def check_policy(
 
 
 def _check_terms(policy: Policy) -> None:
-    """What the loader of gate files refuses, for a policy that comes from elsewhere: NaN is kept by every answer."""
+    """Refuse what the loader of gate files refuses, for policies from elsewhere: no answer breaks a limit of NaN."""
     slo, prices, arms = policy.slo, policy.prices, policy.four_arm
     limits = [slo.ttft, slo.tpot, slo.e2e] if slo else []
     if not all(limit is None or 0 < limit < inf for limit in limits):
@@ -78,7 +78,7 @@ def _check_terms(policy: Policy) -> None:
 
 
 def _spread(rule: Rule, metrics: dict[str, tuple[str, ...]], labels: Labels | None, brought: bool) -> tuple[Slice, ...]:
-    """brought: by an nel policy, whose margins may be too large to be proven."""
+    """Make the slices of a rule. brought: from an nel policy, whose margins may be too large to be proven."""
     at = f" (line {rule.line})" if rule.line else ""
     metric = METRICS.get(rule.metric)
     if metric is None:
@@ -102,7 +102,7 @@ def _spread(rule: Rule, metrics: dict[str, tuple[str, ...]], labels: Labels | No
 
 
 def _labelled(rule: Rule, carrying: tuple[str, ...], labels: Labels | None, at: str) -> tuple[Slice, ...]:
-    """One slice for each label that the rule means, in order of their names; one of the cases without such a label."""
+    """Make one slice for each label in order of names, and one for the cases without such a label."""
     if labels is None:
         return (Slice(rule=rule, name=rule.where or rule.scope, evalsets=carrying, obstacle=UNLABELLED),)
     chosen: dict[str, set[tuple[str, str]]] = {}

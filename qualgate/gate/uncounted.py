@@ -23,10 +23,10 @@ _READING = frozenset(metric for metrics in READERS.values() for metric in metric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cases:
-    """The cases that are to be judged.
+    """The cases to be judged.
 
-    metrics: evalset → those that its cases are scored by. references: keys of `READERS` that a case holds; no entry:
-    not known, and then each case of the set holds what its set's metrics read.
+    metrics: evalset → metrics that score its cases. references: keys of `READERS` that a case has; without an entry,
+    each case is assumed to have what its set's metrics read.
     """
 
     ids: Sequence[CaseId]
@@ -34,12 +34,12 @@ class Cases:
     references: Mapping[CaseId, tuple[str, ...]]
 
     def readers(self, case: CaseId) -> frozenset[str]:
-        """The metrics that read what the case holds; empty where it holds nothing."""
+        """Metrics that read the case's references; empty without any."""
         return _readers(self.metrics.get(case[0], ()), self.references.get(case))
 
 
 def cases_of(evidence: RunEvidence, quarantined: Collection[CaseId] = ()) -> Cases:
-    """Those of the evidence's closed list. quarantined: cases that the verdict lists by themselves."""
+    """Cases of the evidence's closed list. quarantined: left out, the verdict lists them separately."""
     expected = dict.fromkeys((key.evalset, key.case_id) for key in evidence.expected)
     ids = [case for case in expected if case not in quarantined]
     return Cases(ids=ids, metrics=evidence.metrics, references=evidence.references)
@@ -55,7 +55,7 @@ def _readers(scored: tuple[str, ...], keys: tuple[str, ...] | None) -> frozenset
 
 
 def uncounted_before(sets: Sequence[Evalset], policy: Policy) -> str:
-    """What a verdict on these sets will say of cases that no critical rule counts; "" where it will say nothing."""
+    """Predict what a verdict on these sets says about uncounted cases; "" for nothing."""
     if policy.nel or policy.trial:
         return ""
     metrics = {item.name: item.metrics for item in sets}
@@ -69,7 +69,7 @@ def uncounted_before(sets: Sequence[Evalset], policy: Policy) -> str:
 
 
 def uncounted(cases: Cases, slices: Sequence[Slice]) -> str:
-    """How many cases no critical rule counts, and which rule would. "": all are counted."""
+    """Say how many cases no critical rule counts, and which rule would; "": all are counted."""
     critical = [slice_ for slice_ in slices if slice_.rule.tier == "critical"]
     by_kind: dict[tuple[str, frozenset[str]], list[str]] = {}
     for case in cases.ids:
@@ -103,7 +103,7 @@ def _on_answers(metric: str) -> bool:
 
 
 def _kind(evalset: str, readers: frozenset[str], missing: Sequence[str], scored: Iterable[str]) -> str:
-    """Cases of one set that hold the same, and what would count them."""
+    """Describe uncounted cases of one set with the same references, and what would count them."""
     some = (
         f"{len(missing):,} of {evalset} ({', '.join(sorted(missing)[:SHOWN])}{', …' if len(missing) > SHOWN else ''})"
     )
@@ -117,7 +117,7 @@ def _kind(evalset: str, readers: frozenset[str], missing: Sequence[str], scored:
 
 
 def with_uncounted(verdict: Verdict, missed: str, policy: Policy) -> Verdict:
-    """The verdict with what `uncounted` said: no approval and no review, unless the policy allows it."""
+    """Add the line of `uncounted` to the verdict: no approval and no review, unless the policy allows it."""
     if not missed or verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
         return verdict
     if policy.uncounted == "allow":

@@ -1,4 +1,4 @@
-"""One word for each variant, in the order of what matters: intact, complete, nothing broken, everything proven."""
+"""Judge each variant in order of importance: intact, complete, nothing broken, everything proven."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from qualgate.metrics import METRICS
 from qualgate.records import NOISE, ArmService, Comparison, Policy, RunEvidence, Verdict, VerdictWord
 from qualgate.stats.multiplicity import holm
 
-TAKEN = {  # how scores that nobody could give were taken
+TAKEN = {  # how null scores were counted
     "proven": "taken at their worst, the baseline right and the variant wrong",
     "broken": "taken at their best, the baseline wrong and the variant right",
     "undecided": "taken at their worst nothing is proven, at their best nothing is broken",
@@ -37,11 +37,11 @@ ONLY_WITHOUT = "proven only without the quarantined cases, so a person has to si
 
 
 def decide_plain(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
-    """The verdict on each variant: those given, then, by name, planned ones that left no evidence at all. Twin arms of
-    `run --blame` get none; they tell the cause of a block.
+    """The verdict on each variant: the recorded ones, then, by name, planned ones without any unit. Twin arms of
+    `run --blame` get none; they only show the cause of a block.
 
-    now: UTC, ISO 8601, for quarantines that end and evidence that grows old; "" = not told: none is in force, and a
-    `max_age` decides nothing.
+    now: UTC, ISO 8601, for quarantines that end and evidence that grows old; "" = unknown: no quarantine is in force,
+    and a `max_age` decides nothing.
 
     Same evidence in any order of units → the same verdicts, to the byte. UsageError: no variant, or a policy that
     does not fit the evalsets.
@@ -51,7 +51,7 @@ def decide_plain(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Evidence that was looked through, for a policy at any alpha."""
+    """Examined evidence, ready for a policy at any alpha."""
 
     evidence: RunEvidence
     slices: tuple[Slice, ...]
@@ -59,7 +59,7 @@ class Prepared:
 
 
 def prepared_for(evidence: RunEvidence, policy: Policy, now: str) -> Prepared:
-    """What `decide_plain` judges, see there."""
+    """Examine the evidence for `decide_plain`."""
     slices, quarantine, evidence = prepare(evidence, policy, now)
     examined = tuple(without(examination, quarantine) for examination in examine(evidence))
     if not examined:
@@ -77,7 +77,7 @@ def judge_all(prepared: Prepared, policy: Policy) -> tuple[Verdict, ...]:
 
 
 def prepare(evidence: RunEvidence, policy: Policy, now: str) -> tuple[tuple[Slice, ...], Held, RunEvidence]:
-    """The policy's slices, what its quarantine holds, and the evidence with what is too old in it."""
+    """The policy's slices, its quarantine, and the evidence with faults of age and quarantine added."""
     slices = slices_of(evidence, policy)
     quarantine = hold(policy, evidence.expected, now[:10])
     return (
@@ -96,7 +96,7 @@ def slices_of(evidence: RunEvidence, policy: Policy) -> tuple[Slice, ...]:
 
 
 def without(examination: Examination, quarantine: Held) -> Examination:
-    """Quarantined cases have run and been checked like all others; only the rules do not see them."""
+    """Remove quarantined cases from the pairs that rules see. They ran and were checked like all others."""
     pairs = {
         name: tuple(pair for pair in chosen if (name, pair.baseline.key.case_id) not in quarantine.cases)
         for name, chosen in examination.pairs.items()
@@ -180,7 +180,7 @@ def judge(
 
 
 def _taken_at_worst(measured: Sequence[Measured], comparisons: Sequence[Comparison]) -> tuple[str, ...]:
-    """Said of rules that are proven although scores are missing; of the others their own reason says it."""
+    """Note proven rules with null scores; for the others their own reason says so."""
     return tuple(
         f"{result.slice.head}: {result.unsaid}: {TAKEN['proven']}"
         for result, comparison in zip(measured, comparisons, strict=True)
@@ -189,7 +189,7 @@ def _taken_at_worst(measured: Sequence[Measured], comparisons: Sequence[Comparis
 
 
 def _services(examination: Examination, slices: Sequence[Slice], terms: Terms) -> tuple[ArmService, ...]:
-    """What both arms' answers took and gave, where a rule on cost asks."""
+    """Both arms' service figures, if a rule on cost needs them."""
     pairs = [pair for name in sorted(examination.pairs) for pair in examination.pairs[name]]
     if not pairs or not any(METRICS[slice_.rule.metric].kind == "cost" for slice_ in slices):
         return ()
@@ -199,7 +199,7 @@ def _services(examination: Examination, slices: Sequence[Slice], terms: Terms) -
 
 
 def _settle(measured: Sequence[Measured], alpha: float) -> tuple[Comparison, ...]:
-    """Holm's correction over each tier: blocking is a union of claims. What was not measured has a p-value of 1."""
+    """Apply Holm's correction over each tier: blocking is a union of claims. Unmeasured slices have a p-value of 1."""
     adjusted: dict[int, float] = {}
     for tier in ("critical", "supporting", "advisory"):
         family = [index for index, result in enumerate(measured) if result.comparison.tier == tier]
@@ -257,7 +257,7 @@ def _conclude(
 
 
 def _excess(comparison: Comparison, slice_: Slice) -> float:
-    """How many times the allowance a quality loss is; 0 for drift and latency, which come after in rule order."""
+    """A quality loss as a multiple of its allowance; 0 for drift and latency, which follow in rule order."""
     allowed = slice_.rule.max_drop or slice_.rule.max_relative_drop
     if METRICS[comparison.metric].kind != "quality" or not allowed:
         return 0.0

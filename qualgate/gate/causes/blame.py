@@ -1,8 +1,8 @@
-"""Which part of a variant causes a block: its kernel, KV cache or speculation, or the recipe that made the weights.
+"""Find the part of a variant that causes a block: its kernel, KV cache or speculation, or the recipe of the weights.
 
-The witness is an arm that lacks one part (no draft, packed weights through the torch twin, keys and values held as the
-baseline's), judged by the same rules on the same cases. The torch twin drafts nothing either and holds keys and values
-in float32, so it speaks of what is broken without those parts as well. What every witness breaks is the recipe's.
+A witness is an arm that lacks one part (no draft, packed weights through the torch twin, the baseline's KV cache),
+judged by the same rules on the same cases. The torch twin also drafts nothing and has a float32 cache, so it only
+counts for rules that are broken without those parts too. What every witness breaks is the recipe's fault.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from qualgate.records import PLAIN, TWIN, WIDE, Verdict
 
-# What ends the name of an arm that lacks a part, which no variant's can: the part. `run --blame` makes them.
+# Suffix of a witness's name (no variant's can end so) → the part it lacks. `run --blame` makes these arms.
 WITNESSES = {PLAIN: "speculation", TWIN: "kernel", WIDE: "KV"}
 WITNESS_NAMES = {TWIN: "the torch twin", WIDE: "the baseline's KV cache", PLAIN: "decoding without a draft"}
 
 
 def with_causes(judged: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """The verdicts on variants; a blocked one with a witness names its cause. Witnesses get no verdict."""
+    """Name the causes of blocked variants that have witnesses, and drop the witnesses' own verdicts."""
     witnesses = {verdict.variant: verdict for verdict in judged if verdict.variant.endswith(tuple(WITNESSES))}
     return tuple(
         _with_cause(verdict, {end: witness for end in WITNESSES if (witness := witnesses.get(verdict.variant + end))})
@@ -51,7 +51,7 @@ def _with_cause(verdict: Verdict, witnesses: Mapping[str, Verdict]) -> Verdict:
 
 
 def _broken(verdict: Verdict) -> set[tuple[str, str]]:
-    """Critical rules that are, each with its slice."""
+    """(rule, slice) of the broken critical rules."""
     return {
         (comparison.rule, comparison.slice)
         for comparison in verdict.comparisons

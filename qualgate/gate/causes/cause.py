@@ -1,4 +1,4 @@
-"""The cause of a variant's failure, in one word, from its run's evidence; "" where the evidence is silent.
+"""Name the cause of a variant's failure in one word from its run's evidence; "" if the evidence shows none.
 
 Facts that no loss of quality can fake come first, each read off the stored units alone:
 
@@ -13,9 +13,9 @@ Facts that no loss of quality can fake come first, each read off the stored unit
   (parser: of what is served or scored elsewhere, where nothing else is named)
 - parser: most lost answers cannot be read as declared and can be in another way (`UnitEvidence.misread`)
 
-What is left is in the answers' content. Then a witness tells: an arm that lacks one part (`causes.blame`). Without one
-a single suspect is enough: other weights, and nothing packed, cached or drafted in between; another adapter over the
-same weights; or keys and values held otherwise, and the same weights. Two suspects are none.
+Otherwise the fault is in the answers' content. Then a witness shows it: an arm that lacks one part (`causes.blame`).
+Without one, a single suspect is enough: other weights with nothing packed, cached or drafted in between; another
+adapter over the same weights; or another KV cache with the same weights. Two suspects name no cause.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from qualgate.records import CALL_UNREAD, ArmEvidence, RunEvidence, UnitEvidence
 Relation = Literal["", "same", "ended", "contradiction", "content"]
 MOST = 0.5  # of the lost answers: a fact that holds for more of them is their cause
 ADAPTER = "the adapter alone differs: same weights below it, prompts, engine and ends"
-CAN_CONTRADICT = 5  # answers that diverge, in words or in teacher forcing; of fewer nothing is said
+CAN_CONTRADICT = 5  # answers that diverge, in words or in teacher forcing: fewer prove nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """What made a variant fail, and by what that is known."""
+    """Cause of a variant's failure, and the evidence for it."""
 
     # recipe, adapter, kernel, KV, speculation, parser, template, config, truncation, infrastructure, harness, filter;
     word: str  # "": not known
@@ -46,7 +46,7 @@ class Cause:
 
 
 def name_causes(judged: Sequence[Verdict], evidence: RunEvidence, most_unfinished: float) -> tuple[Verdict, ...]:
-    """The verdicts; one that is invalid, mismatched or a block on quality or drift names its cause where it shows.
+    """Add causes to verdicts that are invalid, mismatched, or blocks on quality or drift, where the evidence shows one.
 
     most_unfinished: the policy's share of answers beyond which a loss may be theirs.
     """
@@ -78,7 +78,7 @@ def _named(verdict: Verdict, evidence: RunEvidence, arms: Mapping[str, ArmEviden
 
 
 def _of_identity(baseline: ArmEvidence, arm: ArmEvidence, without: Mapping[str, ArmEvidence]) -> Cause:
-    """What was asked, and by what: before any answer is scored. without: part → the arm that lacks it."""
+    """Find a cause in prompts, settings and engines, before any score. without: part → the arm that lacks it."""
     ours, theirs = baseline.identity, arm.identity
     pairs = _pairs(baseline, arm)
     if ours and theirs:
@@ -112,23 +112,23 @@ def _of_identity(baseline: ArmEvidence, arm: ArmEvidence, without: Mapping[str, 
 
 
 def _says_its_own(baseline: ArmEvidence, witness: ArmEvidence) -> bool:
-    """Is every answer of the witness known, and what its weights say, near ties aside?"""
+    """Whether every answer of the witness is known and agrees with its own weights, near ties aside."""
     relations = [relation(b, v) for b, v in _pairs(baseline, witness)]
     return len(relations) == len(baseline.units) and "" not in relations and not contradictory(relations)
 
 
 def contradictory(relations: Sequence[str]) -> bool:
-    """Do most answers that diverge, by their words or by teacher forcing, contradict the other of the two?
+    """Whether most diverging answers differ between what was generated and what teacher forcing gives.
 
-    A near tie may: the two read in batches of another shape. That is rare; an answer out of a stale cache nearly
-    always does.
+    A near tie may, since the two ran in batches of different shape. That is rare; an answer from a stale cache nearly
+    always differs.
     """
     against, agree = relations.count("contradiction"), relations.count("content")
     return against + agree >= CAN_CONTRADICT and against > MOST * (against + agree)
 
 
 def _of_answers(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence, most_unfinished: float) -> Cause | None:
-    """What the lost answers of the broken critical rules have in common."""
+    """Find what the lost answers of the broken critical rules have in common."""
     broken = [
         comparison
         for comparison in verdict.comparisons
@@ -184,7 +184,7 @@ def _by_elimination(
 
 
 def _of_adapter(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence) -> Cause:
-    """What a witness calls the recipe, of arms with unlike adapters: their adapter's, or one of the two's."""
+    """Split the cause "recipe" between recipe and adapter where the arms have different adapters."""
     ours, theirs, named = baseline.identity, arm.identity, verdict.cause.split(" and ")
     if "recipe" not in named or not ours or not theirs or ours.adapter == theirs.adapter:
         return Cause(word="", why="")
@@ -209,15 +209,16 @@ def _lost(baseline: UnitEvidence, variant: UnitEvidence, metric: str, part: str)
 
 
 def _cut(baseline: UnitEvidence, variant: UnitEvidence) -> bool:
-    """The baseline's own words, and an end that the weights did not choose."""
+    """Whether the answer is the baseline's own, with an end that the weights did not choose."""
     return bool(variant.token_ids) and relation(baseline, variant) == "ended"
 
 
 def relation(baseline: UnitEvidence, variant: UnitEvidence) -> Relation:
-    """How two answers to one case differ, held against what teacher forcing says of the variant; "" = not known.
+    """Classify how two answers to one case differ, given teacher forcing of the variant; "" = unknown.
 
-    ended: the same words, one answer goes on, and the variant's weights did not ask for that end. content: they part
-    where the weights do, or nothing was measured. contradiction: they part elsewhere, or only one of the two parts.
+    ended: one answer is a prefix of the other, and the variant's weights did not choose that end. content: the answers
+    diverge where the weights do, or nothing was measured. contradiction: they diverge elsewhere, or only one of answers
+    and weights diverges.
     """
     ours, theirs = _words(baseline), _words(variant)
     if ours is None or theirs is None:
@@ -238,9 +239,8 @@ def relation(baseline: UnitEvidence, variant: UnitEvidence) -> Relation:
 
 
 def _words(unit: UnitEvidence) -> list[bytes] | None:
-    """The answer's tokens without the one that ends it; None when they were not stored, or may have been given to read:
-    the texts of likelihood requests, choices among them, are the same for both arms, whatever these would say.
-    """
+    """The answer's tokens without the end token; None if they were not stored, or may be input: the texts of likelihood
+    requests and choices are the same for both arms."""
     if not unit.token_ids or not unit.finish_reason:
         return None
     if unit.finish_reason == "stop" and any(name.startswith((LM_EVAL, *BY_LIKELIHOOD)) for name in unit.values):

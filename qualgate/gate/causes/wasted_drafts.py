@@ -1,4 +1,4 @@
-"""Drafts that are not worth their passes: told in plain words, with the cause as far as the counts show it."""
+"""Report drafts that are not worth their passes, with the cause as far as the counts show it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from qualgate.gate.comparisons.draft_levels import LEAST_TESTED
 from qualgate.records import DraftLevel, Gain, Rate
 from qualgate.stats.intervals import binomial_upper
 
-LEAST_ACCEPTED, LONG = 1.2, 4  # accepted a verification, below which drafts of so many tokens or more are wasted
+LEAST_ACCEPTED, LONG = 1.2, 4  # fewer accepted tokens a verification are a waste for drafts of `LONG` tokens or more
 LEAST_GAIN = 1.05  # times as fast: an arm that surely gains less is not worth its second model
-NEVER = 0.02  # of the tested tokens: a draft that keeps fewer, and surely fewer than FEWEST, is another model's
-FEWEST = 0.2  # that any draft of the target keeps: its own weights in two bits keep 0.31
-ALPHA = 0.01  # of that "surely": 21 tested tokens, none accepted. Drafts of no fixed length stop soon after
+NEVER = 0.02  # acceptance below which, and surely below FEWEST, a draft belongs to another model
+FEWEST = 0.2  # least acceptance of any draft of the target: its own weights in two bits reach 0.31
+ALPHA = 0.01  # of that bound: 21 tested tokens, none accepted. Drafts of no fixed length stop soon after
 HALF = 0.5
 UNEVEN = 1.5  # times the rejection of all, from which one task is named
 
@@ -21,8 +21,7 @@ UNEVEN = 1.5  # times the rejection of all, from which one task is named
 def wasted_drafts(
     levels: Sequence[DraftLevel], gain: Gain, memory: Mapping[str, float]
 ) -> tuple[tuple[str, ...], bool]:
-    """(a line each: drafts that are hardly accepted, at any level; a gain that is none; memory that is given back;
-    whether the arm is not worth serving as it is)."""
+    """(alerts on rejected drafts, on a missing gain and on memory given back; whether the arm is not worth serving)."""
     lines = [_rejected(level) for level in levels]
     alerts = list(filter(None, lines))
     measured = gain.measured
@@ -38,7 +37,7 @@ def wasted_drafts(
 
 
 def broken(drafts: int) -> tuple[str, ...]:
-    """That so many ended with logits that are no numbers."""
+    """Report drafts whose logits were NaN or infinite."""
     if not drafts:
         return ()
     return (
@@ -65,7 +64,7 @@ def _rejected(level: DraftLevel) -> str:
 
 
 def _cause(level: DraftLevel) -> str:
-    """Why so few are accepted, as far as places and tasks show it."""
+    """Explain the low acceptance by position or task."""
     uneven = _uneven(level)
     rates = [position.conditional.value for position in level.positions if position.conditional.value is not None]
     if uneven:
@@ -85,7 +84,7 @@ def _cause(level: DraftLevel) -> str:
 
 
 def _uneven(level: DraftLevel) -> str:
-    """That one task alone rejects so many: the others are above the bound."""
+    """Name the task that rejects far more tokens than all together; "" if none does."""
     rates: dict[str, Rate] = {task: rate for task, rate in level.rejection.items() if rate.value is not None}
     of_all = level.rejected / (level.accepted + level.rejected)
     if len(rates) < 2:

@@ -1,4 +1,4 @@
-"""The evidence of the four arms alone, and of one arm held against its own target."""
+"""Select the evidence of the four arms, and of one arm against its own target."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qualgate.records import NOISE, FourArms, RunEvidence
 
 
 def against_itself(evidence: RunEvidence) -> tuple[str, ...]:
-    """The A/A arm, where there is one: for the noise floor and `stability.rerun`, and none of the four."""
+    """Names of A/A arms, which serve the noise floor and `stability.rerun` and are none of the four."""
     planned = {key.arm for key in evidence.expected} | {arm.name for arm in evidence.variants}
     return tuple(sorted(name for name in planned if name.endswith(NOISE)))
 
@@ -34,7 +34,7 @@ def only(evidence: RunEvidence, names: Sequence[str], beside: Sequence[str] = ()
 
 
 def against_quantization(evidence: RunEvidence, arms: FourArms) -> RunEvidence:
-    """`both` as the variant of `quantization`. Its drift was measured from the baseline, and says nothing here."""
+    """`both` as the variant of `quantization`, without its drift, which was measured from the baseline."""
     by_name = {arm.name: arm for arm in evidence.variants}
     both = by_name[arms.both]
     silent = tuple(replace(unit, kl=(), top1_agreement=None, first_divergence=None) for unit in both.units)

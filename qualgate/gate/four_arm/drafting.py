@@ -1,9 +1,9 @@
-"""Did the arms that are to speculate draft, and the others not? A second copy of the baseline gives its answers, too.
+"""Check that the arms meant to speculate drafted, and the others did not: a copy of the baseline has its answers, too.
 
-Of an arm that ran on our own engine its steps say it, pass by pass, and nothing else does. Of others it is counted by
-answer, by the counters of the server that answered for the arm, or declared in the gate file, as a server counted it.
-Where nothing says that a token was proposed, nothing is known of speculation, whatever the answers say, and no arm is
-chosen. A counter that is not there says nothing; one that stands still says that nothing was drafted.
+For our own engine only the draft steps count, pass by pass. For others the evidence is counts by answer, the counters
+of the arm's server, or a declaration in the gate file. Without evidence of a proposed token, nothing is known of
+speculation, whatever the answers are, and no arm is chosen. A missing counter proves nothing; one that stands still
+proves that nothing was drafted.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from qualgate.records import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counted:
-    """What an arm's answers say of their drafts."""
+    """Draft counts of an arm's answers."""
 
     answers: int
     reporting: int  # answers that report drafts
     proposed: int
-    accepted: int | None  # None: not every one that says what was proposed says this as well
+    accepted: int | None  # None: missing for an answer that reports proposed tokens
     impossible: int  # answers whose counts contradict each other, or the steps of our own engine
-    passes: int | None = None  # that the steps of our own engine are of; None: an arm of another
-    server: DraftCounts | None = None  # what its server's counters add up to; None: no server, or not known
-    untold: str = ""  # why a server's counters say nothing, or not of all its answers
+    passes: int | None = None  # decoding passes of our own engine; None: another engine
+    server: DraftCounts | None = None  # sum of its server's counters; None: no server, or unknown
+    untold: str = ""  # why a server's counters are missing, or do not cover all its answers
 
     @classmethod
     def of(cls, units: Sequence[UnitEvidence], arm: ArmEvidence) -> _Counted:
-        """units: of the arm, those that are compared."""
+        """Count the drafts of an arm. units: the arm's units that are compared."""
         if ran_here(arm):
             return cls._of_steps(units)
         counts = cls._of_counts([(unit.draft_proposed, unit.draft_accepted) for unit in units])
@@ -77,12 +77,12 @@ class _Counted:
 
 
 def ran_here(arm: ArmEvidence) -> bool:
-    """Whether our own engine gave its answers: not a server, nor whoever wrote score files."""
+    """Whether our own engine gave the arm's answers, not a server or score files."""
     return bool(arm.generation.engine) and not (arm.identity and arm.identity.served)
 
 
 def with_drafting(verdicts: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
-    """The verdicts; an arm that is said to speculate (`arm:`) is not approved where nothing shows that it drafted."""
+    """Make approvals of arms declared to speculate (`arm:`) undecided without evidence that they drafted."""
     drafting_arms = {arm.name: arm for arm in evidence.variants if arm.to_draft}
     return tuple(
         _as_it_drafted(verdict, drafting_arms[verdict.variant]) if verdict.variant in drafting_arms else verdict
@@ -102,7 +102,8 @@ def _as_it_drafted(verdict: Verdict, arm: ArmEvidence) -> Verdict:
 def drafting_steps(
     units: Mapping[str, Sequence[UnitEvidence]], base: str, arms: FourArms, evidence: Mapping[str, ArmEvidence]
 ) -> dict[str, ArmStep]:
-    """The step of both arms that are to draft, and of quantization alone where it did. units, evidence: of all four."""
+    """The drafting step of both arms meant to draft, and of quantization alone if it drafted. units, evidence: of all
+    four."""
     counts = {name: _Counted.of(of_arm, evidence[name]) for name, of_arm in units.items()}
     declared = {drafted.arm: drafted for drafted in arms.drafting}
     steps = {}
@@ -170,7 +171,7 @@ def _drafted_elsewhere(name: str, seen: _Counted, declared: Drafted | None) -> t
 
 
 def _nothing_drafted(name: str, seen: _Counted) -> str:
-    """Why an arm of another engine is not known to have drafted, and what to do."""
+    """Say why nothing shows that an arm of another engine drafted, and what to do."""
     copy = "a copy of its target would answer as it does"
     if seen.server is not None and not seen.untold:
         return (
@@ -203,7 +204,7 @@ def _tokens(seen: _Counted) -> str:
 
 
 def _by_server(counts: DraftCounts) -> str:
-    """In what an engine counts: SGLang the verifications alone, TensorRT-LLM the tokens alone."""
+    """Describe a server's counts: SGLang counts only verifications, TensorRT-LLM only tokens."""
     parts = []
     if counts.proposed is not None:
         accepted = (

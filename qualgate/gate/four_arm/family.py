@@ -1,9 +1,9 @@
-"""One of three arms is chosen, so a wrong choice has three chances: each arm is held to less error than alpha.
+"""Correct for the choice of one of three arms, which gives a wrong choice three chances.
 
-By closed testing over all three arms, whatever each one's own test says: an arm that fails could have been the chosen
-one. That one single arm is cheaper than the other is a claim of its own, in either direction: which of the two is the
-simpler depends on an arm's quality, and no arm's quality may turn proven by what another loses. `both` whose quality is
-that of quantization by parity shares that part with it, and two arms pay no price for one test.
+Closed testing over all three arms, whatever each one's own test says: an arm that fails could have been chosen. That
+one single arm is cheaper than the other is a separate, two-sided claim: which of the two is simpler depends on an arm's
+quality, and another arm's loss must not prove an arm's quality. If `both` has the quality of quantization by parity,
+the two share that test and pay for it once.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ Steps = Mapping[str, list[ArmStep]]
 def over_the_choice(
     at: Callable[[int], Steps], shared: Mapping[str, str], singles: tuple[str, str], costs: Costs, alpha: float
 ) -> tuple[dict[str, list[ArmStep]], bool]:
-    """The steps, those undecided that hold at alpha and not over the choice; and whether one of the singles is surely
-    cheaper than the other, over the choice as well.
+    """(steps corrected for the choice: undecided if proven only at alpha; whether one single is surely cheaper).
 
     at: k → every step at alpha / k. shared: an arm's name → the arm whose quality it has by parity.
     """
@@ -65,6 +64,6 @@ def _before_false(values: Iterable[bool]) -> int:
 
 
 def _cheaper(costs: Costs, singles: tuple[str, str], alpha: float) -> bool:
-    """Two-sided: half of alpha for each direction."""
+    """Whether one single is surely cheaper than the other: two-sided, half of alpha for each direction."""
     ratios = [costs.ratio(arm, other) for arm, other in (singles, singles[::-1])]
     return any(ratio is not None and ratio.bounds(1.0, alpha / 2).p_below <= alpha / 2 for ratio in ratios)

@@ -18,11 +18,11 @@ SLO_PERCENTILE = 95.0
 
 
 def quality_step(verdict: Verdict, same: bool, of_quantization: Sequence[ArmStep], arms: FourArms) -> ArmStep:
-    """By the critical rules on quality, drift, coverage and stability. same: every answer is the target's.
+    """Judge the critical rules on quality, drift, coverage and stability. same: every answer is the target's.
 
-    Then nothing that drafting could have moved is asked of it again. What equal answers do not tell is: whether there
-    are enough of them (sixty without a difference exclude no loss under five points) from a baseline that could have
-    lost any, whether they repeat, and what the arm's own weights are. Speculation alone has the baseline's weights.
+    Equal answers excuse the arm from rules on what drafting could change. The rest is still judged: whether there are
+    enough answers (sixty without a difference exclude no loss under five points) from a baseline that can lose some,
+    whether they repeat, and the arm's own weights. Speculation alone has the baseline's weights.
     """
     name, rules = verdict.variant, rules_of_step(verdict, "quality")
     critical = [comparison for comparison in verdict.comparisons if comparison.tier == "critical"]
@@ -44,7 +44,7 @@ def quality_step(verdict: Verdict, same: bool, of_quantization: Sequence[ArmStep
 
 
 def rules_of_step(verdict: Verdict, step: str) -> list[Comparison]:
-    """The critical rules that a step asks for: what serving takes and gives is `slo`, all else is quality."""
+    """The critical rules of a step: latency, cost, goodput and memory belong to `slo`, all others to quality."""
 
     def serves(metric: str) -> bool:
         return METRICS[metric].kind in ("latency", "cost", "service") or metric.startswith("memory.")
@@ -67,7 +67,7 @@ def _by_rules(name: str, step: Literal["quality", "slo"], rules: Sequence[Compar
 def slo_step(
     verdict: Verdict, units: Sequence[UnitEvidence], clusters: NDArray, shared: str, policy: Policy
 ) -> ArmStep:
-    """Critical rules on latency, cost, goodput and memory, then the 95th percentile of every time that `slo` limits."""
+    """Judge critical rules on latency, cost, goodput and memory, then the 95th percentile of each time limit."""
     name, slo = verdict.variant, policy.slo or Slo()
     steps = [_by_rules(name, "slo", rules_of_step(verdict, "slo"))]
     for metric, limit in (("latency.ttft", slo.ttft), ("latency.tpot", slo.tpot), ("latency.e2e", slo.e2e)):

@@ -1,12 +1,12 @@
-"""Four arms on the same cases: baseline, quantization only, speculation only, both. Which one is to be served?
+"""Choose the arm to serve from four on the same cases: baseline, quantization only, speculation only, both.
 
-In order, where the first broken step blocks an arm and else the first open one leaves it undecided: **drafting**
-(an arm that is to speculate did, by what was counted or declared; else nothing is chosen), **parity**
-(speculation gives its own target's answers: speculation only the baseline's, both those of quantization only),
-**quality**, **SLO**, **value** (an arm must surely save `min_saving` of the baseline's cost per accepted answer, and
-both must surely beat the better single arm). Between arms that pass, the cheapest; where costs cannot be told apart,
-the one with fewer moving parts. A broken supporting rule, or `review: always`, asks a person before it is served, as
-for any variant; a quarantined case is evidence in no step; an A/A arm beside the four decides by a rule on it alone.
+Each arm passes these steps in order; the first broken step blocks it, else the first open one leaves it undecided:
+**drafting** (an arm meant to speculate did, by counts or declaration; else nothing is chosen), **parity** (speculation
+gives its own target's answers: speculation only the baseline's, both those of quantization only), **quality**, **SLO**,
+**value** (an arm must surely save `min_saving` of the baseline's cost per accepted answer, and both must surely beat
+the better single arm). Of the arms that pass, the cheapest is chosen; if costs are indistinguishable, the one with
+fewer moving parts. A broken supporting rule or `review: always` asks a person first, as for any variant. Quarantined
+cases count in no step; an A/A arm beside the four decides only by a rule on it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from qualgate.records import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Four:
-    """Four arms that can be compared, and what every step asks of them."""
+    """Four comparable arms, with the inputs of every step."""
 
     arms: FourArms
     policy: Policy
@@ -63,7 +63,7 @@ class _Four:
     units: Mapping[str, list[UnitEvidence]]  # of all four, the baseline first, of the same cases in the same order
     clusters: NDArray  # of the cases
     together: NDArray  # the same, joined with those that share their time
-    shared: str  # why these cannot be told; "" where they can
+    shared: str  # why these are unknown; "" where they are known
 
     @property
     def base(self) -> str:
@@ -83,7 +83,7 @@ class _Four:
 
     @property
     def targets(self) -> Mapping[str, str]:
-        """Of each arm that drafts, whose answers it is to give."""
+        """Drafting arm → the arm whose answers it must give."""
         return {self.arms.speculation: self.base, self.arms.both: self.arms.quantization}
 
     def lossy(self, name: str) -> bool:
@@ -110,7 +110,7 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
         return {verdict.variant: verdict for verdict in judge_all(prepared, replace(policy, alpha=alpha))}
 
     verdicts = by_rules(policy.alpha)
-    # What is too old to decide, or quarantined, is so for parity, service levels and value, too.
+    # Age limits and quarantine hold for parity, service levels and value, too.
     slices, quarantine, evidence = prepare(only(evidence, names), policy, now)
     examined = {examination.variant: without(examination, quarantine) for examination in examine(evidence)}
     bad = [name for name in names if not examined[name].pairs]
@@ -174,13 +174,13 @@ def _over_the_choice(
 
 
 def _same(four: _Four, name: str) -> bool:
-    """Every answer is promised to be the target's, is that, and is scored as it is."""
+    """Whether the arm promises its target's answers and every answer and score equals the target's."""
     examination = four.against_target if name == four.arms.both else four.examined[name]
     return not four.lossy(name) and all(equal(pair) and scored_alike(pair) for pair in flat(examination.pairs))
 
 
 def _parity(four: _Four, effects: Sequence[Interaction]) -> dict[str, ArmStep]:
-    """Of the two arms that draft: do they give their own target's answers?"""
+    """Parity steps of the two drafting arms."""
     arms, arm = four.arms, four.arm
     pairs = {arms.speculation: four.examined[arms.speculation].pairs, arms.both: four.against_target.pairs}
     steps = {
@@ -204,9 +204,9 @@ def _costs(four: _Four) -> Costs:
 def _steps(
     four: _Four, parity: Mapping[str, ArmStep], costs: Costs, barred: dict[str, Collection[str]]
 ) -> dict[str, list[ArmStep]]:
-    """Each arm's steps in their order, quantization only first: what drafting leaves alone is taken from it.
+    """Each arm's steps in order. Quantization only comes first, as `both` may take over its quality.
 
-    barred: by arm, those that are no rivals of its; told by the first call, at the policy's own alpha.
+    barred: arm → singles that are no rivals; filled by the first call, at the policy's own alpha.
     """
     arms, policy = four.arms, four.policy
     steps: dict[str, list[ArmStep]] = {}
@@ -233,7 +233,7 @@ def _answer(
     costs: Costs,
     chosen: tuple[str, str],
 ) -> FourArm:
-    """Which arm to serve and why; beside it what to try first."""
+    """The answer: which arm to serve and why, and what to try first."""
     arms, policy = four.arms, four.policy
     choice, why = chosen
     if any(entry.arm == choice for entry in arms.drafting):
@@ -286,7 +286,7 @@ def _not_compared(verdicts: Sequence[Verdict], bad: Sequence[str], policy: Polic
 def _only_without_quarantine(
     words: Mapping[str, tuple[VerdictWord, Exit]], evidence: RunEvidence, policy: Policy, now: str
 ) -> dict[str, tuple[str, ...]]:
-    """Arms that pass by their quarantine alone, each with why, as in `verdict.judge`."""
+    """Arm → why, for arms approved only thanks to the quarantine, as in `verdict.judge`."""
     counted = {verdict.variant: verdict for verdict in decide_four(evidence, replace(policy, quarantine=()), now)}
     return {
         name: (f"{ONLY_WITHOUT}: {counted[name].reasons[0]}",)

@@ -1,9 +1,9 @@
-"""A NeMo Evaluator gate policy (version 1) applied to our evidence: what nel would say, and what we say by its margins.
+"""Apply a NeMo Evaluator gate policy (version 1) to our evidence: nel's own answer, and our verdict by its margins.
 
 nel gates one reward for each benchmark. Here a benchmark is the evalset of that name and its reward is the first
-quality metric that the evalset lists. Margins, tiers and the 95 % two-sided level are taken over; what differs is our
-own: evidence must be whole, bounds are exact, blocks are corrected for their number, a guard needs an interval, and a
-policy by which nothing is gated approves nothing.
+quality metric that the evalset lists. Margins, tiers and the 95 % two-sided level are nel's. Ours differs in this:
+evidence must be whole, bounds are exact, blocks are corrected for their number, a guard needs an interval, and a policy
+that gates nothing approves nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NelBenchmark:
 
     @property
     def gated(self) -> bool:
-        """Can it block?"""
+        """Whether the benchmark can block."""
         return self.tier != "advisory"
 
 
@@ -58,13 +58,13 @@ class NelPolicy:
     benchmarks: dict[str, NelBenchmark] = field(default_factory=dict)  # those the policy lists
 
     def of(self, benchmark: str) -> NelBenchmark:
-        """Of one that the policy does not list: the defaults."""
+        """Thresholds of a benchmark; the defaults if the policy does not list it."""
         return self.benchmarks.get(benchmark, self.defaults)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NelLine:
-    """What nel would say of one benchmark."""
+    """nel's answer on one benchmark."""
 
     benchmark: str
     tier: Tier
@@ -74,7 +74,7 @@ class NelLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NelSaid:
-    """What nel would say of one variant, and why our verdict differs where it does (empty: it does not)."""
+    """nel's answer on one variant, and why our verdict differs (empty: it does not)."""
 
     variant: str
     says: Word
@@ -84,12 +84,12 @@ class NelSaid:
 
 
 def as_text(nel: NelPolicy) -> str:
-    """For `Policy.nel`: equal policies have equal texts."""
+    """The policy as text for `Policy.nel`: equal policies have equal texts."""
     return json.dumps(asdict(nel), sort_keys=True)
 
 
 def of_text(text: str) -> NelPolicy:
-    """What `as_text` wrote."""
+    """Parse the output of `as_text`."""
     body = json.loads(text)
     benchmarks = {name: NelBenchmark(**thresholds) for name, thresholds in body["benchmarks"].items()}
     return NelPolicy(defaults=NelBenchmark(**body["defaults"]), benchmarks=benchmarks)
@@ -98,10 +98,9 @@ def of_text(text: str) -> NelPolicy:
 def decide_by(
     nel: NelPolicy, evidence: RunEvidence, policy: Policy = NOTHING_ELSE, now: str = ""
 ) -> tuple[tuple[Verdict, ...], Policy, tuple[NelSaid, ...]]:
-    """(our verdicts by nel's policy, the policy as ours, what nel would say beside each). UsageError: unfit policy.
+    """(our verdicts by nel's policy, the policy as ours, nel's answer beside each). UsageError: unfit policy.
 
-    policy: what nel's takes the rules' and the level's place of. nel has no word for a person who is asked, a case in
-    quarantine or evidence that grows old: that stays as it is.
+    policy: its rules and alpha are replaced by nel's. Review, quarantine and `max_age`, which nel lacks, stay.
     """
     adopted, notes, missing = adopt(nel, evidence.metrics, _levels(evidence))
     policy = replace(policy, rules=adopted.rules, alpha=adopted.alpha, nel=as_text(nel))
@@ -117,7 +116,7 @@ def decide_by(
 def adopt(
     nel: NelPolicy, metrics: Mapping[str, tuple[str, ...]], levels: Mapping[str, float] = NOT_KNOWN
 ) -> tuple[Policy, tuple[str, ...], tuple[str, ...]]:
-    """(our policy, what had to be read in our way, required benchmarks that the run has not).
+    """(our policy, notes on thresholds read in our way, required benchmarks that the run lacks).
 
     metrics: those of each evalset, in its order. levels: the baseline's mean reward on each; without it, no guard.
     critical and supporting both block in nel, so both are critical here. The margin of a benchmark under its relative
@@ -166,7 +165,7 @@ def adopt(
 
 
 def check(nel: NelPolicy) -> None:
-    """nel's own refusal: a required benchmark gates an explicit metric that it supports."""
+    """Refuse what nel refuses: a required benchmark must gate an explicit metric that nel supports."""
     for name in sorted(nel.benchmarks):
         metric = nel.of(name).metric
         if nel.of(name).gated and metric not in METRICS_GATED:
@@ -177,7 +176,7 @@ def check(nel: NelPolicy) -> None:
 
 
 def nel_says(nel: NelPolicy, evidence: RunEvidence) -> tuple[NelSaid, ...]:
-    """nel's gate on every variant: only rows that both arms have, whatever else is missing, failed or stale."""
+    """Apply nel's gate to every variant: only rows of both arms count, whatever else is missing, failed or stale."""
     rewards = _rewards(evidence.metrics)
     replies = []
     for variant in evidence.variants:
@@ -211,7 +210,7 @@ def _ask_nel(wanted: NelBenchmark, outcome: Outcomes) -> PeerVerdict:
 
 
 def _aggregate(lines: list[NelLine]) -> tuple[Word, str]:
-    """Any breach or absence says no; else anything insufficient is inconclusive; else go, and so it is with nothing."""
+    """NO-GO for any breach or absence, else INCONCLUSIVE for insufficient evidence, else GO, even without a gate."""
     gated = [line for line in lines if line.tier != "advisory"]
     against = [f"{line.benchmark} {line.status}" for line in gated if line.status in ("BREACH", "MISSING")]
     if against:
@@ -244,7 +243,7 @@ def _levels(evidence: RunEvidence) -> dict[str, float]:
 
 
 def _guard(wanted: NelBenchmark, level: float | None) -> float | None:
-    """The loss that the relative guard allows, where it applies: the baseline's level is taken from the evidence."""
+    """The loss that the relative guard allows at the baseline's level; None where it does not apply."""
     if wanted.max_relative_drop is None or level is None:
         return None
     if wanted.relative_guard_below is not None and level >= wanted.relative_guard_below:
@@ -253,8 +252,8 @@ def _guard(wanted: NelBenchmark, level: float | None) -> float | None:
 
 
 def _barred(verdict: Verdict, missing: tuple[str, ...], notes: tuple[str, ...], reply: NelSaid | None) -> Verdict:
-    """A required benchmark that was not run: nothing is approved, and what is broken stays broken. Where nel would
-    decide otherwise, its word stands beside ours."""
+    """Make approvals undecided without a required benchmark; what is broken stays broken. If nel would decide
+    otherwise, add its answer."""
     absent = tuple(f"{name} is required by the nel policy and was not in the run" for name in missing)
     if absent and verdict.word in ("approve", "review", "undecided"):
         verdict = replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=(*absent, *verdict.reasons))
@@ -266,7 +265,7 @@ def _barred(verdict: Verdict, missing: tuple[str, ...], notes: tuple[str, ...], 
 
 
 def _compared(verdict: Verdict, reply: NelSaid) -> NelSaid:
-    """With every difference: of the verdict, and of single benchmarks even where the verdicts agree."""
+    """Add every difference: of the verdict, and of single benchmarks even if the verdicts agree."""
     lines = {line.benchmark: line for line in reply.benchmarks}
     why = []
     if verdict.word not in _SAME[reply.says]:
@@ -283,7 +282,7 @@ _AGREED = {("PASS", "proven"), ("BREACH", "broken"), ("INSUFFICIENT_EVIDENCE", "
 
 
 def _because(line: NelLine, comparison: Comparison) -> str:
-    """What our rule has that nel's lacks, then our own reason."""
+    """Say what our rule requires beyond nel's, then our reason."""
     if not comparison.method:  # nothing was measured: our reason says why
         return comparison.reason
     if line.status == "PASS":

@@ -1,7 +1,7 @@
-"""The answers of all peer rules to a run, variant by variant, metric by metric.
+"""Apply all peer rules to a run, variant by variant, metric by metric.
 
-Peers get what is there: rows that are missing, failed or no number are left out, as their own files would leave them
-out. That a rule passes such evidence is what the table is for; qualgate's own verdict stands beside it.
+Rows that are missing, failed or not a number are left out, as the peers' own files would leave them out. The table
+shows that a rule passes such evidence, beside qualgate's own verdict.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from qualgate.records import NOISE, TWIN, ArmEvidence, RunEvidence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerSaid:
-    """What one peer's rule says of one variant, evalset and metric."""
+    """Answer of one peer's rule on one variant, evalset and metric."""
 
     variant: str
     evalset: str
@@ -32,7 +32,7 @@ class PeerSaid:
 
 
 def what_peers_say(evidence: RunEvidence, peer_rules: Sequence[PeerRule] | None = None) -> tuple[PeerSaid, ...]:
-    """One entry for each variant, evalset, metric and rule, in that order. asked: None takes every rule there is."""
+    """One entry for each variant, evalset, metric and rule, in that order. peer_rules: None applies every rule."""
     return tuple(
         PeerSaid(
             variant=variant.name,
@@ -51,7 +51,7 @@ def what_peers_say(evidence: RunEvidence, peer_rules: Sequence[PeerRule] | None 
 
 
 def outcomes(evidence: RunEvidence, variant: ArmEvidence) -> tuple[Outcomes, ...]:
-    """Each evalset's quality metrics on the baseline and this variant."""
+    """Outcomes of each evalset's quality metrics on the baseline and this variant."""
     return tuple(
         Outcomes.of(evalset, metric, _by_case(evidence.baseline, evalset, metric), _by_case(variant, evalset, metric))
         for evalset in sorted(evidence.metrics)
@@ -70,7 +70,7 @@ def _by_case(arm: ArmEvidence, evalset: str, metric: str) -> dict[str, float]:
 
 
 def _ask(rule: PeerRule, outcome: Outcomes) -> PeerVerdict:
-    """A plug-in is other people's code: what goes wrong in it is said in its line and costs nobody the verdict."""
+    """Apply a rule. A plug-in is third-party code: its errors appear in its line and never cost the verdict."""
     try:
         verdict = rule.judge(outcome)
     except (Exception, SystemExit) as error:

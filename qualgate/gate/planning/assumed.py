@@ -26,9 +26,9 @@ COLLAPSED_ALIKE = "any or all of the repeats like one answer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumed:
-    """What is taken for true, by (outcome, evalset); what is not listed has the default.
+    """Assumed rates by (outcome, evalset); the others have the defaults.
 
-    An outcome is a metric, or what a metric gives any or all of a question's answers: "exact_match any".
+    An outcome is a metric, or a metric over any or all of a question's answers: "exact_match any".
     """
 
     disagreement: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Assumed:
         return self.disagreement.get((outcome, name), self.default_disagreement)
 
     def right(self, outcome: str, name: str) -> float:
-        """The baseline's rate."""
+        """The baseline's assumed rate of right answers."""
         return self.baseline.get((outcome, name), self.default_baseline)
 
     def alike(self, questions: float, repeats: int) -> float:
@@ -59,10 +59,10 @@ Pairs = list[tuple[float, float]]  # (the baseline's value, the variant's) of an
 
 
 def seen_in(evidence: RunEvidence, repeats: int = 1) -> Assumed:
-    """Disagreement and baseline rates of an earlier run, the least of its variants': the one most like the baseline.
+    """Disagreement and baseline rates of an earlier run, from its variant most like the baseline.
 
-    One flip is added, so that none seen is not taken for none ever. repeats: answers to each question that are planned;
-    of as many the run also tells what any and all of them give, of another number they are taken to be like one answer.
+    One flip is added, so that a run without any does not predict none. repeats: planned answers to each question. If
+    the run has as many, it also gives the rates of any and all of them; otherwise one answer's rate stands for those.
     """
     answered = 1 + max((unit.key.repeat for unit in evidence.baseline.units), default=0)
     changed: dict[tuple[str, str], float] = {}
@@ -88,8 +88,8 @@ def seen_in(evidence: RunEvidence, repeats: int = 1) -> Assumed:
 
 
 def _answers(evidence: RunEvidence, arm: ArmEvidence) -> dict[tuple[str, str], dict[str, Pairs]]:
-    """(metric, evalset) → case, or trajectory → its answers on both sides. A score that nobody could give is as an
-    approval takes it: the baseline right, the variant wrong."""
+    """(metric, evalset) → case or trajectory → its scores on both sides. A null score counts as in an approval: the
+    baseline right, the variant wrong."""
     before = {(u.key.evalset, u.key.case_id, u.key.repeat): u.values for u in evidence.baseline.units}
     answers: dict[tuple[str, str], dict[str, Pairs]] = {}
     whole: dict[
@@ -115,7 +115,7 @@ def _answers(evidence: RunEvidence, arm: ArmEvidence) -> dict[tuple[str, str], d
 
 
 def _outcomes(metric: str, questions: Mapping[str, Pairs], repeats: int, answered: int) -> dict[str, Pairs]:
-    """Outcome → its pairs: one an answer, and where several are planned what any and what all of a question's give."""
+    """Outcome → its pairs: one per answer and, with several planned, any and all of a question's answers."""
     single = [pair for pairs in questions.values() for pair in pairs]
     if repeats == 1:
         return {metric: single}
@@ -132,10 +132,10 @@ def _changes(pairs: Pairs) -> int:
 
 
 def _alike(seen: Mapping[tuple[str, str], Mapping[str, Pairs]]) -> float:
-    """Correlation of the differences of two answers to one question: the most that a 95 % bound leaves, 0 to 1.
+    """Upper 95 % bound of the correlation of the differences of two answers to one question, 0 to 1.
 
-    The moment estimator Σ dᵢ dⱼ / (k − 1) over Σ dᵢ², both over questions, d the difference less its mean. Of fewer
-    than `MIN_CLUSTERS` questions with any difference never less than what is assumed without a run.
+    The moment estimator Σ dᵢ dⱼ / (k − 1) over Σ dᵢ², both over questions, d the difference less its mean. With fewer
+    than `MIN_CLUSTERS` questions with any difference, at least the default.
     """
     products, squares, question_numbers, flipped = [], [], [], set()
     numbers: dict[tuple[str, str], int] = {}

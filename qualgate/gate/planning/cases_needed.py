@@ -1,4 +1,4 @@
-"""The number of cases that a slice would need, and the sets with so many of them."""
+"""Estimate the number of cases that a slice needs, and enlarge the sets to it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from qualgate.stats.paired.compare import MIN_CLUSTERS
 from qualgate.stats.power import MOST_PAIRS, pairs_to_approve
 from qualgate.stats.unseen_clusters import p_at_most, trials_needed
 
-_TRIED = 2_000  # draws by which an estimate of the cases that a slice needs is tried
+_TRIED = 2_000  # draws that check an estimate
 _TRIES = 6
 
 
 def cases_that_do(model: Prediction, slice_: Slice) -> int | None:
     """Cases of the slice at which an identical variant is proven in `AIM` of draws: an estimate, raised until draws
-    bear it out. None: too many, or not known."""
+    confirm it. None: too many, or unknown."""
     alone = replace(model.policy, rules=(replace(slice_.rule, tier="critical"),))
     model = replace(model, policy=alone, draws=min(model.draws, _TRIED))
     (slice_,) = (planned_slice for planned_slice in model.slices if planned_slice.name == slice_.name)
@@ -67,10 +67,10 @@ def cases_needed(model: Prediction, slice_: Slice, target: float) -> int | None:
 def _in_clusters(
     model: Prediction, slice_: Slice, pairs: int, flips: float, repeats: int, margin: float, alpha: float, target: float
 ) -> float | None:
-    """Answers, in clusters like the slice's, that tell as much as so many independent pairs.
+    """Answers, in clusters like the slice's, that are worth so many independent pairs.
 
-    Each cluster for one pair, or where enough of them flip to tell how alike their answers are, by that; and so many
-    that clusters which fail as a whole and were not drawn cannot hide the margin.
+    A cluster counts as one pair, or by the correlation of its answers if enough clusters flip to estimate it; and there
+    are enough clusters that undrawn ones which fail as a whole cannot hide the margin.
     """
     sizes = model.sizes(slice_)
     typical = sum(size * many for size, many in sizes.items()) / trials_of(sizes, alpha)
@@ -90,7 +90,7 @@ def _in_clusters(
     z = normal_quantile(target)
 
     def proven(answers: float) -> bool:
-        """Whether clusters prove it where the variant's luck is as bad as in a share 1 − target of draws."""
+        """Whether clusters prove the margin at the 1 − target quantile of the variant's luck."""
         error, trials = sqrt(flips * effect / answers), answers / typical
         return bool(p_at_most(-z * error, error, max(2, int(trials)), trials, -margin) <= alpha)
 
@@ -102,13 +102,13 @@ def _in_clusters(
 
 
 def _grown(sizes: Mapping[int, int], trials: float, alpha: float) -> NDArray:
-    """Clusters like these, so many that hardly more than `trials` of them are independent."""
+    """Clusters of these sizes, worth about `trials` independent ones."""
     share = trials / trials_of(sizes, alpha)
     return np.repeat(list(sizes), [max(1, int(many * share)) for many in sizes.values()])
 
 
 def with_cases(model: Prediction, slice_: Slice, cases: float) -> Prediction | None:
-    """The sets with at least so many cases of a slice; None where it has none yet, or that would be too many."""
+    """The sets with at least so many cases of a slice; None if it has none yet, or needs too many."""
     now = model.cases(slice_)
     if not now:
         return None
@@ -124,7 +124,7 @@ def with_cases(model: Prediction, slice_: Slice, cases: float) -> Prediction | N
 
 
 def _enlarged(planned_set: PlannedSet, view: View, cases: float, now: int) -> PlannedSet:
-    """The set once a slice that has `now` cases has so many. view: which of the set's questions the slice sees."""
+    """The set enlarged so that a slice grows from `now` to `cases`. view: the questions that the slice sees."""
     if view is None:  # all of them: cases of every kind
         return planned_set.grown(ceil(planned_set.cases * cases / now))
     return planned_set.multiplied(cases / now, view.__contains__) if view else planned_set

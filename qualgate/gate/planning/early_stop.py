@@ -1,10 +1,10 @@
-"""The worth of stopping early, before anything is generated: cases until an identical variant is settled, and until
-one that loses twice the margin is.
+"""Predict what stopping early saves: cases until an identical variant is settled, and until one that loses twice the
+margin is.
 
-Outcomes are drawn as `planning.outcomes` draws them, in one seeded order of cases; each rule's capital is followed
-along it. Whether the baseline is right often enough is asked of all cases, though a look has fewer of them. A rule that
-waits for every case (see `gate.early`) has the rates of its one test. Left out: that a rule may be broken by chance on
-the way to an approval, and answers of the baseline that are cut off."""
+Outcomes are drawn as in `planning.outcomes`, in one seeded order of cases along which each rule's capital grows. The
+test of the baseline's rate uses all cases, though a look has fewer. A rule that waits for every case (see `gate.early`)
+has the rates of its one test. Not modelled: breaks by chance on the way to an approval, and cut answers of the
+baseline."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LATE = 2_000  # of the rules that wait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntilSettled:
-    """How soon looks would settle a policy, and how surely."""
+    """How soon looks settle a policy, and with which rates."""
 
     approve: float  # P(approve | identical) by these tests, which looking makes weaker than one test of all cases
     identical: float  # answers of each arm, on average
@@ -46,7 +46,7 @@ class UntilSettled:
 
     @property
     def decidable(self) -> bool:
-        """Is an identical variant approved often enough?"""
+        """Whether an identical variant is approved often enough."""
         return self.approve >= ENOUGH
 
 
@@ -59,8 +59,8 @@ def until_settled(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> UntilSettled:
-    """policy: what is foreseeable of it, with its planned looks. earlier: as `plan_policy` takes it. Same arguments,
-    same numbers."""
+    """Simulate the looks. policy: its predictable part, with planned looks. earlier: as in `plan_policy`. The same
+    arguments give the same numbers."""
     stop, assumed = policy.stop, assumed or Assumed()
     assert stop is not None, "a policy that stops early"
     model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=_LATE, seed=seed, earlier=earlier)
@@ -75,7 +75,7 @@ def until_settled(
     late_approve, late_block = model.rates(late) if late else (1.0, 0.0)
 
     def at_look(seen: NDArray) -> float:
-        """Mean answers at the look that comes with them, or after them."""
+        """Mean answers at the first look that has so many."""
         return float(looks[np.minimum(np.searchsorted(looks, seen), len(looks) - 1)].mean())
 
     return UntilSettled(
@@ -93,8 +93,8 @@ def until_settled(
 def _answers_until(
     model: Prediction, sequential: Sequence[Slice], order: _Order, draws: int, seed: int
 ) -> tuple[dict[Slice, NDArray], NDArray]:
-    """[draws] answers that are in when each slice is proven of an identical variant, and when any critical one is
-    broken of one that loses twice the margins; more than all where that never happens."""
+    """[draws] answers until each slice is proven for an identical variant, and until any critical one is broken for one
+    that loses twice the margins; more than all answers if that never happens."""
     never = np.full(draws, order.total + 1)
     large_enough = [slice_ for slice_ in sequential if not model.too_few(slice_)]
     critical = [slice_ for slice_ in large_enough if slice_.rule.tier == "critical"]
@@ -109,7 +109,7 @@ def _answers_until(
 def until_settled_after(
     change: Change, assumed: Assumed | None = None, *, earlier: RunEvidence | None = None
 ) -> UntilSettled:
-    """`until_settled` of the policy and the sets once the change is made, its looks laid out anew."""
+    """`until_settled` after the change, with newly planned looks."""
     stop = change.policy.stop
     assert stop is not None, "a policy that stops early"
     sizes = (
@@ -148,7 +148,7 @@ class _Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Course:
-    """Drawn outcomes of each slice, along the order. By slice; arrays over the clusters in which it has any answer."""
+    """Drawn outcomes by slice along the order; arrays over the clusters in which the slice has an answer."""
 
     policy: Policy
     order: _Order
@@ -193,7 +193,7 @@ class _Course:
         return cls(policy=model.policy, order=order, places=places, sizes=sizes, net=net, right=total)
 
     def settled(self, *, beyond: bool, alpha: float) -> dict[Slice, NDArray]:
-        """[draws] answers that are in when a slice is proven (beyond: broken); more than all when it never is."""
+        """[draws] answers until a slice is proven (beyond: broken); more than all if it never is."""
         return {slice_: self._settled(slice_, beyond, alpha) for slice_ in self.places}
 
     def _settled(self, slice_: Slice, beyond: bool, alpha: float) -> NDArray:

@@ -60,7 +60,7 @@ class PlannedSet:
         )
 
     def each(self) -> Iterator[Kind]:
-        """The kind of every cluster, in order; a question that shares nothing is one."""
+        """The kind of every cluster, in order; an independent question is a cluster."""
         labels = iter(self.labels)
         for size in self.clusters or (1,) * self.cases:
             yield tuple(sorted(Counter(islice(labels, size)).items())) if self.labels else (((), size),)
@@ -75,11 +75,11 @@ class PlannedSet:
 
     @cached_property
     def marks(self) -> tuple[Marks, ...]:
-        """Every one that a question has, of those in quarantine too."""
+        """All distinct marks of questions, quarantined ones included."""
         return tuple(sorted({marks for kind in self.kinds for marks, _ in kind} | set(self.quarantined_labels)))
 
     def grown(self, cases: int) -> PlannedSet:
-        """The set with more cases of the same kinds: clusters are repeated, not enlarged. With labels, a few over."""
+        """The set with more cases of the same kinds: clusters repeat, they do not grow. Labels may add a few more."""
         if cases == self.cases:
             return self
         if self.whole is not None:
@@ -94,10 +94,7 @@ class PlannedSet:
         return replace(self, cases=sum(sizes), clusters=sizes)
 
     def multiplied(self, times: float, chosen: Callable[[Marks], bool]) -> PlannedSet:
-        """The set with `times` as many clusters of each kind that holds a chosen question, and of the others as many.
-
-        Rounded up: it has the questions asked for, or a few over.
-        """
+        """The set with `times` as many clusters of each kind with a chosen question, rounded up; the others unchanged."""
 
         def wanted(kind: Kind, many: int) -> int:
             return ceil(many * times - 1e-9) if any(chosen(marks) for marks, _ in kind) else many

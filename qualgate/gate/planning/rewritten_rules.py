@@ -1,4 +1,4 @@
-"""Rules that a policy could decide by with the cases it has: a pooled endpoint, or wider margins."""
+"""Rewrite rules so that a policy can decide with its present cases: a pooled endpoint, or wider margins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from qualgate.stats.power import chance_to_approve
 
 
 def pooled_endpoint(model: Prediction, rules: Sequence[PlannedRule]) -> Change | None:
-    """One critical rule over everything keeps the margin; slices too small to prove it guard against a collapse."""
+    """Add one critical rule over everything at the same margin; slices too small to prove it get wider margins."""
     partial = [slice_ for slice_ in _failing(model, rules) if slice_.name != "pooled"]
     if not any(len(model.sets) > 1 or slice_.only is not None for slice_ in partial):
         return None
@@ -45,12 +45,12 @@ def pooled_endpoint(model: Prediction, rules: Sequence[PlannedRule]) -> Change |
 
 
 def _kind_of(slice_: Slice) -> tuple[str, str, str]:
-    """Rules of one kind can stand in for each other on other cases: metric, repeats, and which bound."""
+    """(metric, repeats, name of the bound): rules of one kind can replace each other."""
     return slice_.rule.metric, slice_.rule.repeats, bound_of(slice_.rule)[0]
 
 
 def wider_margins(model: Prediction, rules: Sequence[PlannedRule]) -> Change | None:
-    """Every failing slice with the least margin by which it would decide."""
+    """Give every failing slice the least margin at which it would decide."""
     failing = _failing(model, rules)
     if not failing or (
         len(model.sets) > 1 and any(slice_.name != "pooled" and slice_.only is None for slice_ in failing)
@@ -85,7 +85,7 @@ def _rewritten(model: Prediction, failing: Sequence[Slice], added: Sequence[Rule
 
 
 def _widened(model: Prediction, mine: Sequence[Slice], failing: Sequence[Slice], target: float) -> list[Rule]:
-    """What a rule becomes. mine: all of its slices. A slice that no margin saves is kept as advice."""
+    """The rules that replace one. mine: all of its slices. A slice that no margin saves becomes advisory."""
     rule, (name, bound) = mine[0].rule, bound_of(mine[0].rule)
     if not any(slice_ in failing for slice_ in mine):
         return [rule]
@@ -104,7 +104,7 @@ def _widened(model: Prediction, mine: Sequence[Slice], failing: Sequence[Slice],
 
 
 def _alone(slice_: Slice) -> Rule | None:
-    """The rule on this slice only; None where no line of a gate file can say that: two labels at once."""
+    """The rule on this slice only; None if no line of a gate file can express it: two labels at once."""
     rule = slice_.rule
     if rule.evalset is not None or rule.scope == "pooled":
         return rule

@@ -1,4 +1,4 @@
-"""Rules as lines of a gate file's list of rules."""
+"""Write rules as lines of a gate file's list of rules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def as_line(rule: Rule) -> str:
 def rewritten_lines(
     becomes: Sequence[tuple[Rule, list[Rule]]], added: Sequence[Rule], final: Sequence[Rule]
 ) -> tuple[str, ...]:
-    """What is to be taken out, each with what comes in its place, and what is new."""
+    """Lines of the rules to remove, each with its replacements, then the new rules."""
     lines, open_ = [], list(final)
     for rule, new in becomes:
         if new == [rule] and rule in open_:
@@ -48,7 +48,7 @@ def rewritten_lines(
 
 
 def _word(text: str) -> str:
-    """The text as YAML reads it back: as it stands, or quoted."""
+    """The text as YAML, quoted if need be."""
     if text.replace("_", "").replace("-", "").isalnum() and text[0].isalpha() and text.lower() not in _NOT_WORDS:
         return text
     shown = (c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text)

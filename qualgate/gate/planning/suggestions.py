@@ -1,5 +1,5 @@
-"""Changes that would make a policy decidable: first those that keep every margin and tier (more cases, more answers
-to each), then those that cost no case (a pooled endpoint, wider margins). Each change was tried in draws.
+"""Suggest changes that make a policy decidable: first those that keep every margin and tier (more cases, more answers
+to each), then those that cost no case (a pooled endpoint, wider margins). Draws confirm each change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from qualgate.gate.planning.rewritten_rules import pooled_endpoint, wider_margin
 
 
 def changes(model: Prediction, rules: Sequence[PlannedRule]) -> Iterator[Change]:
-    """rules: what `model` predicts of each slice. None where a set has no case that counts: it cannot grow."""
+    """Yield changes; none if a set has no case that counts: it cannot grow. rules: predictions for each slice."""
     if not all(planned_set.cases for planned_set in model.sets):
         return
     pooled = pooled_endpoint(model, rules)
@@ -25,7 +25,7 @@ def changes(model: Prediction, rules: Sequence[PlannedRule]) -> Iterator[Change]
 
 
 def _more_cases(model: Prediction) -> Change | None:
-    """More of what a slice sees: of a whole set cases of all kinds, of a label those that have it."""
+    """Add cases: of all kinds for a whole set, of one label for a slice by label."""
     factor, change = 1.0, None
     for target in targets(model, AIM):
         larger = _large_enough(model, target, factor)
@@ -42,7 +42,7 @@ def _more_cases(model: Prediction) -> Change | None:
 
 
 def _large_enough(model: Prediction, target: float, factor: float) -> Prediction | None:
-    """The sets with what each critical slice needs, times `factor` where that is an estimate; None: no such sets."""
+    """The sets with the cases that each critical slice needs, times `factor`; None: not possible."""
     larger: Prediction | None = model
     labels_first = sorted(model.critical, key=lambda slice_: slice_.only is None)  # what they need counts for the set
     for slice_ in labels_first:
@@ -50,7 +50,7 @@ def _large_enough(model: Prediction, target: float, factor: float) -> Prediction
         larger = with_cases(larger, slice_, total * factor) if total is not None else None
         if larger is None:
             return None
-    for slice_ in model.slices:  # what cannot be said for want of cases alone
+    for slice_ in model.slices:  # the least number of cases for each rule
         if slice_.rule.tier == "critical":
             least = model.units_needed(slice_) * model.cases(slice_) / max(1, model.sizes(slice_).total())
             larger = with_cases(larger, slice_, least)
@@ -60,9 +60,9 @@ def _large_enough(model: Prediction, target: float, factor: float) -> Prediction
 
 
 def _repeated(model: Prediction) -> Change | None:
-    """More answers to each case, where they are alike to a part only and all could help.
+    """Ask for more answers to each case, if their correlation is below 1 and all critical rules average them.
 
-    However many there are, they tell at most 1 / (what two of them have in common) times as much.
+    However many there are, they are worth at most 1 / correlation answers.
     """
     now = max(planned_set.repeats for planned_set in model.sets)
     failing = [slice_ for slice_ in model.critical if slice_.rule.repeats == "mean"]
@@ -83,7 +83,7 @@ def _repeated(model: Prediction) -> Change | None:
 
 
 def _growth(before: Prediction, after: Prediction) -> list[str]:
-    """What to write for each set that has grown, one line each."""
+    """Describe each set that has grown, one line each."""
     lines = []
     for old, new in zip(before.sets, after.sets, strict=True):
         if new.cases == old.cases:

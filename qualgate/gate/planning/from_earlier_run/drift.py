@@ -1,7 +1,7 @@
-"""How surely a rule on drift would decide: on sums over positions, on lengths, and on common beginnings.
+"""Predict the rates of rules on drift: on sums over positions, on lengths, and on common beginnings.
 
-Clusters of the earlier run are drawn again, their drift scaled to twice the limit, and judged by the gate's own test of
-each. An identical variant does not drift, so what is approved needs no draw.
+Clusters of the earlier run are resampled, their drift scaled to twice the limit, and judged by the gate's own tests. An
+identical variant does not drift, so approvals need no draws.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CELLS = 1_000_000  # draws x clusters
 
 
 def drift_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float) -> Chances:
-    """Of a rule on drift or parity. strict: the alpha of a block."""
+    """Chances of a rule on drift or parity. strict: the alpha of a block."""
     rule = slice_.rule
     if rule.metric in ("parity.tokens", "parity.scores"):
         return share_chances(slice_, before, alpha, strict)
@@ -71,7 +71,7 @@ def drift_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
 
 
 def _allowance(rule: Rule) -> float:
-    """What the rule leaves room for: a drift, or a share that may differ."""
+    """The drift that the rule allows, or the share that may differ."""
     if rule.metric in LENGTHS:
         return (rule.max or 0.0) - 1
     return rule.max if rule.max is not None else 1 - (rule.min or 0.0)
@@ -117,7 +117,7 @@ class _Scaled:
 
 
 def _drifting(slice_: Slice, before: EarlierRun) -> tuple[str, int, _Scaled] | None:
-    """(name, cases, drift) of the variant that has to be scaled least to drift by twice the limit."""
+    """(name, cases, scaled drift) of the variant nearest to twice the limit."""
     least, nearest = inf, None
     for arm in before.arms:
         pairs = pairs_of(slice_, arm.pairs)
@@ -130,7 +130,7 @@ def _drifting(slice_: Slice, before: EarlierRun) -> tuple[str, int, _Scaled] | N
 
 
 def _to_twice(rule: Rule, pairs: Sequence[Pair]) -> _Scaled | None:
-    """None where there is nothing to scale, or no factor would do."""
+    """Scale an arm's drift to twice the limit; None if there is nothing to scale, or no factor would do."""
     pairs = having(rule.metric, pairs)
     labels, members = np.unique(clusters_of(pairs), return_inverse=True)
 
@@ -163,7 +163,7 @@ def _to_twice(rule: Rule, pairs: Sequence[Pair]) -> _Scaled | None:
 
 
 def _times(target: float, measured: float, drift: NDArray, weights: NDArray) -> _Scaled | None:
-    """By the factor that takes what was found to the target."""
+    """Scale the drift by target / measured; None without drift."""
     factor = target / measured if measured > 0 else 0.0
     return _Scaled(factor=factor, drift=factor * drift, weights=weights) if factor > 0 else None
 
@@ -171,7 +171,7 @@ def _times(target: float, measured: float, drift: NDArray, weights: NDArray) -> 
 def _percentile_to_twice(
     rule: Rule, pairs: Sequence[Pair], summed: Callable[[Callable[[Pair], float]], NDArray], weights: NDArray
 ) -> _Scaled | None:
-    """Positions beyond half the arm's own percentile: they lie beyond the limit once that is twice the limit."""
+    """Count positions above half the arm's own percentile: scaled to twice the limit, they exceed the limit."""
     twice = 2 * _allowance(rule)
     level = float(np.quantile(np.concatenate([pair.variant.kl for pair in pairs]), 0.99))
     if twice <= 0 or level <= 0:
@@ -181,7 +181,7 @@ def _percentile_to_twice(
 
 
 def _share_to_twice(rule: Rule, drift: NDArray, weights: NDArray) -> _Scaled | None:
-    """A share of positions: no cluster can have more than all of its own."""
+    """Scale a share of positions, at most to all of a cluster's own."""
     drift, target = drift.clip(0), min(2 * _allowance(rule), 1.0) * weights.sum()
     drifting = drift > 1e-9
     if not 0 < target <= weights[drifting].sum():

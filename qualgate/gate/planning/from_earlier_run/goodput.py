@@ -1,4 +1,4 @@
-"""How surely a rule on goodput would decide: by `max_drop` an answer in time is compared as a right one is."""
+"""Predict the rates of a rule on goodput: by `max_drop` an answer in time is compared as a right one is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qualgate.stats.power import chance_to_approve, chance_to_block
 
 
 def goodput_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float) -> Chances:
-    """By `max_drop`, or by `min` as a share of cases. strict: the alpha of a block."""
+    """Chances by `max_drop`, or by `min` as a share of cases. strict: the alpha of a block."""
     margin = slice_.rule.max_drop
     if margin is None:
         return share_chances(slice_, before, alpha, strict)
