@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from qualgate.errors import Exit
 from qualgate.formatting import counted
 from qualgate.gate.advice import SENSITIVITY_ALPHA
 from qualgate.gate.causes.cause import name_causes
@@ -28,6 +27,7 @@ from qualgate.gate.comparisons.result import Measured, unmeasured
 from qualgate.gate.early import Question, in_sequence, measured_in_order
 from qualgate.gate.evidence.checks import About, Pair, examine
 from qualgate.gate.evidence.unfinished_sets import unfinished_sets
+from qualgate.gate.remark import DECIDES, Judged, Remark, Remarks, no_choice
 from qualgate.gate.rules import Slice
 from qualgate.gate.verdict import judge, prepare, without
 from qualgate.records import Looked, Policy, RunEvidence, Seen, Verdict
@@ -44,22 +44,32 @@ def tested_before(looks: Sequence[Looked] | None, policy: Policy) -> str:
     return others[0] if others else "fixed" if tests[1:] and policy.test == "fixed" else ""
 
 
-def ask_no_more(verdict: Verdict, test: str, before: int) -> Verdict:
-    """Make the verdict of a later look undecided, whatever its test says. Broken evidence stays so.
+def look_remarks(judged: Judged) -> Remarks:
+    """Withhold the verdict of a later look at a list: of several tests of one list the first alone decides."""
+    evidence, policy = judged.evidence, judged.policy
+    looks, before = evidence.looks or (), evidence.judged_before
+    if test := tested_before(looks, policy):
+        counts = dict.fromkeys((verdict.variant for verdict in judged.sound), answers_before(looks))
+    elif policy.four_arm is not None:  # one of four is chosen, so a look at any was a look at the choice
+        counts = dict.fromkeys((verdict.variant for verdict in judged.sound), max(before.values(), default=0))
+    else:
+        counts = {verdict.variant: before.get(verdict.variant, 0) for verdict in judged.sound}
+    return {
+        verdict.variant: _ask_no_more(verdict, test, counts[verdict.variant])
+        for verdict in judged.sound
+        if test or counts[verdict.variant]
+    }
 
-    test: the earlier test, "" = unknown. before: how many answers the list had then.
-    """
-    if verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
-        return verdict
+
+def _ask_no_more(verdict: Verdict, test: str, before: int) -> Remark:
+    """Withhold whatever the test says. test: the earlier one, "" = unknown. before: answers that the list had."""
     by = f" (test: {test})" if test else ""
     why = (
         f"this list was judged before at {counted(before, 'answer')}{by}: two tests of one list err more often than "
         "alpha, so the later one decides nothing; judge cases that no look has seen, as an evalset of their own in a "
         "gate file of its own. Score files may grow with `stop: early` and `--looks` from their first look on"
     )
-    four = verdict.four_arm and replace(verdict.four_arm, choice="", why=why, exit=int(Exit.UNDECIDED))
-    reasons = (why, *verdict.reasons)
-    return replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=reasons, four_arm=four)
+    return Remark(lines=(why,), withholds=DECIDES, answer=no_choice(verdict, why))
 
 
 def answers_before(looks: Sequence[Looked]) -> int:

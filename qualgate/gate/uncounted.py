@@ -7,12 +7,14 @@ other case by a critical rule on answers. `gate: {uncounted: allow}` approves al
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
-from qualgate.errors import Exit
 from qualgate.formatting import counted
+from qualgate.gate.evidence.quarantine import hold
+from qualgate.gate.remark import PASSES, Judged, Remark, Remarks, no_choice
 from qualgate.gate.rules import Slice, check_policy
+from qualgate.gate.verdict import slices_of
 from qualgate.metrics import LM_EVAL, METRICS, READERS, reference_keys
 from qualgate.records import Evalset, Policy, RunEvidence, Verdict
 
@@ -116,23 +118,25 @@ def _kind(evalset: str, readers: frozenset[str], missing: Sequence[str], scored:
     return f"{some}: no rule can name the metrics that score them"
 
 
-def with_uncounted(verdict: Verdict, missed: str, policy: Policy) -> Verdict:
-    """Add the line of `uncounted` to the verdict: no approval and no review, unless the policy allows it."""
-    if not missed or verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
-        return verdict
+def uncounted_remarks(judged: Judged) -> Remarks:
+    """Withhold approvals and reviews where no critical rule counts some cases, unless the policy allows it.
+
+    An nel policy gates by other means, and a trial decides nothing.
+    """
+    evidence, policy = judged.evidence, judged.policy
+    if policy.nel or evidence.trial:
+        return {}
+    quarantined = hold(policy, evidence.expected, judged.now[:10]).cases
+    missed = uncounted(cases_of(evidence, quarantined), slices_of(evidence, policy))
+    if not missed:
+        return {}
     if policy.uncounted == "allow":
-        note, passes = (
-            f"{missed} (allowed by `gate: {{uncounted: allow}}`)",
-            verdict.exit in (Exit.APPROVE, Exit.REVIEW),
-        )
-        first, *others = verdict.reasons
-        return replace(verdict, reasons=(note, first, *others) if passes else (first, note, *others))
-    if verdict.exit not in (Exit.APPROVE, Exit.REVIEW):
-        verdict = replace(verdict, reasons=(*verdict.reasons, missed))
-    else:
-        why = f"{missed}. If that is meant: `gate: {{uncounted: allow}}`"
-        verdict = replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=(why, *verdict.reasons))
-    answer = verdict.four_arm
-    if answer is not None and answer.exit in (Exit.APPROVE, Exit.REVIEW):
-        answer = replace(answer, choice="", why=missed, exit=int(Exit.UNDECIDED))
-    return replace(verdict, four_arm=answer)
+        note = Remark(lines=(f"{missed} (allowed by `gate: {{uncounted: allow}}`)",), place="head")
+        return {verdict.variant: note for verdict in judged.sound}
+    return {verdict.variant: _withhold(verdict, missed) for verdict in judged.sound}
+
+
+def _withhold(verdict: Verdict, missed: str) -> Remark:
+    chosen = verdict.four_arm is not None and verdict.four_arm.exit in PASSES
+    line = f"{missed}. If that is meant: `gate: {{uncounted: allow}}`" if verdict.exit in PASSES else missed
+    return Remark(lines=(line,), withholds=PASSES, answer=no_choice(verdict, missed) if chosen else None)

@@ -146,12 +146,8 @@ def judge(
     word, code, reasons = _conclude(comparisons, slices, examination.mismatched, policy)
     if word == "approve" and examination.counted:  # an entry may have been written once the failures were seen
         every = unfinished_sets(examination.counted, policy.max_unfinished)
-        counted_too = _settle(measured(examination.counted, every), policy.alpha)
-        open_ = [
-            comparison for comparison in counted_too if comparison.tier == "critical" and comparison.status != "proven"
-        ]
-        if open_:
-            word, code, reasons = "review", Exit.REVIEW, (f"{ONLY_WITHOUT}: {open_[0].reason}", *reasons)
+        if reason := _unproven(_settle(measured(examination.counted, every), policy.alpha)):
+            word, code, reasons = "review", Exit.REVIEW, (f"{ONLY_WITHOUT}: {reason}", *reasons)
     first = far_better(comparisons)
     if word in ("approve", "review"):
         if unfinished.variant:
@@ -177,6 +173,12 @@ def judge(
         stop_reasons=stop_reasons(pairs),
         services=_services(examination, slices, terms),
     )
+
+
+def _unproven(comparisons: Sequence[Comparison]) -> str:
+    """The reason of the first critical rule that is not proven; "" where all are."""
+    critical = (comparison for comparison in comparisons if comparison.tier == "critical")
+    return next((comparison.reason for comparison in critical if comparison.status != "proven"), "")
 
 
 def _taken_at_worst(measured: Sequence[Measured], comparisons: Sequence[Comparison]) -> tuple[str, ...]:

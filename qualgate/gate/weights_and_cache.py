@@ -7,39 +7,37 @@ and one with both. None of them speculates.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from qualgate.gate.comparisons.pairs import clusters_of
 from qualgate.gate.evidence.checks import examine
 from qualgate.gate.four_arm.arms_evidence import only
 from qualgate.gate.four_arm.interaction import interactions
 from qualgate.gate.four_arm.parity import flat
+from qualgate.gate.remark import Judged, Remark, Remarks
 from qualgate.gate.verdict import prepare, without
 from qualgate.records import ArmEvidence, Effect, Interaction, Policy, RunEvidence, Verdict, WeightsAndCache
 
 
-def with_weights_and_cache(
-    verdicts: Sequence[Verdict], evidence: RunEvidence, policy: Policy, now: str
-) -> tuple[Verdict, ...]:
+def weights_and_cache_remarks(judged: Judged) -> Remarks:
     """Add the effects of each change and of both together to the verdict on an arm that has both.
 
-    Evidence that is broken, incomplete or mismatched gets none. now: see `decide`.
+    Evidence that is broken, incomplete or mismatched gets none, nor does a run that may stop early.
     """
-    judged = {verdict.variant: verdict for verdict in verdicts}
-    arms = [arm for arm in evidence.variants if arm.name in judged]
-    by_variant = {}
-    for names in _fours(evidence.baseline, arms):
-        interacting = _interactions(only(evidence, names), names, policy, now)
+    if judged.rules.stop is not None or judged.rules.four_arm is not None:
+        return {}
+    verdicts = {verdict.variant: verdict for verdict in judged.verdicts}
+    arms = [arm for arm in judged.evidence.variants if arm.name in verdicts]
+    remarks = {}
+    for names in _fours(judged.evidence.baseline, arms):
+        interacting = _interactions(only(judged.evidence, names), names, judged.rules, judged.now)
         if interacting is not None:
-            effects = tuple(_effects(interacting, [judged[name] for name in names]))
+            effects = tuple(_effects(interacting, [verdicts[name] for name in names]))
             weights, cache, both = names
-            by_variant[both] = WeightsAndCache(
+            comparison = WeightsAndCache(
                 weights=weights, cache=cache, both=both, effects=effects, interactions=interacting
             )
-    return tuple(
-        _with(verdict, by_variant[verdict.variant]) if verdict.variant in by_variant else verdict
-        for verdict in verdicts
-    )
+            remarks[both] = Remark(lines=_losses(comparison), facts={"weights_and_cache": comparison})
+    return remarks
 
 
 def _fours(baseline: ArmEvidence, arms: Sequence[ArmEvidence]) -> Iterator[tuple[str, str, str]]:
@@ -88,12 +86,11 @@ def _effects(interacting: Sequence[Interaction], verdicts: Sequence[Verdict]) ->
                 )
 
 
-def _with(verdict: Verdict, effect: WeightsAndCache) -> Verdict:
-    lines = [
+def _losses(effect: WeightsAndCache) -> tuple[str, ...]:
+    return tuple(
         f"{effect.both}: {interaction.metric} [{interaction.slice}] loses {-100 * interaction.estimate:.1f} points "
         f"beyond what {effect.weights} and {effect.cache} lose by themselves (bound: at least "
         f"{-100 * (interaction.upper or 0):.1f})"
         for interaction in effect.interactions
         if interaction.found
-    ]
-    return replace(verdict, weights_and_cache=effect, reasons=(*verdict.reasons, *lines))
+    )

@@ -5,7 +5,6 @@ Counted from the draft steps of our own engine, never from drafted evaluation, w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from qualgate.errors import Exit
@@ -16,6 +15,7 @@ from qualgate.gate.comparisons.draft_gain import gain_of, target_of
 from qualgate.gate.comparisons.draft_levels import levels_of, passes_saved, tasks_of
 from qualgate.gate.comparisons.pairs import clusters_of
 from qualgate.gate.evidence.checks import Pair, paired
+from qualgate.gate.remark import Judged, Remark, Remarks
 from qualgate.records import (
     CACHE_TOKEN,
     DRAFT_WEIGHTS,
@@ -25,31 +25,28 @@ from qualgate.records import (
     Rate,
     RunEvidence,
     Speculated,
-    Verdict,
 )
 from qualgate.stats.resampled_sums import DRAWS, SEED
 
 METHOD = f"draft_ratios_cluster_bootstrap/1 seed {SEED}"
 
 
-def with_speculation(verdicts: Iterable[Verdict], evidence: RunEvidence, alpha: float) -> tuple[Verdict, ...]:
+def speculation_remarks(judged: Judged) -> Remarks:
     """Add the effect of speculation to the verdicts on arms that drafted, and its alerts as last reasons.
 
-    Broken evidence gets none. alpha: of each bound.
+    Broken evidence gets none, nor does an arm none of whose drafted answers has one of its target's beside it.
     """
-    arms = {arm.name: arm for arm in evidence.variants if any(unit.draft_steps for unit in arm.units)}
-    return tuple(
-        _with(verdict, speculated(evidence, arms[verdict.variant], alpha))
-        if verdict.variant in arms and verdict.exit != Exit.INTEGRITY
-        else verdict
-        for verdict in verdicts
-    )
-
-
-def _with(verdict: Verdict, effect: Speculated) -> Verdict:
-    if not effect.levels:  # no answer with drafts has one of its target's beside it
-        return verdict
-    return replace(verdict, speculated=effect, reasons=(*verdict.reasons, *effect.alerts))
+    drafting = {arm.name: arm for arm in judged.evidence.variants if any(unit.draft_steps for unit in arm.units)}
+    effects = {
+        verdict.variant: speculated(judged.evidence, drafting[verdict.variant], judged.policy.alpha)
+        for verdict in judged.verdicts
+        if verdict.variant in drafting and verdict.exit != Exit.INTEGRITY
+    }
+    return {
+        variant: Remark(lines=effect.alerts, facts={"speculated": effect})
+        for variant, effect in effects.items()
+        if effect.levels
+    }
 
 
 def speculated(evidence: RunEvidence, arm: ArmEvidence, alpha: float) -> Speculated:

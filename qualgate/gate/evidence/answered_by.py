@@ -6,11 +6,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
-from qualgate.errors import Exit
 from qualgate.formatting import counted
-from qualgate.records import NOISE, ArmEvidence, RunEvidence, Verdict
+from qualgate.gate.remark import DECIDES, Judged, Remark, Remarks, no_choice
+from qualgate.records import NOISE, ArmEvidence
 from qualgate.records.arms import BY_FALLBACK, FROM_CACHE, MARKS, SHORT_ID, UNNAMED
 
 # Quantization as model names spell it.
@@ -22,28 +21,24 @@ _MARK = re.compile("|".join(re.escape(mark.format("#")).replace(r"\#", ".*") + "
 _VERSION = re.compile(r"[-@:_](latest|v?\d{4}[-\d]*|sha256.*)")
 
 
-def with_answerers(verdicts: Iterable[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
+def answerer_remarks(judged: Judged) -> Remarks:
     """Make a verdict undecided (12) where several models, another arm's model or a cache answered for the arm or its
     baseline. A single unexpected name only adds a note."""
-    arms = {arm.name: arm for arm in evidence.variants}
+    evidence, remarks = judged.evidence, dict[str, Remark]()
     noise = [arm for arm in evidence.variants if arm.name == evidence.baseline.name + NOISE]
-
-    def annotated(verdict: Verdict) -> Verdict:
-        chosen = arms if verdict.four_arm else {verdict.variant: arms.get(verdict.variant)}
-        both = list({arm.name: arm for arm in (evidence.baseline, *noise, *filter(None, chosen.values()))}.values())
-        others = [arm for arm in (evidence.baseline, *evidence.variants) if "@" not in arm.name]
+    others = [arm for arm in (evidence.baseline, *evidence.variants) if "@" not in arm.name]
+    for verdict in judged.sound:
+        chosen = [arm for arm in evidence.variants if verdict.four_arm or arm.name == verdict.variant]
+        both = list({arm.name: arm for arm in (evidence.baseline, *noise, *chosen)}.values())
         faults = [fault for arm in both for fault in (*_from_cache(arm), *_of_names(arm, others))]
         faults += [fault for arm in both[1:] for fault in _same_replies(arm, others)]
-        notes = [] if faults else [note for arm in both for note in _other_name(arm, others)]
-        if verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE) or not (faults or notes):
-            return verdict
-        if not faults:
-            return replace(verdict, reasons=(*notes, *verdict.reasons))
-        code, reasons = int(Exit.UNDECIDED), (*faults, *verdict.reasons)
-        four = verdict.four_arm and replace(verdict.four_arm, choice="", why=faults[0], exit=code)
-        return replace(verdict, word="undecided", exit=code, reasons=reasons, four_arm=four)
-
-    return tuple(map(annotated, verdicts))
+        notes = [note for arm in both for note in _other_name(arm, others)]
+        if faults:
+            answer = no_choice(verdict, faults[0])
+            remarks[verdict.variant] = Remark(lines=tuple(faults), withholds=DECIDES, answer=answer)
+        elif notes:
+            remarks[verdict.variant] = Remark(lines=tuple(notes), place="first")
+    return remarks
 
 
 def _plain(name: str) -> str:

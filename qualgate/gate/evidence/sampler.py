@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
 from math import log
 
 from qualgate.errors import Exit
-from qualgate.records import ArmEvidence, RunEvidence, Verdict
+from qualgate.gate.remark import PASSES, Judged, Remark, Remarks
+from qualgate.records import ArmEvidence
 from qualgate.stats.greedy_sampler import log_e_value
 
 GREEDY_ALPHA = 1e-4  # how often a server that samples may be called greedy
@@ -26,17 +25,15 @@ def says_likeliest(arm: ArmEvidence) -> str:
     )
 
 
-def with_sampler(verdicts: Iterable[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
-    """Make approvals undecided where the arm's or the baseline's server ignored the sampling settings."""
-    arms = {arm.name: arm for arm in evidence.variants}
-
-    def annotated(verdict: Verdict) -> Verdict:
-        both = (evidence.baseline, *([arms[verdict.variant]] if verdict.variant in arms else []))
-        notes = tuple(filter(None, map(says_likeliest, both)))
-        if not notes or verdict.exit == Exit.INTEGRITY:
-            return verdict
-        if verdict.exit not in (Exit.APPROVE, Exit.REVIEW, Exit.UNDECIDED):
-            return replace(verdict, reasons=(*verdict.reasons, *notes))
-        return replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=(*notes, *verdict.reasons))
-
-    return tuple(map(annotated, verdicts))
+def sampler_remarks(judged: Judged) -> Remarks:
+    """Withhold approvals where the arm's or the baseline's server ignored the sampling settings. Of four arms that is
+    a step of its own."""
+    if judged.policy.four_arm is not None:
+        return {}
+    of_baseline, remarks = says_likeliest(judged.evidence.baseline), {}
+    for verdict in judged.verdicts:
+        arm = judged.arms.get(verdict.variant)
+        lines = tuple(filter(None, (of_baseline, says_likeliest(arm) if arm else "")))
+        if lines and verdict.exit != Exit.INTEGRITY:
+            remarks[verdict.variant] = Remark(lines=lines, withholds=(*PASSES, Exit.UNDECIDED))
+    return remarks

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from qualgate.errors import Exit
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.draft_levels import decodes
+from qualgate.gate.remark import PASSES, Judged, Remark, Remarks
 from qualgate.records import (
     ArmEvidence,
     ArmStep,
@@ -21,9 +22,7 @@ from qualgate.records import (
     Drafted,
     FourArms,
     RuleStatus,
-    RunEvidence,
     UnitEvidence,
-    Verdict,
     counted_in,
 )
 
@@ -81,22 +80,19 @@ def ran_here(arm: ArmEvidence) -> bool:
     return bool(arm.generation.engine) and not (arm.identity and arm.identity.served)
 
 
-def with_drafting(verdicts: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
-    """Make approvals of arms declared to speculate (`arm:`) undecided without evidence that they drafted."""
-    drafting_arms = {arm.name: arm for arm in evidence.variants if arm.to_draft}
-    return tuple(
-        _as_it_drafted(verdict, drafting_arms[verdict.variant]) if verdict.variant in drafting_arms else verdict
-        for verdict in verdicts
-    )
-
-
-def _as_it_drafted(verdict: Verdict, arm: ArmEvidence) -> Verdict:
-    done = [unit for unit in arm.units if unit.status == "done"]
-    status, reason = _drafted(arm.name, _Counted.of(done, arm), None)
-    line = f"drafting {status}: {reason}"
-    if status == "proven" or verdict.exit not in (Exit.APPROVE, Exit.REVIEW, Exit.UNDECIDED):
-        return replace(verdict, reasons=(*verdict.reasons, line))
-    return replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=(line, *verdict.reasons))
+def drafting_remarks(judged: Judged) -> Remarks:
+    """Withhold the approval of an arm declared to speculate (`arm:`) without evidence that it drafted. A four-arm run
+    has a step for it."""
+    if judged.policy.four_arm is not None:
+        return {}
+    remarks = {}
+    for arm in judged.evidence.variants:
+        if arm.to_draft:
+            done = [unit for unit in arm.units if unit.status == "done"]
+            status, reason = _drafted(arm.name, _Counted.of(done, arm), None)
+            withholds = () if status == "proven" else (*PASSES, Exit.UNDECIDED)
+            remarks[arm.name] = Remark(lines=(f"drafting {status}: {reason}",), withholds=withholds)
+    return remarks
 
 
 def drafting_steps(
