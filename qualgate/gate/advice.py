@@ -17,9 +17,9 @@ from qualgate.stats.power import MOST_PAIRS
 
 SENSITIVITY_ALPHA = 0.05  # of the baseline's own lower bound, whatever the policy's alpha
 LEAST_BASELINE_RATE = 0.20
-ENOUGH = 0.8  # a policy that approves an identical variant more rarely is told to change
-AIM = 0.9  # by the cases that it is then told to have: at `ENOUGH` each fifth identical variant would stay undecided
-STEP = 0.005  # of margins that are advised
+ENOUGH = 0.8  # `plan` advises a change to a policy that approves an identical variant more rarely
+AIM = 0.9  # rate that the advised cases reach: at `ENOUGH` each fifth identical variant would stay undecided
+STEP = 0.005  # of advised margins
 
 LOOK = (
     "see what the baseline says (qualgate answers RUN --show both-wrong): another metric may count it (qualgate "
@@ -38,23 +38,23 @@ ON_UNFINISHED = {  # by how answers are unfinished, see `causes.unfinished.WAYS`
 
 
 def advise_on_unfinished(ways: Collection[str], *, alone: bool = False) -> str:
-    """What to do about answers that are unfinished in these ways. alone: the other side finished those that are cut."""
+    """Advise on answers unfinished in these ways. alone: the other side finished the answers that are cut here."""
     ways = {"cut alone" if alone and way == "cut" else way for way in ways}
     return "; ".join(advice for way, advice in ON_UNFINISHED.items() if way in ways)
 
 
 def bound_of(rule: Rule) -> tuple[str, float]:
-    """Which bound of a quality rule is set, and to what; of other rules any name and 0."""
+    """(name, value) of a quality rule's bound; for other rules any name and 0."""
     return ("max_relative_drop", rule.max_relative_drop) if rule.max_relative_drop else ("max_drop", rule.max_drop or 0)
 
 
 def enough_right(rule: Rule, margin: float) -> float:
-    """The rate that the baseline must surely have to lose the margin."""
+    """The rate that the baseline's lower bound must reach before it can lose the margin."""
     return max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin if rule.max_drop is not None else 0.0)
 
 
 def cases_surely_right(right: float, enough: float, target: float = AIM) -> int | None:
-    """Independent cases whose lower bound reaches `enough` with chance `target`; None: no number does."""
+    """Independent cases for which the lower bound reaches `enough` with chance `target`; None: no number does."""
     spare = right - enough
     if spare <= 0:
         return None
@@ -63,21 +63,21 @@ def cases_surely_right(right: float, enough: float, target: float = AIM) -> int 
 
 
 def cases_about(right: float, flips: float, margin: float, alpha: float) -> int | None:
-    """About how many independent cases prove a `max_drop` of an identical variant in `AIM` of runs; None: no number.
+    """Estimate the independent cases that prove a `max_drop` for an identical variant in `AIM` of runs; None: too many.
 
     (z_alpha + z_AIM)² flips / margin² + 2 / margin. The second part stands for the exact test's whole numbers: within
     10 % of `pairs_to_approve` for margins of 1 to 10 points and 1 to 35 % flips, at a thousandth of its time.
     """
     sure = cases_surely_right(right, max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin))
     reach = normal_quantile(1 - alpha) + normal_quantile(AIM)
-    found = max(ceil(reach**2 * flips / margin**2 + 2 / margin), sure or 0)
-    return None if sure is None or found > MOST_PAIRS else found
+    cases = max(ceil(reach**2 * flips / margin**2 + 2 / margin), sure or 0)
+    return None if sure is None or cases > MOST_PAIRS else cases
 
 
 def advise_on_baseline(rule: Rule, right: float, flips: float | None, alpha: float) -> str:
-    """What to do where the baseline is not surely right on enough cases to lose the margin.
+    """Advise where the baseline is not surely right on enough cases to lose the margin.
 
-    flips: None where the cases are no independent ones of a `max_drop`, so that no number of them is foretold.
+    flips: None unless the cases are independent and the rule has a `max_drop`: then no number of cases is predicted.
     """
     margin = bound_of(rule)[1]
     if right > enough_right(rule, margin):
@@ -95,7 +95,7 @@ def _can_skip(rule: Rule) -> bool:
 
 
 def _narrower(rule: Rule, right: float, flips: float | None, alpha: float) -> str:
-    """A smaller `max_drop` that a baseline right so often can lose, and about how many cases prove it; "": none."""
+    """Suggest a smaller `max_drop` that such a baseline can lose, and about how many cases prove it; "": none."""
     if rule.max_drop is None or flips is None:
         return ""
     margin = floor(0.9 * right / MARGINS_OF_BASELINE / STEP) * STEP

@@ -1,33 +1,30 @@
-"""The one door to a verdict. What the policy names says which way decides: four arms, an nel policy, looks on the way
-(`stop: early`) at a run or at files that grow, or else its rules on all cases, once."""
+"""The only entry point for a verdict. The policy chooses the way: four arms, an nel policy, early looks (`stop: early`)
+at a run or at growing files, or else its rules on all cases, once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qualgate.errors import Exit
 from qualgate.formatting import counted
-from qualgate.gate.comparisons.speculation import with_speculation
+from qualgate.gate.comparisons.speculation import speculation_remarks
 from qualgate.gate.early import decide_early
-from qualgate.gate.evidence.answered_by import with_answerers
-from qualgate.gate.evidence.quarantine import hold
-from qualgate.gate.evidence.sampler import with_sampler
-from qualgate.gate.four_arm.drafting import with_drafting
+from qualgate.gate.evidence.answered_by import answerer_remarks
+from qualgate.gate.evidence.sampler import sampler_remarks
+from qualgate.gate.four_arm.drafting import drafting_remarks
 from qualgate.gate.four_arm.verdict import decide_four
-from qualgate.gate.growing import answers_before, ask_no_more, decide_growing, tested_before
+from qualgate.gate.growing import decide_growing, look_remarks
 from qualgate.gate.peers.nel_policy import NelSaid, adopt, decide_by, of_text
-from qualgate.gate.uncounted import cases_of, uncounted, with_uncounted
-from qualgate.gate.verdict import NOTHING_CRITICAL, decide_plain, overall_exit, slices_of
-from qualgate.gate.weights_and_cache import with_weights_and_cache
-from qualgate.records import ArmEvidence, Policy, RunEvidence, ScoredAgain, Verdict
+from qualgate.gate.remark import Judged, Remark, Remarks, with_remarks
+from qualgate.gate.trial import trial_remarks
+from qualgate.gate.uncounted import uncounted_remarks
+from qualgate.gate.verdict import decide_plain, overall_exit
+from qualgate.gate.weights_and_cache import weights_and_cache_remarks
+from qualgate.records import Policy, RunEvidence, ScoredAgain, Verdict
 
-MOST_ALPHA = 0.2  # above it a verdict says so in its first line
+MOST_ALPHA = 0.2  # a verdict at a larger alpha begins with a warning
 CASES_SHOWN = 5  # of corrected references
-NO_POLICY = (
-    "no policy, no verdict: these arms were looked at, and nobody said what loss is accepted; say it by a rule of a "
-    "gate file, and run that"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,78 +44,80 @@ class Decided:
 def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
     """The verdict on each variant of a run or of score files.
 
-    now: UTC, ISO 8601, for quarantines that end and evidence that grows old; "" = not told: none is in force, and a
-    `max_age` decides nothing.
+    now: UTC, ISO 8601, for quarantines that end and evidence that grows old; "" = unknown: no quarantine is in force,
+    and a `max_age` decides nothing.
 
     Same evidence in any order of units → the same verdicts, to the byte. UsageError: no variant, or a policy that
     does not fit the evidence.
     """
     decided = _decide(evidence, policy, now)
-    if policy.four_arm is None:  # there these are steps
-        told = with_sampler(with_drafting(decided.verdicts, evidence), evidence)
-        decided = replace(decided, verdicts=told)
-    if decided.policy.stop is None and decided.policy.four_arm is None:
-        told = with_weights_and_cache(decided.verdicts, evidence, decided.policy, now)
-        decided = replace(decided, verdicts=told)
-    decided = replace(decided, verdicts=with_speculation(decided.verdicts, evidence, policy.alpha))
-    decided = replace(decided, verdicts=tuple(_at_its_look(one, evidence, policy) for one in decided.verdicts))
-    if not (policy.nel or evidence.trial):  # these gate by other means, or decide nothing
-        quarantined = hold(policy, evidence.expected, now[:10]).cases
-        missed = uncounted(cases_of(evidence, quarantined), slices_of(evidence, policy))
-        decided = replace(decided, verdicts=tuple(with_uncounted(one, missed, policy) for one in decided.verdicts))
-    arms = {arm.name: arm for arm in evidence.variants}
-    decided = replace(decided, verdicts=tuple(_with_config(one, arms.get(one.variant)) for one in decided.verdicts))
-    decided = replace(decided, verdicts=with_answerers(decided.verdicts, evidence))
-    if evidence.scored_again is not None:
-        note = scored_again_note(evidence.scored_again)
-        decided = replace(decided, verdicts=tuple(_with_scoring(one, note) for one in decided.verdicts))
-    if policy.alpha > MOST_ALPHA:
-        decided = replace(decided, verdicts=tuple(_with_alpha(one, policy.alpha) for one in decided.verdicts))
-    if evidence.trial:  # after all else: what a trial says is said of the trial, by whichever policy it is judged
-        looked = policy.trial is not None and policy.trial.first_look  # else rules were given to it later
-        judged = decided.verdicts
-        said = tuple(_of_first_look(one) if looked else _of_trial(one, evidence.trial) for one in judged)
-        decided = replace(decided, verdicts=said)
-    return decided
+    judged = Judged(evidence=evidence, policy=policy, rules=decided.policy, now=now, verdicts=decided.verdicts)
+    for remarks in REMARKS:
+        judged = replace(judged, verdicts=with_remarks(judged.verdicts, remarks(judged)))
+    return replace(decided, verdicts=judged.verdicts)
 
 
-def _at_its_look(verdict: Verdict, evidence: RunEvidence, policy: Policy) -> Verdict:
-    """Of several tests of one list the first alone decides, see `growing`."""
-    looks, seen = evidence.looks or (), evidence.judged_before
-    if test := tested_before(looks, policy):
-        return ask_no_more(verdict, test, answers_before(looks))
-    # Of four arms one is chosen: a look at any of them was a look at the choice.
-    before = max(seen.values(), default=0) if policy.four_arm is not None else seen.get(verdict.variant, 0)
-    return ask_no_more(verdict, "", before) if before else verdict
+def config_remarks(judged: Judged) -> Remarks:
+    """Put intended differences of architecture first."""
+    remarks = {}
+    for arm in judged.evidence.variants:
+        if arm.another_model or arm.config_differences:
+            what = (
+                "another model than the baseline, on purpose" if arm.another_model else "not the baseline's, as allowed"
+            )
+            line = f"config: {what}: {'; '.join(arm.config_differences) or 'the same architecture'}"
+            remarks[arm.name] = Remark(lines=(line,), place="first")
+    return remarks
 
 
-def _of_trial(verdict: Verdict, trial: str) -> Verdict:
-    """It neither passes nor blocks; a run that is broken or not complete is that, trial or not."""
-    why = f"{trial}: it decides nothing"
-    if verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
-        return replace(verdict, reasons=(*verdict.reasons, why))
-    four = verdict.four_arm and replace(verdict.four_arm, choice="", why=why, exit=int(Exit.UNDECIDED))
-    reasons = (f"{why}; judged on these alone it would be {verdict.word}", *verdict.reasons)
-    return replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=reasons, four_arm=four)
+def scoring_remarks(judged: Judged) -> Remarks:
+    """Note that metrics or references were chosen after the answers. An approval may rest on that choice."""
+    if judged.evidence.scored_again is None:
+        return {}
+    note = scored_again_note(judged.evidence.scored_again)
+    return {
+        verdict.variant: Remark(
+            lines=(note,),
+            place="head",
+            answer=verdict.four_arm and replace(verdict.four_arm, why=f"{verdict.four_arm.why} ({note})"),
+        )
+        for verdict in judged.verdicts
+    }
 
 
-def _of_first_look(verdict: Verdict) -> Verdict:
-    """What was measured, held against nothing: margins that nobody chose say nothing. A run that is broken or not
-    complete is that."""
-    if verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
-        return replace(verdict, reasons=(*verdict.reasons, NO_POLICY))
-    held = {one.reason for one in verdict.comparisons} | {NOTHING_CRITICAL}
-    measured = tuple(
-        replace(one, rule=f"{one.metric} [{one.slice}]", status="undecided", tier="advisory", reason=NO_POLICY)
-        for one in verdict.comparisons
-    )
-    reasons = (NO_POLICY, *(reason for reason in verdict.reasons if reason not in held))
-    code = int(Exit.UNDECIDED)
-    return replace(verdict, word="undecided", exit=code, reasons=reasons, comparisons=measured)
+def alpha_remarks(judged: Judged) -> Remarks:
+    """Put a warning about a large alpha into the first line."""
+    alpha = judged.policy.alpha
+    if alpha <= MOST_ALPHA:
+        return {}
+    lead = f"at alpha {alpha:g}, so wrong up to {alpha:.0%} of the time: "
+    return {
+        verdict.variant: Remark(
+            answer=verdict.four_arm and replace(verdict.four_arm, why=lead + verdict.four_arm.why),
+            facts={"reasons": (lead + verdict.reasons[0], *verdict.reasons[1:])},
+        )
+        for verdict in judged.verdicts
+    }
+
+
+# In the order of application: of two remarks with first lines, the later one stands on top.
+REMARKS: tuple[Callable[[Judged], Remarks], ...] = (
+    drafting_remarks,
+    sampler_remarks,
+    weights_and_cache_remarks,
+    speculation_remarks,
+    look_remarks,
+    uncounted_remarks,
+    config_remarks,
+    answerer_remarks,
+    scoring_remarks,
+    alpha_remarks,
+    trial_remarks,  # last: whatever was decided before, it was a trial
+)
 
 
 def scored_again_note(again: ScoredAgain) -> str:
-    """That metrics or references were chosen after the answers were seen: which, and what they were before."""
+    """Say which metrics or references were chosen after the answers were seen, and what they were before."""
     by_change: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for evalset, change in again.metrics.items():
         by_change.setdefault(change, []).append(evalset)
@@ -136,36 +135,12 @@ def scored_again_note(again: ScoredAgain) -> str:
     return f"scored again on {again.at[:10]}, after the answers were seen: {'; '.join(parts)}"
 
 
-def _with_scoring(verdict: Verdict, note: str) -> Verdict:
-    """The note comes first in an approval, which may rest on that choice, and second in any other verdict."""
-    first, *others = verdict.reasons
-    passes = verdict.exit in (Exit.APPROVE, Exit.REVIEW)
-    four = verdict.four_arm and replace(verdict.four_arm, why=f"{verdict.four_arm.why} ({note})")
-    return replace(verdict, reasons=(note, first, *others) if passes else (first, note, *others), four_arm=four)
-
-
-def _with_config(verdict: Verdict, arm: ArmEvidence | None) -> Verdict:
-    """What of the arm's architecture is another than the baseline's on purpose comes first."""
-    if arm is None or not (arm.another_model or arm.config_differences):
-        return verdict
-    what = "another model than the baseline, on purpose" if arm.another_model else "not the baseline's, as allowed"
-    note = f"config: {what}: {'; '.join(arm.config_differences) or 'the same architecture'}"
-    return replace(verdict, reasons=(note, *verdict.reasons))
-
-
-def _with_alpha(verdict: Verdict, alpha: float) -> Verdict:
-    """A lax alpha is no detail: it is said where the verdict is read first."""
-    said = f"at alpha {alpha:g}, so wrong up to {alpha:.0%} of the time: "
-    four = verdict.four_arm and replace(verdict.four_arm, why=said + verdict.four_arm.why)
-    return replace(verdict, reasons=(said + verdict.reasons[0], *verdict.reasons[1:]), four_arm=four)
-
-
 def _decide(evidence: RunEvidence, policy: Policy, now: str) -> Decided:
     if policy.four_arm is not None:
         return Decided(verdicts=decide_four(evidence, policy, now), policy=policy)
     if policy.nel:
-        verdicts, adopted, said = decide_by(of_text(policy.nel), evidence, policy, now)
-        return Decided(verdicts=verdicts, policy=adopted, nel=said)
+        verdicts, adopted, nel_replies = decide_by(of_text(policy.nel), evidence, policy, now)
+        return Decided(verdicts=verdicts, policy=adopted, nel=nel_replies)
     if policy.stop is not None and evidence.looks is not None and not policy.stop.looks:
         return Decided(verdicts=decide_growing(evidence, policy, now), policy=policy)
     if policy.stop is not None and policy.stop.looks:
@@ -174,14 +149,14 @@ def _decide(evidence: RunEvidence, policy: Policy, now: str) -> Decided:
 
 
 def exit_of(verdicts: Sequence[Verdict]) -> Exit:
-    """Of a four-arm comparison: that of its answer. Else the first of 14, 13, 10, 12, 11, 0 that occurs."""
+    """The exit code: the four-arm answer's, else the first of 14, 13, 10, 12, 11, 0 that occurs."""
     answers = [verdict.four_arm for verdict in verdicts if verdict.four_arm is not None]
     return Exit(answers[0].exit) if answers else overall_exit(verdicts)
 
 
 def rules_before(policy: Policy, metrics: Mapping[str, tuple[str, ...]]) -> Policy:
-    """The policy with the rules that will decide, as far as they are known before a run (evalset → metrics): an nel
-    policy's relative guards wait for the baseline's level. A policy of rules stays as it is."""
+    """The policy with the rules that will decide, as far as known before a run (metrics: of each evalset). An nel
+    policy's relative guards need the baseline's level; a policy of rules stays as it is."""
     if not policy.nel:
         return policy
     adopted, _, _ = adopt(of_text(policy.nel), metrics)

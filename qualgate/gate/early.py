@@ -1,17 +1,16 @@
-"""May generation stop for a variant? The policy, decided from the cases that are in, by tests that may be asked often.
+"""Decide whether generation may stop for a variant, by tests that stay valid over many looks.
 
-Cases are taken in a seeded order that knows nothing of their outcome, whole clusters together, and looked at after
-numbers of them that are planned before the first answer. At a look only the beginning of the order counts, whatever
-else is in already, so that neither workers nor answer lengths choose the cases, and a verdict is the same whoever was
-first. A failed unit ends that beginning: nothing after it is looked at.
+Cases come in a seeded order that is independent of their outcomes, whole clusters together. The sizes of the looks are
+planned before the first answer. A look counts only the answered beginning of the order, so neither workers nor answer
+lengths choose the cases, and the verdict does not depend on who finished first. A failed unit ends that beginning.
 
 A quality rule with a `max_drop` is judged by `stats.betting`. Every other rule (drift, latency, cost, a relative
 drop, pass@k) has a test for one look only: it waits until every case is in, and so does an approval that needs it. Such
-a test is asked once, of the whole list, so it stays below alpha whatever the looks before decided. Blocking needs no
-more than the rule that is broken.
+a test runs once, on the whole list, so it stays below alpha whatever earlier looks decided. A block needs only the
+broken rule.
 
-A verdict on a stopped variant is this module's at the look that stopped it, never a fixed test's on the same cases:
-those were chosen by looking. So it is its own policy's, too.
+A stopped variant keeps the verdict of the look that stopped it, by its own policy. A fixed test on the same cases would
+be invalid: they were chosen by looking.
 """
 
 from __future__ import annotations
@@ -83,13 +82,13 @@ class Look:
 
 
 def seeded_order(cases: Iterable[Case], seed: int, repeats: int = 1) -> Order:
-    """Clusters in random order, each with its questions; those that ask one question come as one. The same cases and
+    """Clusters in random order, each with its questions; clusters that share a question are joined. The same cases and
     seed give the same order."""
     return _order(((case.evalset, case.id, case.cluster, case.question) for case in cases), seed, repeats)
 
 
 def order_of(evidence: RunEvidence, seed: int) -> Order:
-    """The order in which a run's closed list was looked at."""
+    """The order in which the looks took a run's closed list."""
     repeats: dict[tuple[str, str], int] = {}
     for key in evidence.expected:
         case = (key.evalset, key.case_id)
@@ -99,12 +98,12 @@ def order_of(evidence: RunEvidence, seed: int) -> Order:
 
 
 def _order(cases: Iterable[tuple[str, str, str | None, str]], seed: int, repeats: int) -> Order:
-    """cases: evalset, id, cluster, hash of what is asked."""
+    """Order clusters. cases: (evalset, id, cluster, hash of the question)."""
     listed = [
-        ((evalset, cluster or case, cluster is None), (evalset, case), asked)
-        for evalset, case, cluster, asked in sorted(cases, key=lambda case: case[:2])
+        ((evalset, cluster or case, cluster is None), (evalset, case), question_hash)
+        for evalset, case, cluster, question_hash in sorted(cases, key=lambda case: case[:2])
     ]
-    first = join((label, asked) for label, _, asked in listed)
+    first = join((label, question_hash) for label, _, question_hash in listed)
     clusters: dict[tuple[str, str, bool], list[Question]] = {}
     for label, case, _ in listed:
         clusters.setdefault(first(label), []).extend((*case, repeat) for repeat in range(repeats))
@@ -116,15 +115,15 @@ def _order(cases: Iterable[tuple[str, str, str | None, str]], seed: int, repeats
 
 
 def order_digest(order: Order) -> str:
-    """What a stopping record keeps of the order that it rests on."""
+    """Hash of the order, for stopping records."""
     return content_hash([list(map(list, cluster)) for cluster in order])
 
 
 def planned_looks(order: Order, policy: Policy) -> tuple[int, ...]:
-    """Questions that are in at each look: one falls on the first that may approve; the last has all."""
+    """Number of questions at each look: one look falls on the first possible approval, the last has all questions."""
     ends = list(accumulate(map(len, order))) or [0]
     goal = first = _first_proof(order, policy)
-    goals = list(range(first, LEAST_BETWEEN - 1, -LEAST_BETWEEN))  # what falls apart may be blocked before
+    goals = list(range(first, LEAST_BETWEEN - 1, -LEAST_BETWEEN))  # a broken variant may be blocked before
     while goal < ends[-1]:
         goal = max(goal + LEAST_BETWEEN, ceil(goal * (1 + STEP)))
         goals.append(goal)
@@ -132,7 +131,7 @@ def planned_looks(order: Order, policy: Policy) -> tuple[int, ...]:
 
 
 def _first_proof(order: Order, policy: Policy) -> int:
-    """Questions by which a variant that has lost nothing keeps the smallest critical margin, were all cases its own."""
+    """Questions after which a variant without any loss proves the smallest critical margin, if all cases counted."""
     margins = [rule.max_drop for rule in policy.rules if rule.tier == "critical" and in_sequence(rule)]
     if not order or not margins:
         return LEAST_BETWEEN
@@ -146,7 +145,7 @@ def _first_proof(order: Order, policy: Policy) -> int:
 def lay_out(
     policy: Policy, cases: Iterable[Case], repeats: int = 1
 ) -> tuple[EarlyStop, tuple[frozenset[Question], ...]]:
-    """Before generation, by a policy that stops early: what the looks rest on, and the questions that each adds."""
+    """Plan the looks of a policy that stops early, before generation, and the questions that each adds."""
     assert policy.stop is not None, "a policy that stops early"
     order = seeded_order(cases, policy.stop.seed, repeats)
     stop = replace(policy.stop, looks=planned_looks(order, policy))
@@ -154,7 +153,7 @@ def lay_out(
 
 
 def stages(order: Order, looks: Sequence[int]) -> tuple[frozenset[Question], ...]:
-    """The questions that each look adds to those of the look before."""
+    """Questions that each look adds."""
     questions = [question for cluster in order for question in cluster]
     return tuple(frozenset(questions[start:end]) for start, end in zip((0, *looks), looks, strict=False))
 
@@ -163,10 +162,10 @@ def stages(order: Order, looks: Sequence[int]) -> tuple[frozenset[Question], ...
 
 
 def decide_early(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
-    """As `decide_plain`, for a run whose generation may have stopped early: each variant at the look that stopped it.
+    """Decide like `decide_plain` for a run that may have stopped early: each variant at the look that stopped it.
 
-    A variant that was never settled is judged on all its cases; where some are missing, its run is not complete. What a
-    stopping record says must be what the same look says now, else nothing is decided.
+    A variant that was never settled is judged on all its cases; if some are missing, its run is incomplete. A stopping
+    record must agree with the same look today, else nothing is decided.
     """
     assert policy.stop is not None, "a policy that stops early"
     names = [arm.name for arm in evidence.variants]
@@ -181,31 +180,31 @@ def decide_early(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[
         if not _planned_alike(evidence, arm.name, listed):
             continue
         if stopped is None:
-            found, number = look(evidence, policy, arm.name, order, now=now), len(looks)
-            if found.seen < total:
+            last_look, number = look(evidence, policy, arm.name, order, now=now), len(looks)
+            if last_look.seen < total:
                 continue
         elif (stopped.policy, stopped.order) == (policy, digest) and stopped.seen in looks[:-1]:
-            found, number = look(evidence, policy, arm.name, order, at=stopped.seen, now=now), stopped.look
-            if looks.index(stopped.seen) + 1 != number or found.seen != stopped.seen:
-                verdicts[arm.name] = _refused(found.verdict, "its stopping record is not what its answers are")
+            last_look, number = look(evidence, policy, arm.name, order, at=stopped.seen, now=now), stopped.look
+            if looks.index(stopped.seen) + 1 != number or last_look.seen != stopped.seen:
+                verdicts[arm.name] = _refused(last_look.verdict, "its stopping record is not what its answers are")
                 continue
-            if found.verdict.exit not in (Exit.INTEGRITY, Exit.INFRASTRUCTURE) and (
-                not found.settled or found.verdict.word != stopped.word
+            if last_look.verdict.exit not in (Exit.INTEGRITY, Exit.INFRASTRUCTURE) and (
+                not last_look.settled or last_look.verdict.word != stopped.word
             ):
                 why = (
                     f"generation stopped at {counted(stopped.seen, 'case')} as {stopped.word}, and by today's scores "
                     "and tests "
-                    f"the same cases say {found.verdict.word if found.settled else 'nothing yet'}: run again"
+                    f"the same cases say {last_look.verdict.word if last_look.settled else 'nothing yet'}: run again"
                 )
-                verdicts[arm.name] = _refused(found.verdict, why, Exit.UNDECIDED)
+                verdicts[arm.name] = _refused(last_look.verdict, why, Exit.UNDECIDED)
                 continue
         else:
             continue
-        seen = Seen(look=number, looks=len(looks), questions=found.seen, of=total, settled=found.settled)
+        seen = Seen(look=number, looks=len(looks), questions=last_look.seen, of=total, settled=last_look.settled)
         verdicts[arm.name] = replace(
-            found.verdict, seen=seen, reasons=(*found.verdict.reasons, *_said(seen, found.verdict))
+            last_look.verdict, seen=seen, reasons=(*last_look.verdict.reasons, *_notes(seen, last_look.verdict))
         )
-    # What could not be looked at: incomplete, stopped by another policy, planned in part, or planned and left nothing.
+    # Variants without a look: incomplete, stopped by another policy, planned in part, or planned without any unit.
     left = replace(evidence, variants=tuple(arm for arm in evidence.variants if arm.name not in verdicts))
     planned = {key.arm for key in evidence.expected} - {evidence.baseline.name}
     if left.variants or planned - verdicts.keys() or not verdicts:
@@ -219,7 +218,7 @@ def _refused(verdict: Verdict, why: str, code: Exit = Exit.INTEGRITY) -> Verdict
     return replace(verdict, word=word, exit=int(code), reasons=(f"{verdict.variant}: {why}", *verdict.reasons))
 
 
-def _said(seen: Seen, verdict: Verdict) -> tuple[str, ...]:
+def _notes(seen: Seen, verdict: Verdict) -> tuple[str, ...]:
     if verdict.word == "invalid":
         return ()
     if seen.questions < seen.of:
@@ -237,33 +236,33 @@ def _said(seen: Seen, verdict: Verdict) -> tuple[str, ...]:
 def first_settled(
     evidence: RunEvidence, policy: Policy, variant: str, order: Order, numbers: Iterable[int], now: str = ""
 ) -> Stopped | None:
-    """The first of these looks (from 1, in order) that settles the variant; what is stored of it."""
+    """The stopping record of the first of these looks (from 1, in order) that settles the variant."""
     assert policy.stop is not None, "a policy that stops early"
     for number in numbers:
         at = policy.stop.looks[number - 1]
-        found = look(evidence, policy, variant, order, at=at, now=now)
-        if found.settled and found.seen == at:
-            return Stopped(look=number, seen=at, word=found.verdict.word, order=order_digest(order), policy=policy)
+        this_look = look(evidence, policy, variant, order, at=at, now=now)
+        if this_look.settled and this_look.seen == at:
+            return Stopped(look=number, seen=at, word=this_look.verdict.word, order=order_digest(order), policy=policy)
     return None
 
 
 def look(
     evidence: RunEvidence, policy: Policy, variant: str, order: Order, *, at: int | None = None, now: str = ""
 ) -> Look:
-    """The variant's verdict on what is in, and whether it is settled.
+    """Judge the variant on the answers that are in, and say whether that is settled.
 
     order: as `seeded_order` made it before generation, of exactly the closed list. at: look at no more than so many of
     its questions. now: see `decide.decide`. UsageError: an unknown variant, another list, or a policy that does not
     fit the evalsets.
     """
-    slices, held, evidence = prepare(evidence, policy, now)
-    found = next((arm for arm in evidence.variants if arm.name == variant), None)
-    if found is None:
+    slices, quarantine, evidence = prepare(evidence, policy, now)
+    variant_arm = next((arm for arm in evidence.variants if arm.name == variant), None)
+    if variant_arm is None:
         raise UsageError(f"The run has no variant {variant!r}: {', '.join(arm.name for arm in evidence.variants)}.")
     listed = {question for cluster in order for question in cluster}
     if not _planned_alike(evidence, variant, listed):
         raise UsageError("The order of cases is not that of the run's closed list; make it anew from the plan.")
-    answered = _answered(evidence.baseline) & _answered(found)
+    answered = _answered(evidence.baseline) & _answered(variant_arm)
     seen: dict[Question, int] = {}
     for place, cluster in enumerate(order):
         if not answered.issuperset(cluster) or (at is not None and len(seen) + len(cluster) > at):
@@ -276,11 +275,15 @@ def look(
             key for key in evidence.expected if key.arm in (variant, evidence.baseline.name) and _question(key) in seen
         ),
         baseline=_but(evidence.baseline, unseen),
-        variants=(_but(found, unseen),),
+        variants=(_but(variant_arm, unseen),),
     )
-    examined = without(next(one for one in examine(partial) if one.variant == variant), held)
+    examined = without(
+        next(examination for examination in examine(partial) if examination.variant == variant), quarantine
+    )
     whole, terms = not unseen, terms_of(partial, policy)
-    doubtful = {} if whole else _perhaps_unfinished(examined.pairs, seen, order, held.cases, policy.max_unfinished)
+    doubtful = (
+        {} if whole else _perhaps_unfinished(examined.pairs, seen, order, quarantine.cases, policy.max_unfinished)
+    )
     unfinished = unfinished_sets(examined.pairs, policy.max_unfinished)
 
     def measured(slice_: Slice, pairs: dict[str, tuple[Pair, ...]]) -> Measured:
@@ -290,19 +293,21 @@ def look(
             return unmeasured(slice_, 0, "is tested once every case is in")
         fixed = measure(slice_, pairs, unfinished, policy.alpha, terms)
         mine = pairs_of(slice_, pairs)
-        found = measured_in_order(fixed, mine, seen, _sizes(slice_, order), policy, sensitivity(policy))
+        result = measured_in_order(fixed, mine, seen, _sizes(slice_, order), policy, sensitivity(policy))
         barred = [doubtful[name] for name in slice_.evalsets if name in doubtful]
-        return replace(found, obstacle=f"{slice_.head}: {barred[0]}") if barred and not found.obstacle else found
+        return replace(result, obstacle=f"{slice_.head}: {barred[0]}") if barred and not result.obstacle else result
 
     verdict = judge(examined, slices, policy, terms, measured)
     (verdict,) = name_causes([verdict], partial, policy.max_unfinished)
-    open_rules = any(one.tier != "advisory" and one.status == "undecided" for one in verdict.comparisons)
+    open_rules = any(
+        comparison.tier != "advisory" and comparison.status == "undecided" for comparison in verdict.comparisons
+    )
     settled = verdict.word == "block" or (verdict.word in ("approve", "review") and not open_rules)
     return Look(verdict=verdict, seen=len(seen), settled=settled)
 
 
 def _planned_alike(evidence: RunEvidence, variant: str, listed: set[Question]) -> bool:
-    """Were both arms to answer each question of the order?"""
+    """Whether both arms were planned to answer exactly the questions of the order."""
     arms = (evidence.baseline.name, variant)
     return {UnitKey(arm, *question) for question in listed for arm in arms} == {
         key for key in evidence.expected if key.arm in arms
@@ -310,7 +315,7 @@ def _planned_alike(evidence: RunEvidence, variant: str, listed: set[Question]) -
 
 
 def in_sequence(rule: Rule) -> bool:
-    """Can the rule be asked at every look? The others have a test for one look alone."""
+    """Whether the rule has a test for every look. The others have one for a single look."""
     return (
         METRICS[rule.metric].kind == "quality"
         and rule.metric not in BY_TRAJECTORY  # cases come one by one, and a trajectory counts whole
@@ -323,36 +328,36 @@ def _perhaps_unfinished(
     pairs: dict[str, tuple[Pair, ...]],
     seen: dict[Question, int],
     order: Order,
-    held: Collection[tuple[str, str]],
+    quarantined: Collection[tuple[str, str]],
     most: float,
 ) -> dict[str, str]:
-    """Sets of which a side may yet leave more than the share `most` of the whole list unfinished, and how it is said.
+    """Evalset → line, for sets that may end with more than the share `most` of unfinished answers on a side.
 
-    held: cases in quarantine. Of a set that would be barred in the end, at most 5 % of orders pass at any look. It bars
-    proving alone: a loss that is proven all the same is a fact.
+    quarantined: cases that do not count. A set that would be barred in the end passes at some look in at most 5 % of
+    orders. Only proofs are barred: a loss that is proven all the same is a fact.
     """
     sizes: dict[str, list[int]] = {name: [] for name in pairs}
     for cluster in order:
-        for name, size in Counter(name for name, case, _ in cluster if (name, case) not in held).items():
+        for name, size in Counter(name for name, case, _ in cluster if (name, case) not in quarantined).items():
             if name in sizes:
                 sizes[name].append(size)
-    found = {}
+    lines = {}
     for name, chosen in pairs.items():
         total = sum(sizes[name])
         bar = next(count for count in range(int(most * total), total + 2) if count > most * total)
         for side in ("variant", "baseline"):
             cut: dict[int, int] = {}
             for place, unit in sorted(
-                ((seen[_question(one.baseline.key)], getattr(one, side)) for one in chosen), key=itemgetter(0)
+                ((seen[_question(pair.baseline.key)], getattr(pair, side)) for pair in chosen), key=itemgetter(0)
             ):
                 cut[place] = cut.get(place, 0) + bool(way_unfinished(unit))
             reached = p_reached(list(cut.values()), bar, len(sizes[name]), largest=max(sizes[name], default=1))
             if reached > UNFINISHED_ALPHA:
-                found[name] = (
+                lines[name] = (
                     f"the {side} left {sum(cut.values()):,} of {counted(len(chosen), 'answer')} of {name} unfinished "
                     f"so far; that it will be at most {most:.3g} of all {total:,} is not sure yet"
                 )
-    return found
+    return lines
 
 
 def _sizes(slice_: Slice, order: Order) -> list[int]:
@@ -385,12 +390,12 @@ def measured_in_order(
     if len({pair.cluster for pair in pairs}) < len(units):
         return unmeasured(fixed.slice, len(pairs), "holds the same case more than once, which the order of cases took "
                           "for several: leave it out of all evalsets but one, or `stop: early` out")  # fmt: skip
-    margin, told = rule.max_drop, {"largest": max(sizes), "typical": sum(sizes) / len(sizes)}
+    margin, sizing = rule.max_drop, {"largest": max(sizes), "typical": sum(sizes) / len(sizes)}
 
     def compared(side: Outcomes) -> SequentialResult:
         losses = np.bincount(at, side.baseline - side.variant)
         presumed = presumed_of(policy, margin, sizes)
-        return compare_in_sequence(losses, margin, policy.alpha, size=size, presumed=presumed, **told)
+        return compare_in_sequence(losses, margin, policy.alpha, size=size, presumed=presumed, **sizing)
 
     scores = taken(rule.metric, pairs)
     result = scores.each(compared)
@@ -399,7 +404,7 @@ def measured_in_order(
         lower=result.worst.lower,
         upper=result.best.upper,
         p_broken=result.best.p_beyond,
-        needed=None,  # it is told for a test of one look
+        needed=None,  # defined for a test of one look only
         method=result.shown.method,
     )
     weak = too_weak(fixed.slice, scores.best.baseline, places, chance)
@@ -407,16 +412,16 @@ def measured_in_order(
 
 
 def sensitivity(policy: Policy) -> float:
-    """The chance, at one look, that a baseline too weak to lose the margin passes for strong enough.
+    """The chance at one look that a baseline too weak to lose the margin passes.
 
-    That test is one of a fixed number of cases. A false approval needs a false proof as well, whatever the baseline,
-    and those stay below alpha; but each of the looks asks, so each has its share of the 5 %.
+    Each of the planned looks tests the baseline on a fixed number of cases, so each gets its share of the 5 %. A false
+    approval needs a false proof as well, which stays below alpha.
     """
     return SENSITIVITY_ALPHA / max(1, len(policy.stop.looks) if policy.stop else 1)
 
 
 def presumed_of(policy: Policy, margin: float, sizes: Sequence[int] | NDArray) -> Presumed:
-    """What a slice's stakes rest on, its list's length. sizes: cases of each of its clusters, in the whole list."""
+    """Parameters of a slice's stakes. sizes: cases of each of its clusters, in the whole list."""
     return presume(margin, len(sizes), policy.alpha, sum(sizes) / len(sizes) / max(sizes))
 
 

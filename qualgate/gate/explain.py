@@ -1,4 +1,4 @@
-"""The plain line that says why a rule is proven, broken or undecided. Rates are told in points, 0..100."""
+"""Explain in one line why a rule is proven, broken or undecided. Rates are in points, 0..100."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def far_better(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
 
 
 def _enough(slice_: Slice, c: Comparison, alpha: float) -> str:
-    """How many cases would; of a few that none of which flipped, how many at the least."""
+    """Say how many cases would decide; if few cases and no flip, the least number."""
     flips = f" ({c.lost} lost, {c.gained} gained)"
     margin = slice_.rule.max_drop or 0.0
     least = ceil(log(alpha) / log1p(-margin)) if 0 < margin < 1 else 0
@@ -104,12 +104,12 @@ def _whole(slice_: Slice, c: Comparison, alpha: float) -> str:
     rule = slice_.rule
     if rule.max_ratio is not None:
         sizes = f"{value_text(c.metric, c.variant)} and {value_text(c.metric, c.baseline)}"
-        said = f"{c.lower:.3g} times the baseline's ({sizes}; allowed {rule.max_ratio:g})"
+        finding = f"{c.lower:.3g} times the baseline's ({sizes}; allowed {rule.max_ratio:g})"
     else:
         limit = value_text(c.metric, rule.max if rule.max is not None else rule.min)
         bound = "at most" if rule.max is not None else "at least"
-        said = f"{value_text(c.metric, c.variant)} (allowed {bound} {limit})"
-    return f"{slice_.head} is {said}{_outcome(c)}"
+        finding = f"{value_text(c.metric, c.variant)} (allowed {bound} {limit})"
+    return f"{slice_.head} is {finding}{_outcome(c)}"
 
 
 def _ratio(slice_: Slice, c: Comparison, alpha: float) -> str:

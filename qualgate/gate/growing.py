@@ -1,9 +1,8 @@
-"""A list that grows between looks: score files that are judged, found too short, and judged again when they hold more.
+"""Judge a list that grows between looks: score files that were too short and are judged again with more rows.
 
-The fixed tests are of one look, and that look may spend all of alpha: at the margin it approves with a chance of up to
-alpha. Whatever another test approves after it comes on top (Armitage, McPherson and Rowe, JRSS A 132, 1969), and
-nothing is left to spend on it (Lan and DeMets, Biometrika 70, 1983). So of several tests of one list the first alone
-decides.
+A fixed test may spend all of alpha on its one look: at the margin it approves with a chance of up to alpha. Another
+test of the same list adds its own errors (Armitage, McPherson and Rowe, JRSS A 132, 1969), and no alpha is left for it
+(Lan and DeMets, Biometrika 70, 1983). So only the first of several tests of one list decides.
 
 With `stop: early` every look of a list that began so is judged by `stats.betting`: one capital over all of them, which
 reaches 1/alpha at any of them with a chance of alpha (Ville). The cases come in the order of the looks they came with,
@@ -18,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from qualgate.errors import Exit
 from qualgate.formatting import counted
 from qualgate.gate.advice import SENSITIVITY_ALPHA
 from qualgate.gate.causes.cause import name_causes
@@ -29,6 +27,7 @@ from qualgate.gate.comparisons.result import Measured, unmeasured
 from qualgate.gate.early import Question, in_sequence, measured_in_order
 from qualgate.gate.evidence.checks import About, Pair, examine
 from qualgate.gate.evidence.unfinished_sets import unfinished_sets
+from qualgate.gate.remark import DECIDES, Judged, Remark, Remarks, no_choice
 from qualgate.gate.rules import Slice
 from qualgate.gate.verdict import judge, prepare, without
 from qualgate.records import Looked, Policy, RunEvidence, Seen, Verdict
@@ -39,64 +38,76 @@ LARGER = "a cluster has more cases than any of the first look's, which the stake
 
 
 def tested_before(looks: Sequence[Looked] | None, policy: Policy) -> str:
-    """The test that was asked of this list before and leaves nothing for this policy's last look; "" if none was."""
+    """The earlier test of this list that leaves no alpha for this policy's look; "" if none does."""
     tests = [test for look in looks or () for test in look.tests]
     others = [test for test in tests if test != policy.test]
     return others[0] if others else "fixed" if tests[1:] and policy.test == "fixed" else ""
 
 
-def ask_no_more(verdict: Verdict, test: str, before: int) -> Verdict:
-    """The verdict of a later look that decides nothing, whatever its test says. Broken evidence stays that.
+def look_remarks(judged: Judged) -> Remarks:
+    """Withhold the verdict of a later look at a list: of several tests of one list the first alone decides."""
+    evidence, policy = judged.evidence, judged.policy
+    looks, before = evidence.looks or (), evidence.judged_before
+    if test := tested_before(looks, policy):
+        counts = dict.fromkeys((verdict.variant for verdict in judged.sound), answers_before(looks))
+    elif policy.four_arm is not None:  # one of four is chosen, so a look at any was a look at the choice
+        counts = dict.fromkeys((verdict.variant for verdict in judged.sound), max(before.values(), default=0))
+    else:
+        counts = {verdict.variant: before.get(verdict.variant, 0) for verdict in judged.sound}
+    return {
+        verdict.variant: _ask_no_more(verdict, test, counts[verdict.variant])
+        for verdict in judged.sound
+        if test or counts[verdict.variant]
+    }
 
-    test: by which the list was judged before, "" = not known. before: how many answers it had then.
-    """
-    if verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
-        return verdict
+
+def _ask_no_more(verdict: Verdict, test: str, before: int) -> Remark:
+    """Withhold whatever the test says. test: the earlier one, "" = unknown. before: answers that the list had."""
     by = f" (test: {test})" if test else ""
     why = (
         f"this list was judged before at {counted(before, 'answer')}{by}: two tests of one list err more often than "
         "alpha, so the later one decides nothing; judge cases that no look has seen, as an evalset of their own in a "
         "gate file of its own. Score files may grow with `stop: early` and `--looks` from their first look on"
     )
-    four = verdict.four_arm and replace(verdict.four_arm, choice="", why=why, exit=int(Exit.UNDECIDED))
-    reasons = (why, *verdict.reasons)
-    return replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=reasons, four_arm=four)
+    return Remark(lines=(why,), withholds=DECIDES, answer=no_choice(verdict, why))
 
 
 def answers_before(looks: Sequence[Looked]) -> int:
-    """Answers of the list as it was when it was judged before."""
+    """Number of answers at the earlier looks."""
     return sum(len(look.questions) for look in looks[:-1]) or len(looks[0].questions)
 
 
 def decide_growing(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
-    """As `decide_plain`, by tests that may be asked at every look. `evidence.looks` has them all, this one last."""
+    """Decide like `decide_plain`, by tests valid at every look. `evidence.looks` has all looks, this one last."""
     assert policy.stop is not None, "a policy that stops early"
     looks = evidence.looks or ()
-    slices, held, evidence = prepare(evidence, policy, now)
+    slices, quarantine, evidence = prepare(evidence, policy, now)
     terms = terms_of(evidence, policy)
     verdicts = []
-    for found in (without(one, held) for one in examine(evidence)):
-        order = _Order.of(found.pairs, looks, policy.stop.seed)
+    for examination in (without(full, quarantine) for full in examine(evidence)):
+        order = _Order.of(examination.pairs, looks, policy.stop.seed)
 
         def measured(
-            slice_: Slice, pairs: dict[str, tuple[Pair, ...]], order: _Order = order, about: About = found.about
+            slice_: Slice, pairs: dict[str, tuple[Pair, ...]], order: _Order = order, about: About = examination.about
         ) -> Measured:
             fixed = measure(slice_, pairs, unfinished_sets(pairs, policy.max_unfinished), policy.alpha, terms, about)
             return _at_this_look(fixed, pairs_of(slice_, pairs), order, len(looks), policy)
 
-        verdict = judge(found, slices, policy, terms, measured)
-        open_ = any(one.tier != "advisory" and one.status == "undecided" for one in verdict.comparisons)
+        verdict = judge(examination, slices, policy, terms, measured)
+        open_ = any(
+            comparison.tier != "advisory" and comparison.status == "undecided" for comparison in verdict.comparisons
+        )
         number, questions = len(looks), len(order.places)
-        said = f"look {number} at a list that may grow, by tests that may be asked at any time"
+        note = f"look {number} at a list that may grow, by tests that may be asked at any time"
         settled = not open_ and verdict.word != "undecided"
         seen = Seen(look=number, looks=number, questions=questions, of=questions, settled=settled)
-        verdicts.append(replace(verdict, seen=seen, reasons=(*verdict.reasons, said)))
+        verdicts.append(replace(verdict, seen=seen, reasons=(*verdict.reasons, note)))
     return name_causes(verdicts, evidence, policy.max_unfinished)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """Where each question stands, and what is known of the looks' clusters."""
+    """The place of each question in the order, and the look that it came with."""
 
     places: Mapping[Question, int]  # equal for those of one cluster
     looks: Mapping[Question, int]  # the look that it came with, from 0
@@ -118,7 +129,7 @@ class _Order:
 
 
 def _at_this_look(fixed: Measured, pairs: Sequence[Pair], order: _Order, number: int, policy: Policy) -> Measured:
-    """The slice's numbers by a test that this look may ask."""
+    """The slice's numbers by a test that is valid at this look."""
     slice_ = fixed.slice
     if not in_sequence(slice_.rule):
         return fixed if number == 1 else unmeasured(slice_, len(pairs), ONE_LOOK)
@@ -131,7 +142,7 @@ def _at_this_look(fixed: Measured, pairs: Sequence[Pair], order: _Order, number:
         return unmeasured(slice_, len(pairs), GREW)
     if max(sizes.values()) > max(known.values()):
         return unmeasured(slice_, len(pairs), LARGER)
-    # Over all looks that there may ever be, a baseline too weak to lose the margin passes with 5 % at most.
+    # Over all possible looks, a baseline too weak to lose the margin passes with 5 % at most.
     chance = SENSITIVITY_ALPHA / (number * (number + 1))
     return measured_in_order(fixed, pairs, dict(order.places), tuple(known.values()), policy, chance)
 

@@ -39,7 +39,7 @@ UNLABELLED = "tasks and tags of its cases are not known here: decide with the ga
 def check_policy(
     policy: Policy, metrics: dict[str, tuple[str, ...]], labels: Labels | None = None
 ) -> tuple[Slice, ...]:
-    """The policy's rules spread over the evalsets (evalset → metrics), in rule order, then by the slice's name.
+    """Spread the policy's rules over the evalsets (evalset → metrics), in rule order, then by the slice's name.
 
     labels: (evalset, case) → "task:x" and "tag:y" of every case; None = not known, and rules by task or tag decide
     nothing. UsageError: no critical quality rule (an nel policy and a first look may have none, and then approve
@@ -63,7 +63,7 @@ def check_policy(
 
 
 def _check_terms(policy: Policy) -> None:
-    """What the loader of gate files refuses, for a policy that comes from elsewhere: NaN is kept by every answer."""
+    """Refuse what the loader of gate files refuses, for policies from elsewhere: no answer breaks a limit of NaN."""
     slo, prices, arms = policy.slo, policy.prices, policy.four_arm
     limits = [slo.ttft, slo.tpot, slo.e2e] if slo else []
     if not all(limit is None or 0 < limit < inf for limit in limits):
@@ -78,7 +78,7 @@ def _check_terms(policy: Policy) -> None:
 
 
 def _spread(rule: Rule, metrics: dict[str, tuple[str, ...]], labels: Labels | None, brought: bool) -> tuple[Slice, ...]:
-    """brought: by an nel policy, whose margins may be too large to be proven."""
+    """Make the slices of a rule. brought: from an nel policy, whose margins may be too large to be proven."""
     at = f" (line {rule.line})" if rule.line else ""
     metric = METRICS.get(rule.metric)
     if metric is None:
@@ -102,7 +102,7 @@ def _spread(rule: Rule, metrics: dict[str, tuple[str, ...]], labels: Labels | No
 
 
 def _labelled(rule: Rule, carrying: tuple[str, ...], labels: Labels | None, at: str) -> tuple[Slice, ...]:
-    """One slice for each label that the rule means, in order of their names; one of the cases without such a label."""
+    """Make one slice for each label in order of names, and one for the cases without such a label."""
     if labels is None:
         return (Slice(rule=rule, name=rule.where or rule.scope, evalsets=carrying, obstacle=UNLABELLED),)
     chosen: dict[str, set[tuple[str, str]]] = {}
@@ -127,8 +127,8 @@ def _names(rule: Rule, evalset: str, marks: Iterable[str]) -> list[str]:
     if rule.scope == "task":
         return [mark for mark in marks if mark.startswith("task:")] or ["no task"]
     if rule.scope.startswith("tag:"):
-        found = [mark for mark in marks if mark == rule.scope or mark.startswith(f"{rule.scope}:")]
-        return found or [f"no {rule.scope}"]
+        matches = [mark for mark in marks if mark == rule.scope or mark.startswith(f"{rule.scope}:")]
+        return matches or [f"no {rule.scope}"]
     if rule.evalset is not None or rule.scope == "evalset":
         return [evalset]
     return [rule.where or "pooled"]
@@ -139,8 +139,8 @@ def _check_bound(rule: Rule, at: str, brought: bool) -> None:
     bounds = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
     given = {name: value for name in bounds if (value := getattr(rule, name)) is not None}
     if len(given) != 1 or not given.keys() <= set(metric.bounds):
-        found = ", ".join(given) or "none"
-        raise UsageError(f"A rule on {rule.metric}{at} sets exactly {' or '.join(metric.bounds)}; found: {found}")
+        names = ", ".join(given) or "none"
+        raise UsageError(f"A rule on {rule.metric}{at} sets exactly {' or '.join(metric.bounds)}; found: {names}")
     (name, value), *_ = given.items()
     if (
         not isfinite(value)

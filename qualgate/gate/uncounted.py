@@ -7,12 +7,14 @@ other case by a critical rule on answers. `gate: {uncounted: allow}` approves al
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
-from qualgate.errors import Exit
 from qualgate.formatting import counted
+from qualgate.gate.evidence.quarantine import hold
+from qualgate.gate.remark import PASSES, Judged, Remark, Remarks, no_choice
 from qualgate.gate.rules import Slice, check_policy
+from qualgate.gate.verdict import slices_of
 from qualgate.metrics import LM_EVAL, METRICS, READERS, reference_keys
 from qualgate.records import Evalset, Policy, RunEvidence, Verdict
 
@@ -23,10 +25,10 @@ _READING = frozenset(metric for metrics in READERS.values() for metric in metric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cases:
-    """The cases that are to be judged.
+    """The cases to be judged.
 
-    metrics: evalset → those that its cases are scored by. references: keys of `READERS` that a case holds; no entry:
-    not known, and then each case of the set holds what its set's metrics read.
+    metrics: evalset → metrics that score its cases. references: keys of `READERS` that a case has; without an entry,
+    each case is assumed to have what its set's metrics read.
     """
 
     ids: Sequence[CaseId]
@@ -34,12 +36,12 @@ class Cases:
     references: Mapping[CaseId, tuple[str, ...]]
 
     def readers(self, case: CaseId) -> frozenset[str]:
-        """The metrics that read what the case holds; empty where it holds nothing."""
+        """Metrics that read the case's references; empty without any."""
         return _readers(self.metrics.get(case[0], ()), self.references.get(case))
 
 
 def cases_of(evidence: RunEvidence, quarantined: Collection[CaseId] = ()) -> Cases:
-    """Those of the evidence's closed list. quarantined: cases that the verdict lists by themselves."""
+    """Cases of the evidence's closed list. quarantined: left out, the verdict lists them separately."""
     expected = dict.fromkeys((key.evalset, key.case_id) for key in evidence.expected)
     ids = [case for case in expected if case not in quarantined]
     return Cases(ids=ids, metrics=evidence.metrics, references=evidence.references)
@@ -55,7 +57,7 @@ def _readers(scored: tuple[str, ...], keys: tuple[str, ...] | None) -> frozenset
 
 
 def uncounted_before(sets: Sequence[Evalset], policy: Policy) -> str:
-    """What a verdict on these sets will say of cases that no critical rule counts; "" where it will say nothing."""
+    """Predict what a verdict on these sets says about uncounted cases; "" for nothing."""
     if policy.nel or policy.trial:
         return ""
     metrics = {item.name: item.metrics for item in sets}
@@ -69,7 +71,7 @@ def uncounted_before(sets: Sequence[Evalset], policy: Policy) -> str:
 
 
 def uncounted(cases: Cases, slices: Sequence[Slice]) -> str:
-    """How many cases no critical rule counts, and which rule would. "": all are counted."""
+    """Say how many cases no critical rule counts, and which rule would; "": all are counted."""
     critical = [slice_ for slice_ in slices if slice_.rule.tier == "critical"]
     by_kind: dict[tuple[str, frozenset[str]], list[str]] = {}
     for case in cases.ids:
@@ -77,14 +79,15 @@ def uncounted(cases: Cases, slices: Sequence[Slice]) -> str:
     missed = {}
     for (evalset, readers), ids in by_kind.items():
         fit = [slice_ for slice_ in critical if evalset in slice_.evalsets and _counts(slice_.rule.metric, readers)]
-        left = [case for case in ids if not any(slice_.holds(evalset, case) for slice_ in fit)]
-        if left:
-            missed[evalset, readers] = left
+        missing = [case for case in ids if not any(slice_.holds(evalset, case) for slice_ in fit)]
+        if missing:
+            missed[evalset, readers] = missing
     if not missed:
         return ""
     number, total = sum(map(len, missed.values())), sum(map(len, by_kind.values()))
     kinds = (
-        _kind(at, readers, left, cases.metrics.get(at, ())) for (at, readers), left in sorted(missed.items(), key=str)
+        _kind(at, readers, missing, cases.metrics.get(at, ()))
+        for (at, readers), missing in sorted(missed.items(), key=str)
     )
     are = "is" if number == 1 else "are"
     return (
@@ -101,9 +104,11 @@ def _on_answers(metric: str) -> bool:
     return METRICS[metric].approves or METRICS[metric].kind in ("judged", "stability") or metric.startswith("parity.")
 
 
-def _kind(evalset: str, readers: frozenset[str], left: Sequence[str], scored: Iterable[str]) -> str:
-    """Cases of one set that hold the same, and what would count them."""
-    some = f"{len(left):,} of {evalset} ({', '.join(sorted(left)[:SHOWN])}{', …' if len(left) > SHOWN else ''})"
+def _kind(evalset: str, readers: frozenset[str], missing: Sequence[str], scored: Iterable[str]) -> str:
+    """Describe uncounted cases of one set with the same references, and what would count them."""
+    some = (
+        f"{len(missing):,} of {evalset} ({', '.join(sorted(missing)[:SHOWN])}{', …' if len(missing) > SHOWN else ''})"
+    )
     if not readers:
         return f"{some}: {{metric: format.nonempty, evalset: {evalset}, max_drop: 0.02}} would count them"
     if metric := next((name for name in scored if name in readers and name in METRICS), ""):
@@ -113,23 +118,25 @@ def _kind(evalset: str, readers: frozenset[str], left: Sequence[str], scored: It
     return f"{some}: no rule can name the metrics that score them"
 
 
-def with_uncounted(verdict: Verdict, missed: str, policy: Policy) -> Verdict:
-    """The verdict with what `uncounted` said: no approval and no review, unless the policy allows it."""
-    if not missed or verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
-        return verdict
+def uncounted_remarks(judged: Judged) -> Remarks:
+    """Withhold approvals and reviews where no critical rule counts some cases, unless the policy allows it.
+
+    An nel policy gates by other means, and a trial decides nothing.
+    """
+    evidence, policy = judged.evidence, judged.policy
+    if policy.nel or evidence.trial:
+        return {}
+    quarantined = hold(policy, evidence.expected, judged.now[:10]).cases
+    missed = uncounted(cases_of(evidence, quarantined), slices_of(evidence, policy))
+    if not missed:
+        return {}
     if policy.uncounted == "allow":
-        note, passes = (
-            f"{missed} (allowed by `gate: {{uncounted: allow}}`)",
-            verdict.exit in (Exit.APPROVE, Exit.REVIEW),
-        )
-        first, *others = verdict.reasons
-        return replace(verdict, reasons=(note, first, *others) if passes else (first, note, *others))
-    if verdict.exit not in (Exit.APPROVE, Exit.REVIEW):
-        verdict = replace(verdict, reasons=(*verdict.reasons, missed))
-    else:
-        why = f"{missed}. If that is meant: `gate: {{uncounted: allow}}`"
-        verdict = replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=(why, *verdict.reasons))
-    answer = verdict.four_arm
-    if answer is not None and answer.exit in (Exit.APPROVE, Exit.REVIEW):
-        answer = replace(answer, choice="", why=missed, exit=int(Exit.UNDECIDED))
-    return replace(verdict, four_arm=answer)
+        note = Remark(lines=(f"{missed} (allowed by `gate: {{uncounted: allow}}`)",), place="head")
+        return {verdict.variant: note for verdict in judged.sound}
+    return {verdict.variant: _withhold(verdict, missed) for verdict in judged.sound}
+
+
+def _withhold(verdict: Verdict, missed: str) -> Remark:
+    chosen = verdict.four_arm is not None and verdict.four_arm.exit in PASSES
+    line = f"{missed}. If that is meant: `gate: {{uncounted: allow}}`" if verdict.exit in PASSES else missed
+    return Remark(lines=(line,), withholds=PASSES, answer=no_choice(verdict, missed) if chosen else None)

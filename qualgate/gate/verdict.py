@@ -1,4 +1,4 @@
-"""One word for each variant, in the order of what matters: intact, complete, nothing broken, everything proven."""
+"""Judge each variant in order of importance: intact, complete, nothing broken, everything proven."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qualgate.gate.comparisons.ledger import ledger
 from qualgate.gate.comparisons.result import Measured, unmeasured
 from qualgate.gate.comparisons.skipped import skip_below_floor
 from qualgate.gate.evidence.checks import Examination, Pair, examine
-from qualgate.gate.evidence.judged import told_of_judge
+from qualgate.gate.evidence.judged import judge_notes
 from qualgate.gate.evidence.quarantine import Held, hold, too_old
 from qualgate.gate.evidence.stop_reasons import stop_reasons
 from qualgate.gate.evidence.unchanged import unchanged
@@ -27,7 +27,7 @@ from qualgate.metrics import METRICS
 from qualgate.records import NOISE, ArmService, Comparison, Policy, RunEvidence, Verdict, VerdictWord
 from qualgate.stats.multiplicity import holm
 
-TAKEN = {  # how scores that nobody could give were taken
+TAKEN = {  # how null scores were counted
     "proven": "taken at their worst, the baseline right and the variant wrong",
     "broken": "taken at their best, the baseline wrong and the variant right",
     "undecided": "taken at their worst nothing is proven, at their best nothing is broken",
@@ -37,11 +37,11 @@ ONLY_WITHOUT = "proven only without the quarantined cases, so a person has to si
 
 
 def decide_plain(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
-    """The verdict on each variant: those given, then, by name, planned ones that left no evidence at all. Twin arms of
-    `run --blame` get none; they tell the cause of a block.
+    """The verdict on each variant: the recorded ones, then, by name, planned ones without any unit. Twin arms of
+    `run --blame` get none; they only show the cause of a block.
 
-    now: UTC, ISO 8601, for quarantines that end and evidence that grows old; "" = not told: none is in force, and a
-    `max_age` decides nothing.
+    now: UTC, ISO 8601, for quarantines that end and evidence that grows old; "" = unknown: no quarantine is in force,
+    and a `max_age` decides nothing.
 
     Same evidence in any order of units → the same verdicts, to the byte. UsageError: no variant, or a policy that
     does not fit the evalsets.
@@ -51,7 +51,7 @@ def decide_plain(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Evidence that was looked through, for a policy at any alpha."""
+    """Examined evidence, ready for a policy at any alpha."""
 
     evidence: RunEvidence
     slices: tuple[Slice, ...]
@@ -59,28 +59,32 @@ class Prepared:
 
 
 def prepared_for(evidence: RunEvidence, policy: Policy, now: str) -> Prepared:
-    """What `decide_plain` judges, see there."""
-    slices, held, evidence = prepare(evidence, policy, now)
-    examined = tuple(without(found, held) for found in examine(evidence))
+    """Examine the evidence for `decide_plain`."""
+    slices, quarantine, evidence = prepare(evidence, policy, now)
+    examined = tuple(without(examination, quarantine) for examination in examine(evidence))
     if not examined:
         raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
-    rerun = next((found.pairs for found in examined if found.variant.endswith(NOISE)), {})
-    examined = tuple(replace(found, about=replace(found.about, rerun=rerun)) for found in examined)
+    rerun = next((examination.pairs for examination in examined if examination.variant.endswith(NOISE)), {})
+    examined = tuple(replace(examination, about=replace(examination.about, rerun=rerun)) for examination in examined)
     return Prepared(evidence, slices, examined)
 
 
 def judge_all(prepared: Prepared, policy: Policy) -> tuple[Verdict, ...]:
     """The verdict on each variant. policy: that of `prepared`, at any alpha."""
     terms = terms_of(prepared.evidence, policy)
-    judged = with_causes([judge(found, prepared.slices, policy, terms) for found in prepared.examined])
+    judged = with_causes([judge(examination, prepared.slices, policy, terms) for examination in prepared.examined])
     return with_noise_floor(name_causes(judged, prepared.evidence, policy.max_unfinished), prepared.evidence)
 
 
 def prepare(evidence: RunEvidence, policy: Policy, now: str) -> tuple[tuple[Slice, ...], Held, RunEvidence]:
-    """The policy's slices, what its quarantine holds, and the evidence with what is too old in it."""
+    """The policy's slices, its quarantine, and the evidence with faults of age and quarantine added."""
     slices = slices_of(evidence, policy)
-    held = hold(policy, evidence.expected, now[:10])
-    return slices, held, replace(evidence, stale=(*evidence.stale, *held.faults, *too_old(evidence, policy, now)))
+    quarantine = hold(policy, evidence.expected, now[:10])
+    return (
+        slices,
+        quarantine,
+        replace(evidence, stale=(*evidence.stale, *quarantine.faults, *too_old(evidence, policy, now))),
+    )
 
 
 def slices_of(evidence: RunEvidence, policy: Policy) -> tuple[Slice, ...]:
@@ -91,14 +95,14 @@ def slices_of(evidence: RunEvidence, policy: Policy) -> tuple[Slice, ...]:
     return check_policy(policy, evidence.metrics, labels)
 
 
-def without(found: Examination, held: Held) -> Examination:
-    """Quarantined cases have run and been checked like all others; only the rules do not see them."""
+def without(examination: Examination, quarantine: Held) -> Examination:
+    """Remove quarantined cases from the pairs that rules see. They ran and were checked like all others."""
     pairs = {
-        name: tuple(pair for pair in chosen if (name, pair.baseline.key.case_id) not in held.cases)
-        for name, chosen in found.pairs.items()
+        name: tuple(pair for pair in chosen if (name, pair.baseline.key.case_id) not in quarantine.cases)
+        for name, chosen in examination.pairs.items()
     }
-    counted = found.pairs if any(len(pairs[name]) < len(found.pairs[name]) for name in pairs) else None
-    return replace(found, pairs=pairs, counted=counted, notes=(*found.notes, *held.notes))
+    counted = examination.pairs if any(len(pairs[name]) < len(examination.pairs[name]) for name in pairs) else None
+    return replace(examination, pairs=pairs, counted=counted, notes=(*examination.notes, *quarantine.notes))
 
 
 def overall_exit(verdicts: Iterable[Verdict]) -> Exit:
@@ -111,39 +115,39 @@ def overall_exit(verdicts: Iterable[Verdict]) -> Exit:
 
 
 def judge(
-    found: Examination,
+    examination: Examination,
     slices: Sequence[Slice],
     policy: Policy,
     terms: Terms,
     by: Callable[[Slice, dict[str, tuple[Pair, ...]]], Measured] | None = None,
 ) -> Verdict:
     """One variant's verdict. by: what measures a slice of its pairs, else the fixed tests on all of them."""
-    if found.integrity:
-        reasons = (*found.integrity, *found.incomplete)
-        return Verdict(variant=found.variant, word="invalid", exit=int(Exit.INTEGRITY), reasons=reasons)
-    if found.incomplete:
-        return Verdict(variant=found.variant, word="invalid", exit=int(Exit.INFRASTRUCTURE), reasons=found.incomplete)
+    if examination.integrity:
+        reasons = (*examination.integrity, *examination.incomplete)
+        return Verdict(variant=examination.variant, word="invalid", exit=int(Exit.INTEGRITY), reasons=reasons)
+    if examination.incomplete:
+        return Verdict(
+            variant=examination.variant, word="invalid", exit=int(Exit.INFRASTRUCTURE), reasons=examination.incomplete
+        )
 
     def measured(pairs: dict[str, tuple[Pair, ...]], unfinished: Unfinished) -> list[Measured]:
         if by:
             return [by(slice_, pairs) for slice_ in slices]
         return skip_below_floor(
-            [measure(slice_, pairs, unfinished, policy.alpha, terms, found.about) for slice_ in slices]
+            [measure(slice_, pairs, unfinished, policy.alpha, terms, examination.about) for slice_ in slices]
         )
 
-    unfinished = unfinished_sets(found.pairs, policy.max_unfinished)
-    if found.mismatched:
-        told = [unmeasured(slice_, 0, "not compared: " + found.mismatched[0]) for slice_ in slices]
+    unfinished = unfinished_sets(examination.pairs, policy.max_unfinished)
+    if examination.mismatched:
+        results = [unmeasured(slice_, 0, "not compared: " + examination.mismatched[0]) for slice_ in slices]
     else:
-        told = measured(found.pairs, unfinished)
-    comparisons = _settle(told, policy.alpha)
-    word, code, reasons = _conclude(comparisons, slices, found.mismatched, policy)
-    if word == "approve" and found.counted:  # an entry may have been written once the failures were seen
-        every = unfinished_sets(found.counted, policy.max_unfinished)
-        counted_too = _settle(measured(found.counted, every), policy.alpha)
-        open_ = [one for one in counted_too if one.tier == "critical" and one.status != "proven"]
-        if open_:
-            word, code, reasons = "review", Exit.REVIEW, (f"{ONLY_WITHOUT}: {open_[0].reason}", *reasons)
+        results = measured(examination.pairs, unfinished)
+    comparisons = _settle(results, policy.alpha)
+    word, code, reasons = _conclude(comparisons, slices, examination.mismatched, policy)
+    if word == "approve" and examination.counted:  # an entry may have been written once the failures were seen
+        every = unfinished_sets(examination.counted, policy.max_unfinished)
+        if reason := _unproven(_settle(measured(examination.counted, every), policy.alpha)):
+            word, code, reasons = "review", Exit.REVIEW, (f"{ONLY_WITHOUT}: {reason}", *reasons)
     first = far_better(comparisons)
     if word in ("approve", "review"):
         if unfinished.variant:
@@ -151,53 +155,59 @@ def judge(
         first = (*first, *unfinished.lines, *many_flips(comparisons))
     else:
         reasons = (*reasons, *(line for line in unfinished.lines if not any(line in reason for reason in reasons)))
-    pairs = [pair for name in sorted(found.pairs) for pair in found.pairs[name]]
+    pairs = [pair for name in sorted(examination.pairs) for pair in examination.pairs[name]]
     return Verdict(
-        variant=found.variant,
+        variant=examination.variant,
         word=word,
         exit=int(code),
         reasons=(
             *first,
-            *(unchanged(found.pairs) if word in ("approve", "review") else ()),
+            *(unchanged(examination.pairs) if word in ("approve", "review") else ()),
             *reasons,
-            *_taken_at_worst(told, comparisons),
-            *found.notes,
-            *told_of_judge(found.about.judged, policy.alpha),
+            *_taken_at_worst(results, comparisons),
+            *examination.notes,
+            *judge_notes(examination.about.judged, policy.alpha),
         ),
         comparisons=comparisons,
         drift=summarise(pairs),
         stop_reasons=stop_reasons(pairs),
-        services=_services(found, slices, terms),
+        services=_services(examination, slices, terms),
     )
+
+
+def _unproven(comparisons: Sequence[Comparison]) -> str:
+    """The reason of the first critical rule that is not proven; "" where all are."""
+    critical = (comparison for comparison in comparisons if comparison.tier == "critical")
+    return next((comparison.reason for comparison in critical if comparison.status != "proven"), "")
 
 
 def _taken_at_worst(measured: Sequence[Measured], comparisons: Sequence[Comparison]) -> tuple[str, ...]:
-    """Said of rules that are proven although scores are missing; of the others their own reason says it."""
+    """Note proven rules with null scores; for the others their own reason says so."""
     return tuple(
-        f"{one.slice.head}: {one.unsaid}: {TAKEN['proven']}"
-        for one, told in zip(measured, comparisons, strict=True)
-        if one.unsaid and told.status == "proven"
+        f"{result.slice.head}: {result.unsaid}: {TAKEN['proven']}"
+        for result, comparison in zip(measured, comparisons, strict=True)
+        if result.unsaid and comparison.status == "proven"
     )
 
 
-def _services(found: Examination, slices: Sequence[Slice], terms: Terms) -> tuple[ArmService, ...]:
-    """What both arms' answers took and gave, where a rule on cost asks."""
-    pairs = [pair for name in sorted(found.pairs) for pair in found.pairs[name]]
+def _services(examination: Examination, slices: Sequence[Slice], terms: Terms) -> tuple[ArmService, ...]:
+    """Both arms' service figures, if a rule on cost needs them."""
+    pairs = [pair for name in sorted(examination.pairs) for pair in examination.pairs[name]]
     if not pairs or not any(METRICS[slice_.rule.metric].kind == "cost" for slice_ in slices):
         return ()
     before = ledger("baseline", [pair.baseline for pair in pairs], terms)
-    after = ledger(found.variant, [pair.variant for pair in pairs], terms)
+    after = ledger(examination.variant, [pair.variant for pair in pairs], terms)
     return before.service, after.service
 
 
 def _settle(measured: Sequence[Measured], alpha: float) -> tuple[Comparison, ...]:
-    """Holm's correction over each tier: blocking is a union of claims. What was not measured has a p-value of 1."""
+    """Apply Holm's correction over each tier: blocking is a union of claims. Unmeasured slices have a p-value of 1."""
     adjusted: dict[int, float] = {}
     for tier in ("critical", "supporting", "advisory"):
-        family = [index for index, one in enumerate(measured) if one.comparison.tier == tier]
+        family = [index for index, result in enumerate(measured) if result.comparison.tier == tier]
         p_values = [p if (p := measured[index].comparison.p_broken) is not None else 1.0 for index in family]
         adjusted.update(zip(family, holm(p_values), strict=True))
-    return tuple(_with_status(one, adjusted[index], alpha) for index, one in enumerate(measured))
+    return tuple(_with_status(result, adjusted[index], alpha) for index, result in enumerate(measured))
 
 
 def _with_status(measured: Measured, adjusted_p_broken: float, alpha: float) -> Comparison:
@@ -222,9 +232,9 @@ def _conclude(
 ) -> tuple[VerdictWord, Exit, tuple[str, ...]]:
     def reasons(tier: str, status: str) -> tuple[str, ...]:
         chosen = [
-            (_excess(one, slice_), index, one.reason)
-            for index, (one, slice_) in enumerate(zip(comparisons, slices, strict=True))
-            if one.tier == tier and one.status == status
+            (_excess(comparison, slice_), index, comparison.reason)
+            for index, (comparison, slice_) in enumerate(zip(comparisons, slices, strict=True))
+            if comparison.tier == tier and comparison.status == status
         ]
         ordered = sorted(chosen, key=lambda entry: (-entry[0], entry[1])) if status == "broken" else chosen
         return tuple(reason for _, _, reason in ordered)
@@ -232,7 +242,7 @@ def _conclude(
     broken, undecided = reasons("critical", "broken"), reasons("critical", "undecided")
     lesser = (*reasons("supporting", "broken"), *reasons("supporting", "undecided"))
     lesser = (*lesser, *reasons("advisory", "broken"), *reasons("advisory", "undecided"))
-    critical = sum(one.tier == "critical" for one in comparisons)
+    critical = sum(comparison.tier == "critical" for comparison in comparisons)
     proven = f"all {critical} critical rules proven" if critical > 1 else "the critical rule is proven"
     if mismatched:
         return "undecided", Exit.UNDECIDED, mismatched
@@ -249,7 +259,7 @@ def _conclude(
 
 
 def _excess(comparison: Comparison, slice_: Slice) -> float:
-    """How many times the allowance a quality loss is; 0 for drift and latency, which come after in rule order."""
+    """A quality loss as a multiple of its allowance; 0 for drift and latency, which follow in rule order."""
     allowed = slice_.rule.max_drop or slice_.rule.max_relative_drop
     if METRICS[comparison.metric].kind != "quality" or not allowed:
         return 0.0

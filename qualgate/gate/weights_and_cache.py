@@ -1,40 +1,43 @@
-"""Are quantized weights and a quantized cache together worse than each by itself? Beside a verdict; it decides nothing.
+"""Test whether quantized weights and a quantized cache together lose more than each alone. It decides nothing.
 
-The four arms are found by what they are: the baseline, a variant with other weights, one that holds keys and values
-otherwise, and one in which both are what they are in these two. None of them speculates.
+The four arms are recognised by their identities: the baseline, a variant with other weights, one with another KV cache,
+and one with both. None of them speculates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from qualgate.gate.comparisons.pairs import clusters_of
 from qualgate.gate.evidence.checks import examine
 from qualgate.gate.four_arm.arms_evidence import only
 from qualgate.gate.four_arm.interaction import interactions
 from qualgate.gate.four_arm.parity import flat
+from qualgate.gate.remark import Judged, Remark, Remarks
 from qualgate.gate.verdict import prepare, without
 from qualgate.records import ArmEvidence, Effect, Interaction, Policy, RunEvidence, Verdict, WeightsAndCache
 
 
-def with_weights_and_cache(
-    verdicts: Sequence[Verdict], evidence: RunEvidence, policy: Policy, now: str
-) -> tuple[Verdict, ...]:
-    """The verdicts; one on an arm in which both are changed has what each did alone and what they do together.
+def weights_and_cache_remarks(judged: Judged) -> Remarks:
+    """Add the effects of each change and of both together to the verdict on an arm that has both.
 
-    Not of evidence that is broken, incomplete or mismatched. now: see `decide`.
+    Evidence that is broken, incomplete or mismatched gets none, nor does a run that may stop early.
     """
-    judged = {one.variant: one for one in verdicts}
-    arms = [arm for arm in evidence.variants if arm.name in judged]
-    found = {}
-    for names in _fours(evidence.baseline, arms):
-        told = _told(only(evidence, names), names, policy, now)
-        if told is not None:
-            effects = tuple(_effects(told, [judged[name] for name in names]))
+    if judged.rules.stop is not None or judged.rules.four_arm is not None:
+        return {}
+    verdicts = {verdict.variant: verdict for verdict in judged.verdicts}
+    arms = [arm for arm in judged.evidence.variants if arm.name in verdicts]
+    remarks = {}
+    for names in _fours(judged.evidence.baseline, arms):
+        interacting = _interactions(only(judged.evidence, names), names, judged.rules, judged.now)
+        if interacting is not None:
+            effects = tuple(_effects(interacting, [verdicts[name] for name in names]))
             weights, cache, both = names
-            found[both] = WeightsAndCache(weights=weights, cache=cache, both=both, effects=effects, interactions=told)
-    return tuple(_with(one, found[one.variant]) if one.variant in found else one for one in verdicts)
+            comparison = WeightsAndCache(
+                weights=weights, cache=cache, both=both, effects=effects, interactions=interacting
+            )
+            remarks[both] = Remark(lines=_losses(comparison), facts={"weights_and_cache": comparison})
+    return remarks
 
 
 def _fours(baseline: ArmEvidence, arms: Sequence[ArmEvidence]) -> Iterator[tuple[str, str, str]]:
@@ -52,12 +55,12 @@ def _fours(baseline: ArmEvidence, arms: Sequence[ArmEvidence]) -> Iterator[tuple
             yield alone[0], alone[1], both
 
 
-def _told(
+def _interactions(
     evidence: RunEvidence, names: tuple[str, str, str], policy: Policy, now: str
 ) -> tuple[Interaction, ...] | None:
     """The interaction of each critical quality metric and slice; None where an arm cannot be compared."""
-    slices, held, evidence = prepare(evidence, policy, now)
-    pairs = {one.variant: flat(without(one, held).pairs) for one in examine(evidence)}
+    slices, quarantine, evidence = prepare(evidence, policy, now)
+    pairs = {examination.variant: flat(without(examination, quarantine).pairs) for examination in examine(evidence)}
     if not all(pairs[name] for name in names):
         return None
     both = pairs[names[-1]]
@@ -66,16 +69,16 @@ def _told(
     return interactions(slices, units, (evidence.baseline.name, *names), clusters_of(both), policy)
 
 
-def _effects(found: Sequence[Interaction], verdicts: Sequence[Verdict]) -> Iterator[Effect]:
-    """Of each variant's comparison of what an interaction is about."""
-    for one in found:
+def _effects(interacting: Sequence[Interaction], verdicts: Sequence[Verdict]) -> Iterator[Effect]:
+    """Yield each variant's comparison on the metric and slice of every interaction."""
+    for interaction in interacting:
         for verdict in verdicts:
-            same = (c for c in verdict.comparisons if (c.metric, c.slice) == (one.metric, one.slice))
+            same = (c for c in verdict.comparisons if (c.metric, c.slice) == (interaction.metric, interaction.slice))
             comparison = next(same, None)
             if comparison is not None:
                 yield Effect(
-                    metric=one.metric,
-                    slice=one.slice,
+                    metric=interaction.metric,
+                    slice=interaction.slice,
                     variant=verdict.variant,
                     difference=comparison.difference,
                     lower=comparison.lower,
@@ -83,11 +86,11 @@ def _effects(found: Sequence[Interaction], verdicts: Sequence[Verdict]) -> Itera
                 )
 
 
-def _with(verdict: Verdict, found: WeightsAndCache) -> Verdict:
-    said = [
-        f"{found.both}: {one.metric} [{one.slice}] loses {-100 * one.estimate:.1f} points beyond what {found.weights} "
-        f"and {found.cache} lose by themselves (bound: at least {-100 * (one.upper or 0):.1f})"
-        for one in found.interactions
-        if one.found
-    ]
-    return replace(verdict, weights_and_cache=found, reasons=(*verdict.reasons, *said))
+def _losses(effect: WeightsAndCache) -> tuple[str, ...]:
+    return tuple(
+        f"{effect.both}: {interaction.metric} [{interaction.slice}] loses {-100 * interaction.estimate:.1f} points "
+        f"beyond what {effect.weights} and {effect.cache} lose by themselves (bound: at least "
+        f"{-100 * (interaction.upper or 0):.1f})"
+        for interaction in effect.interactions
+        if interaction.found
+    )

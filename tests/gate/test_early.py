@@ -237,7 +237,7 @@ def test_a_set_of_which_no_case_counts_is_foretold_never_to_be_approved(full) ->
     metric = ("exact_match",)
     sets = [
         PlannedSet(name="code", metrics=metric, cases=full),
-        PlannedSet(name="tiny", metrics=metric, cases=0, held=1),
+        PlannedSet(name="tiny", metrics=metric, cases=0, quarantined=1),
     ]
     each = Policy(rules=(Rule(metric="exact_match", scope="evalset", max_drop=0.1),))
     for policy in (POLICY, each):

@@ -1,8 +1,8 @@
-"""Which part of a variant causes a block: its kernel, KV cache or speculation, or the recipe that made the weights.
+"""Find the part of a variant that causes a block: its kernel, KV cache or speculation, or the recipe of the weights.
 
-The witness is an arm that lacks one part (no draft, packed weights through the torch twin, keys and values held as the
-baseline's), judged by the same rules on the same cases. The torch twin drafts nothing either and holds keys and values
-in float32, so it speaks of what is broken without those parts as well. What every witness breaks is the recipe's.
+A witness is an arm that lacks one part (no draft, packed weights through the torch twin, the baseline's KV cache),
+judged by the same rules on the same cases. The torch twin also drafts nothing and has a float32 cache, so it only
+counts for rules that are broken without those parts too. What every witness breaks is the recipe's fault.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import replace
 
 from qualgate.records import PLAIN, TWIN, WIDE, Verdict
 
-# What ends the name of an arm that lacks a part, which no variant's can: the part. `run --blame` makes them.
+# Suffix of a witness's name (no variant's can end so) → the part it lacks. `run --blame` makes these arms.
 WITNESSES = {PLAIN: "speculation", TWIN: "kernel", WIDE: "KV"}
-SAID = {TWIN: "the torch twin", WIDE: "the baseline's KV cache", PLAIN: "decoding without a draft"}
+WITNESS_NAMES = {TWIN: "the torch twin", WIDE: "the baseline's KV cache", PLAIN: "decoding without a draft"}
 
 
 def with_causes(judged: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """The verdicts on variants; a blocked one with a witness names its cause. Witnesses get no verdict."""
+    """Name the causes of blocked variants that have witnesses, and drop the witnesses' own verdicts."""
     witnesses = {verdict.variant: verdict for verdict in judged if verdict.variant.endswith(tuple(WITNESSES))}
     return tuple(
-        _with_cause(verdict, {end: found for end in WITNESSES if (found := witnesses.get(verdict.variant + end))})
+        _with_cause(verdict, {end: witness for end in WITNESSES if (witness := witnesses.get(verdict.variant + end))})
         for verdict in judged
         if verdict.variant not in witnesses
     )
@@ -37,11 +37,11 @@ def _with_cause(verdict: Verdict, witnesses: Mapping[str, Verdict]) -> Verdict:
         broken = all_broken.intersection(*without) if end == TWIN else all_broken
         if not broken:
             continue
-        found, why = _cause(broken, witness, WITNESSES[end], SAID[end])
-        causes += [found]
+        culprits, why = _cause(broken, witness, WITNESSES[end], WITNESS_NAMES[end])
+        causes += [culprits]
         whys += [why]
-    parts = list(dict.fromkeys(part for found in causes for part in found if part != "recipe"))
-    recipe = bool(causes) and all("recipe" in found for found in causes)
+    parts = list(dict.fromkeys(part for culprits in causes for part in culprits if part != "recipe"))
+    recipe = bool(causes) and all("recipe" in culprits for culprits in causes)
     cause = " and ".join(parts + (["recipe"] if recipe else []))
     missing = [part.replace("KV", "KV cache") for end, part in WITNESSES.items() if end not in witnesses]
     whys += [f"{' and '.join(missing)}: not available"] if missing else []
@@ -51,24 +51,28 @@ def _with_cause(verdict: Verdict, witnesses: Mapping[str, Verdict]) -> Verdict:
 
 
 def _broken(verdict: Verdict) -> set[tuple[str, str]]:
-    """Critical rules that are, each with its slice."""
-    return {(one.rule, one.slice) for one in verdict.comparisons if one.tier == "critical" and one.status == "broken"}
+    """(rule, slice) of the broken critical rules."""
+    return {
+        (comparison.rule, comparison.slice)
+        for comparison in verdict.comparisons
+        if comparison.tier == "critical" and comparison.status == "broken"
+    }
 
 
-def _cause(broken: Set[tuple[str, str]], witness: Verdict, part: str, said: str) -> tuple[tuple[str, ...], str]:
+def _cause(broken: Set[tuple[str, str]], witness: Verdict, part: str, witness_name: str) -> tuple[tuple[str, ...], str]:
     """(causes, why). A rule that the variant breaks and the witness keeps is the part's, else the recipe's."""
     if not witness.comparisons:
-        return (), f"{said}'s answers cannot be used ({witness.reasons[0]})"
-    found = {(one.rule, one.slice): one for one in witness.comparisons}
-    without = Counter(found[one].status for one in broken)
-    kept, recipe, open_ = (without[status] for status in ("proven", "broken", "undecided"))
-    if open_ and not (kept or recipe):
-        return (), f"{said} leaves {_rules(open_)} undecided"
-    says = [f"keeps {_rules(kept)}"] if kept else []
-    says += [f"breaks {_rules(recipe)} as well"] if recipe else []
-    says += [f"leaves {_rules(open_)} undecided"] if open_ else []
-    causes = (*((part,) if kept else ()), *(("recipe",) if recipe else ()))
-    return causes, f"through {said} the same weights {', '.join(says)}"
+        return (), f"{witness_name}'s answers cannot be used ({witness.reasons[0]})"
+    by_rule = {(comparison.rule, comparison.slice): comparison for comparison in witness.comparisons}
+    without = Counter(by_rule[rule_slice].status for rule_slice in broken)
+    proven, still_broken, undecided = (without[status] for status in ("proven", "broken", "undecided"))
+    if undecided and not (proven or still_broken):
+        return (), f"{witness_name} leaves {_rules(undecided)} undecided"
+    outcomes = [f"keeps {_rules(proven)}"] if proven else []
+    outcomes += [f"breaks {_rules(still_broken)} as well"] if still_broken else []
+    outcomes += [f"leaves {_rules(undecided)} undecided"] if undecided else []
+    causes = (*((part,) if proven else ()), *(("recipe",) if still_broken else ()))
+    return causes, f"through {witness_name} the same weights {', '.join(outcomes)}"
 
 
 def _rules(count: int) -> str:

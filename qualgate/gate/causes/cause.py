@@ -1,4 +1,4 @@
-"""The cause of a variant's failure, in one word, from its run's evidence; "" where the evidence is silent.
+"""Name the cause of a variant's failure in one word from its run's evidence; "" if the evidence shows none.
 
 Facts that no loss of quality can fake come first, each read off the stored units alone:
 
@@ -13,9 +13,9 @@ Facts that no loss of quality can fake come first, each read off the stored unit
   (parser: of what is served or scored elsewhere, where nothing else is named)
 - parser: most lost answers cannot be read as declared and can be in another way (`UnitEvidence.misread`)
 
-What is left is in the answers' content. Then a witness tells: an arm that lacks one part (`causes.blame`). Without one
-a single suspect is enough: other weights, and nothing packed, cached or drafted in between; another adapter over the
-same weights; or keys and values held otherwise, and the same weights. Two suspects are none.
+Otherwise the fault is in the answers' content. Then a witness shows it: an arm that lacks one part (`causes.blame`).
+Without one, a single suspect is enough: other weights with nothing packed, cached or drafted in between; another
+adapter over the same weights; or another KV cache with the same weights. Two suspects name no cause.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from qualgate.records import CALL_UNREAD, ArmEvidence, RunEvidence, UnitEvidence
 Relation = Literal["", "same", "ended", "contradiction", "content"]
 MOST = 0.5  # of the lost answers: a fact that holds for more of them is their cause
 ADAPTER = "the adapter alone differs: same weights below it, prompts, engine and ends"
-CAN_CONTRADICT = 5  # answers that diverge, in words or in teacher forcing; of fewer nothing is said
+CAN_CONTRADICT = 5  # answers that diverge, in words or in teacher forcing: fewer prove nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """What made a variant fail, and by what that is known."""
+    """Cause of a variant's failure, and the evidence for it."""
 
     # recipe, adapter, kernel, KV, speculation, parser, template, config, truncation, infrastructure, harness, filter;
     word: str  # "": not known
@@ -46,7 +46,7 @@ class Cause:
 
 
 def name_causes(judged: Sequence[Verdict], evidence: RunEvidence, most_unfinished: float) -> tuple[Verdict, ...]:
-    """The verdicts; one that is invalid, mismatched or a block on quality or drift names its cause where it shows.
+    """Add causes to verdicts that are invalid, mismatched, or blocks on quality or drift, where the evidence shows one.
 
     most_unfinished: the policy's share of answers beyond which a loss may be theirs.
     """
@@ -61,24 +61,24 @@ def _named(verdict: Verdict, evidence: RunEvidence, arms: Mapping[str, ArmEviden
     if arm is None or verdict.word not in ("block", "undecided"):
         return verdict
     without = {part: arms[arm.name + end] for end, part in WITNESSES.items() if arm.name + end in arms}
-    found = _of_identity(evidence.baseline, arm, without)
+    cause = _of_identity(evidence.baseline, arm, without)
     if verdict.word == "undecided":
-        mismatched = bool(verdict.comparisons) and not any(one.n for one in verdict.comparisons)
-        if not mismatched or not found.word:
+        mismatched = bool(verdict.comparisons) and not any(comparison.n for comparison in verdict.comparisons)
+        if not mismatched or not cause.word:
             return verdict
-        reasons = (*verdict.reasons, f"cause: {found.word}; {found.why}") if found.word in without else verdict.reasons
-        return replace(verdict, cause=found.word, reasons=reasons)
-    if not found.word and verdict.cause in ("", "recipe"):  # else a witness that keeps a rule has shown it already
-        found = _of_answers(verdict, evidence.baseline, arm, most_unfinished) or found
-    if not found.word:
-        found = _of_adapter(verdict, evidence.baseline, arm)
-    if not found.word or found.word == verdict.cause:
+        reasons = (*verdict.reasons, f"cause: {cause.word}; {cause.why}") if cause.word in without else verdict.reasons
+        return replace(verdict, cause=cause.word, reasons=reasons)
+    if not cause.word and verdict.cause in ("", "recipe"):  # else a witness that keeps a rule has shown it already
+        cause = _of_answers(verdict, evidence.baseline, arm, most_unfinished) or cause
+    if not cause.word:
+        cause = _of_adapter(verdict, evidence.baseline, arm)
+    if not cause.word or cause.word == verdict.cause:
         return verdict
-    return replace(verdict, cause=found.word, reasons=(*verdict.reasons, f"cause: {found.word}; {found.why}"))
+    return replace(verdict, cause=cause.word, reasons=(*verdict.reasons, f"cause: {cause.word}; {cause.why}"))
 
 
 def _of_identity(baseline: ArmEvidence, arm: ArmEvidence, without: Mapping[str, ArmEvidence]) -> Cause:
-    """What was asked, and by what: before any answer is scored. without: part → the arm that lacks it."""
+    """Find a cause in prompts, settings and engines, before any score. without: part → the arm that lacks it."""
     ours, theirs = baseline.identity, arm.identity
     pairs = _pairs(baseline, arm)
     if ours and theirs:
@@ -89,19 +89,21 @@ def _of_identity(baseline: ArmEvidence, arm: ArmEvidence, without: Mapping[str, 
             return Cause(word="config", why=f"config: {'; '.join(arm.config_differences)}")
         if ours.engine != theirs.engine and not (ours.served or theirs.served):  # what is served has its own
             return Cause(word="infrastructure", why="its engine is not the baseline's")
-    told = [(b, v) for b, v in pairs if b.case_hash == v.case_hash and b.prompt_tokens and v.prompt_tokens]
-    longer = sum(b.prompt_tokens != v.prompt_tokens for b, v in told)
-    if longer > MOST * len(told):
-        return Cause(word="template", why=f"{longer} of {counted(len(told), 'case')} became prompts of another length")
+    comparable = [(b, v) for b, v in pairs if b.case_hash == v.case_hash and b.prompt_tokens and v.prompt_tokens]
+    longer = sum(b.prompt_tokens != v.prompt_tokens for b, v in comparable)
+    if longer > MOST * len(comparable):
+        return Cause(
+            word="template", why=f"{longer} of {counted(len(comparable), 'case')} became prompts of another length"
+        )
     relations = [relation(b, v) for b, v in pairs]
     if contradictory(relations):
-        said = counted(relations.count("contradiction"), "answer is not", "answers are not")
-        why = f"{said} what its own weights say there"
+        how_many = counted(relations.count("contradiction"), "answer is not", "answers are not")
+        why = f"{how_many} what its own weights say there"
         for part, witness in without.items():
             if _says_its_own(baseline, witness):
                 return Cause(word=part, why=f"{why}; without that part they are")
         return Cause(word="infrastructure", why=why)
-    differ = [one for one in relations if one not in ("", "same")]
+    differ = [kind for kind in relations if kind not in ("", "same")]
     if ours and theirs and ours.sampling != theirs.sampling and differ.count("ended") > MOST * len(differ):
         all_ = counted(len(differ), "answer that differs", "answers that differ")
         ended = f"{differ.count('ended')} of {all_} are the baseline's, ended elsewhere"
@@ -110,27 +112,31 @@ def _of_identity(baseline: ArmEvidence, arm: ArmEvidence, without: Mapping[str, 
 
 
 def _says_its_own(baseline: ArmEvidence, witness: ArmEvidence) -> bool:
-    """Is every answer of the witness known, and what its weights say, near ties aside?"""
+    """Whether every answer of the witness is known and agrees with its own weights, near ties aside."""
     relations = [relation(b, v) for b, v in _pairs(baseline, witness)]
     return len(relations) == len(baseline.units) and "" not in relations and not contradictory(relations)
 
 
 def contradictory(relations: Sequence[str]) -> bool:
-    """Do most answers that diverge, by their words or by teacher forcing, contradict the other of the two?
+    """Whether most diverging answers differ between what was generated and what teacher forcing gives.
 
-    A near tie may: the two read in batches of another shape. That is rare; an answer out of a stale cache nearly
-    always does.
+    A near tie may, since the two ran in batches of different shape. That is rare; an answer from a stale cache nearly
+    always differs.
     """
     against, agree = relations.count("contradiction"), relations.count("content")
     return against + agree >= CAN_CONTRADICT and against > MOST * (against + agree)
 
 
 def _of_answers(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence, most_unfinished: float) -> Cause | None:
-    """What the lost answers of the broken critical rules have in common."""
-    broken = [one for one in verdict.comparisons if one.tier == "critical" and one.status == "broken"]
+    """Find what the lost answers of the broken critical rules have in common."""
+    broken = [
+        comparison
+        for comparison in verdict.comparisons
+        if comparison.tier == "critical" and comparison.status == "broken"
+    ]
     wanted = {(c.metric, c.slice) for c in broken if METRICS[c.metric].kind == "quality"}
     pairs = _pairs(baseline, arm)
-    lost = [(b, v) for b, v in pairs if any(_lost(b, v, *one) for one in wanted)]
+    lost = [(b, v) for b, v in pairs if any(_lost(b, v, *metric_slice) for metric_slice in wanted)]
     if wanted and lost:
         ended = sum(_cut(b, v) for b, v in lost)
         misread = [v.misread for _, v in lost if v.misread]
@@ -158,9 +164,9 @@ def _by_elimination(
     baseline: ArmEvidence, arm: ArmEvidence, pairs: Sequence[tuple[UnitEvidence, UnitEvidence]]
 ) -> Cause | None:
     ours, theirs = baseline.identity, arm.identity
-    told = all(v.token_ids and v.prompt_tokens for _, v in pairs)  # else the facts above could not have shown
+    complete = all(v.token_ids and v.prompt_tokens for _, v in pairs)  # else the facts above could not have shown
     packed = {v.kernel for _, v in pairs} | {b.kernel for b, _ in pairs}
-    if ours is None or theirs is None or not told or len(packed) > 1:
+    if ours is None or theirs is None or not complete or len(packed) > 1:
         return None
     parts = ("weights", "kv_cache", "speculation")
     other = [part for part in parts if getattr(ours, part) != getattr(theirs, part)]
@@ -178,7 +184,7 @@ def _by_elimination(
 
 
 def _of_adapter(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence) -> Cause:
-    """What a witness calls the recipe, of arms with unlike adapters: their adapter's, or one of the two's."""
+    """Split the cause "recipe" between recipe and adapter where the arms have different adapters."""
     ours, theirs, named = baseline.identity, arm.identity, verdict.cause.split(" and ")
     if "recipe" not in named or not ours or not theirs or ours.adapter == theirs.adapter:
         return Cause(word="", why="")
@@ -189,8 +195,8 @@ def _of_adapter(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence) -> Ca
 
 def _pairs(baseline: ArmEvidence, arm: ArmEvidence) -> list[tuple[UnitEvidence, UnitEvidence]]:
     answers = {(u.key.evalset, u.key.case_id, u.key.repeat): u for u in arm.units if u.status == "done"}
-    asked = ((answers.get((u.key.evalset, u.key.case_id, u.key.repeat)), u) for u in baseline.units)
-    return [(ours, theirs) for theirs, ours in asked if theirs is not None and ours.status == "done"]
+    matches = ((answers.get((u.key.evalset, u.key.case_id, u.key.repeat)), u) for u in baseline.units)
+    return [(ours, theirs) for theirs, ours in matches if theirs is not None and ours.status == "done"]
 
 
 def _lost(baseline: UnitEvidence, variant: UnitEvidence, metric: str, part: str) -> bool:
@@ -203,15 +209,16 @@ def _lost(baseline: UnitEvidence, variant: UnitEvidence, metric: str, part: str)
 
 
 def _cut(baseline: UnitEvidence, variant: UnitEvidence) -> bool:
-    """The baseline's own words, and an end that the weights did not choose."""
+    """Whether the answer is the baseline's own, with an end that the weights did not choose."""
     return bool(variant.token_ids) and relation(baseline, variant) == "ended"
 
 
 def relation(baseline: UnitEvidence, variant: UnitEvidence) -> Relation:
-    """How two answers to one case differ, held against what teacher forcing says of the variant; "" = not known.
+    """Classify how two answers to one case differ, given teacher forcing of the variant; "" = unknown.
 
-    ended: the same words, one answer goes on, and the variant's weights did not ask for that end. content: they part
-    where the weights do, or nothing was measured. contradiction: they part elsewhere, or only one of the two parts.
+    ended: one answer is a prefix of the other, and the variant's weights did not choose that end. content: the answers
+    diverge where the weights do, or nothing was measured. contradiction: they diverge elsewhere, or only one of answers
+    and weights diverges.
     """
     ours, theirs = _words(baseline), _words(variant)
     if ours is None or theirs is None:
@@ -232,9 +239,8 @@ def relation(baseline: UnitEvidence, variant: UnitEvidence) -> Relation:
 
 
 def _words(unit: UnitEvidence) -> list[bytes] | None:
-    """The answer's tokens without the one that ends it; None when they were not stored, or may have been given to read:
-    the texts of likelihood requests, choices among them, are the same for both arms, whatever these would say.
-    """
+    """The answer's tokens without the end token; None if they were not stored, or may be input: the texts of likelihood
+    requests and choices are the same for both arms."""
     if not unit.token_ids or not unit.finish_reason:
         return None
     if unit.finish_reason == "stop" and any(name.startswith((LM_EVAL, *BY_LIKELIHOOD)) for name in unit.values):

@@ -1,8 +1,7 @@
-"""The noise floor: what the baseline's own weights change in answers when nothing but the batches is another.
+"""The noise floor: answers that change when the baseline is run again with nothing but its batches changed.
 
-An A/A arm is shown beside each variant, and `store.queries.flips` puts what it changes too last: a case that flips
-without any change of weights says little about a variant. No test of a margin sees it: noise that flips cases both ways
-alike must not excuse a loss.
+The A/A arm's flips are shown beside each variant's, and `store.queries.flips` lists cases that flip in both last: they
+say little about a variant. No test of a margin uses them: noise that flips cases both ways must not excuse a loss.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Case = tuple[str, str]  # evalset, case id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flips:
-    """Of one metric over all its cases: cases with a repeat that was right and is wrong, and the other way round."""
+    """Cases of one metric with a repeat that got worse (lost) or better (gained)."""
 
     lost: frozenset[Case]
     gained: frozenset[Case]
@@ -29,7 +28,7 @@ class Flips:
 
 
 def flips(baseline: ArmEvidence, arm: ArmEvidence) -> dict[str, Flips]:
-    """By metric, of what both arms have answered and scored."""
+    """Metric → flips over the cases that both arms answered and scored."""
     answers = {(u.key.evalset, u.key.case_id, u.key.repeat): u for u in arm.units if u.status == "done"}
     lost: dict[str, set[Case]] = {}
     gained: dict[str, set[Case]] = {}
@@ -56,15 +55,15 @@ def flips(baseline: ArmEvidence, arm: ArmEvidence) -> dict[str, Flips]:
 
 
 def with_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
-    """The verdicts on variants, each with a line that sets its flips beside the A/A arm's; that one gets no verdict. Of
-    a server, which need not say the same twice, it is said where nobody measured that."""
+    """Add a line with the variant's and the A/A arm's flips to each verdict, and drop the A/A arm's own verdict. If
+    there is none, verdicts on a served baseline say that noise was not measured."""
     floor = [verdict for verdict in judged if verdict.variant.endswith(NOISE)]
     if not floor:
         served = evidence.baseline.identity is not None and evidence.baseline.identity.served
         return without_noise_floor(judged, evidence) if served else tuple(judged)
     arms = {arm.name: arm for arm in evidence.variants}
     unusable = next((verdict.reasons[0] for verdict in floor if verdict.exit in (13, 14)), "")
-    said = []
+    annotated = []
     for verdict in judged:
         if verdict.variant.endswith(NOISE):
             continue
@@ -77,12 +76,12 @@ def with_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[
                 f"{len(noise[metric].lost)} / {len(noise[metric].gained)} of {noise[metric].cases}"
                 for metric in sorted(own.keys() & noise.keys())
             )
-        said.append(replace(verdict, reasons=(*verdict.reasons, line)))
-    return tuple(said)
+        annotated.append(replace(verdict, reasons=(*verdict.reasons, line)))
+    return tuple(annotated)
 
 
 def without_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
-    """The verdicts where a gate file asks for a noise floor: each says so, once, if there is none to show."""
+    """Say once in each verdict that the noise floor was not measured, if the run has no A/A arm."""
     if any(arm.name.endswith(NOISE) for arm in evidence.variants):
         return tuple(judged)
     return tuple(
@@ -92,5 +91,5 @@ def without_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tup
 
 
 def _floor(evidence: RunEvidence) -> dict[str, Flips]:
-    found = next((arm for arm in evidence.variants if arm.name.endswith(NOISE)), None)
-    return flips(evidence.baseline, found) if found is not None else {}
+    rerun = next((arm for arm in evidence.variants if arm.name.endswith(NOISE)), None)
+    return flips(evidence.baseline, rerun) if rerun is not None else {}

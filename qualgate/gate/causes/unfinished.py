@@ -1,4 +1,4 @@
-"""Say how an answer is unfinished, and whether that is why answers were lost.
+"""Classify unfinished answers, and decide whether they explain the lost answers.
 
 A choice by likelihood is read, not written, so it is never unfinished. Where calls are scored, an answer without text
 and call may be right, so it is not counted as empty.
@@ -15,7 +15,7 @@ from qualgate.records import UnitEvidence
 
 CALLS = ("tool_call.", "turns.")
 MANY_TOKENS = 8  # an empty answer with more was written, and something took its text
-# Way → (how a line names it, the cause of a block by it). An empty answer whose tokens are counted and few is its own.
+# Way → (its wording in a line, the cause that it gives a block). A short empty answer is the model's own.
 WAYS = {
     "cut": ("cut off", "truncation"),
     "no end": ("without an end of their own", "truncation"),
@@ -49,5 +49,5 @@ def cause_of_gaps(lost: Sequence[tuple[UnitEvidence, UnitEvidence]], most: float
     ((cause, number),) = causes.most_common(1)
     if number <= most * len(lost):
         return "", ""
-    said = " or ".join(dict.fromkeys(words for way, (words, of) in WAYS.items() if of == cause and ways[way]))
-    return cause, f"{number:,} of {counted(len(lost), 'lost answer')} are {said}"
+    ways_in_words = " or ".join(dict.fromkeys(words for way, (words, of) in WAYS.items() if of == cause and ways[way]))
+    return cause, f"{number:,} of {counted(len(lost), 'lost answer')} are {ways_in_words}"

@@ -1,4 +1,4 @@
-"""Drafts that are not worth their passes: told in plain words, with the cause as far as the counts show it."""
+"""Report drafts that are not worth their passes, with the cause as far as the counts show it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from qualgate.gate.comparisons.draft_levels import LEAST_TESTED
 from qualgate.records import DraftLevel, Gain, Rate
 from qualgate.stats.intervals import binomial_upper
 
-LEAST_ACCEPTED, LONG = 1.2, 4  # accepted a verification, below which drafts of so many tokens or more are wasted
+LEAST_ACCEPTED, LONG = 1.2, 4  # fewer accepted tokens a verification are a waste for drafts of `LONG` tokens or more
 LEAST_GAIN = 1.05  # times as fast: an arm that surely gains less is not worth its second model
-NEVER = 0.02  # of the tested tokens: a draft that keeps fewer, and surely fewer than FEWEST, is another model's
-FEWEST = 0.2  # that any draft of the target keeps: its own weights in two bits keep 0.31
-ALPHA = 0.01  # of that "surely": 21 tested tokens, none accepted. Drafts of no fixed length stop soon after
+NEVER = 0.02  # acceptance below which, and surely below FEWEST, a draft belongs to another model
+FEWEST = 0.2  # least acceptance of any draft of the target: its own weights in two bits reach 0.31
+ALPHA = 0.01  # of that bound: 21 tested tokens, none accepted. Drafts of no fixed length stop soon after
 HALF = 0.5
 UNEVEN = 1.5  # times the rejection of all, from which one task is named
 
@@ -21,24 +21,23 @@ UNEVEN = 1.5  # times the rejection of all, from which one task is named
 def wasted_drafts(
     levels: Sequence[DraftLevel], gain: Gain, memory: Mapping[str, float]
 ) -> tuple[tuple[str, ...], bool]:
-    """(a line each: drafts that are hardly accepted, at any level; a gain that is none; memory that is given back;
-    whether the arm is not worth serving as it is)."""
+    """(alerts on rejected drafts, on a missing gain and on memory given back; whether the arm is not worth serving)."""
     lines = [_rejected(level) for level in levels]
-    said = list(filter(None, lines))
+    alerts = list(filter(None, lines))
     measured = gain.measured
     if none := measured.upper is not None and measured.upper < LEAST_GAIN:
-        said.append(
+        alerts.append(
             f"speculation gains nothing: {measured.value:.2f} times as fast as {gain.against}, at most "
             f"{measured.upper:.2f}"
         )
     taken, saved = memory.get("draft_weights", 0.0), memory.get("saved_by_quantization", 0.0)
     if saved > 0 and taken > HALF * saved:
-        said.append(f"the draft's weights take {taken / saved:.0%} of what quantization saved of the weights")
-    return tuple(said), bool(lines and lines[0]) or none
+        alerts.append(f"the draft's weights take {taken / saved:.0%} of what quantization saved of the weights")
+    return tuple(alerts), bool(lines and lines[0]) or none
 
 
 def broken(drafts: int) -> tuple[str, ...]:
-    """That so many ended with logits that are no numbers."""
+    """Report drafts whose logits were NaN or infinite."""
     if not drafts:
         return ()
     return (
@@ -65,31 +64,31 @@ def _rejected(level: DraftLevel) -> str:
 
 
 def _cause(level: DraftLevel) -> str:
-    """Why so few are accepted, as far as places and tasks show it."""
+    """Explain the low acceptance by position or task."""
     uneven = _uneven(level)
-    kept = [one.conditional.value for one in level.positions if one.conditional.value is not None]
+    rates = [position.conditional.value for position in level.positions if position.conditional.value is not None]
     if uneven:
         return uneven
-    if kept[0] < HALF:
+    if rates[0] < HALF:
         return (
-            f"its first token is already rejected in {1 - kept[0]:.0%} of verifications: the draft is too far from its "
-            "target"
+            f"its first token is already rejected in {1 - rates[0]:.0%} of verifications: the draft is too far from "
+            "its target"
         )
-    place = next((at for at, value in enumerate(kept, 1) if value < HALF), None)
+    place = next((at for at, value in enumerate(rates, 1) if value < HALF), None)
     if place is not None:
         return (
-            f"acceptance falls from {kept[0]:.0%} at the first token to {kept[place - 1]:.0%} at token {place}: draft "
-            f"{place - 1} at most"
+            f"acceptance falls from {rates[0]:.0%} at the first token to {rates[place - 1]:.0%} at token {place}: "
+            f"draft {place - 1} at most"
         )
-    return f"{kept[0]:.0%} of first tokens are accepted, too few for drafts of this length: draft fewer"
+    return f"{rates[0]:.0%} of first tokens are accepted, too few for drafts of this length: draft fewer"
 
 
 def _uneven(level: DraftLevel) -> str:
-    """That one task alone rejects so many: the others are above the bound."""
-    told: dict[str, Rate] = {task: rate for task, rate in level.rejection.items() if rate.value is not None}
+    """Name the task that rejects far more tokens than all together; "" if none does."""
+    rates: dict[str, Rate] = {task: rate for task, rate in level.rejection.items() if rate.value is not None}
     of_all = level.rejected / (level.accepted + level.rejected)
-    if len(told) < 2:
+    if len(rates) < 2:
         return ""
-    worst = max(told, key=lambda task: (told[task].value or 0.0, task))
-    rate = told[worst].value or 0.0
+    worst = max(rates, key=lambda task: (rates[task].value or 0.0, task))
+    rate = rates[worst].value or 0.0
     return f"above all in {worst}, where {rate:.0%} of tested tokens are rejected" if rate > UNEVEN * of_all else ""

@@ -1,7 +1,7 @@
-"""Which answers a user could keep, and by what terms they are priced.
+"""Decide which answers a user could keep, and by what terms they are priced.
 
 Accepted: finished by itself, right by every quality metric of its set (its schema among them), within the service
-level objective, and not corrected. What is not recorded is not known, and never taken for either.
+level objective, and not corrected. What was not recorded counts as neither accepted nor refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WRONG, CUT, LATE, CORRECTED = "wrong", "not finished", "outside the SLO", "corre
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """By what answers are priced and accepted."""
+    """Terms by which answers are priced and accepted."""
 
     prices: Prices | None
     slo: Slo
@@ -46,14 +46,14 @@ def terms_of(evidence: RunEvidence, policy: Policy, prices: Prices | None = None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
-    """Whether one answer is accepted: it is where both are empty."""
+    """Whether one answer is accepted: so if both fields are empty."""
 
     refused: str = ""  # the first reason for which it is not
     unknown: str = ""  # why it cannot be said
 
 
 def accepted(unit: UnitEvidence, terms: Terms) -> Acceptance:
-    """What is surely refused is so, whatever else is not known of it."""
+    """Decide on one answer. A known reason to refuse it wins over anything unknown."""
     scores = [unit.values.get(metric) for metric in terms.metrics.get(unit.key.evalset, ())]
     is_late = late(unit, terms.slo)
     if unit.finished is False or unit.truncated:

@@ -1,5 +1,5 @@
-"""How far answers are the same: the variant's and the baseline's token for token, the baseline's own in other batches,
-and a variant's repeats of one case.
+"""Measure how many answers are identical: the variant's to the baseline's token for token, the baseline's own in other
+batches, and a variant's repeats of one case.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ METHOD_SHARE = "share_of_cases_binomial/2"
 
 
 def measure_parity(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
-    """`min: 1` is a fact about these answers: an exact proposer changes none, so a single one that differs is proof.
-    A smaller share is tested."""
+    """Measure a parity rule. `min: 1` is a fact about these answers: an exact proposer changes none, so a single one
+    that differs is proof. A smaller share is tested."""
     clusters = clusters_of(pairs)
     if slice_.rule.metric == "parity.scores":
         sides = [(_scores(pair.baseline), _scores(pair.variant)) for pair in pairs]
@@ -60,7 +60,8 @@ def common_tokens(pair: Pair) -> int:
 def measure_stability(
     slice_: Slice, pairs: Sequence[Pair], rerun: Mapping[str, Sequence[Pair]], alpha: float
 ) -> Measured:
-    """rerun: the pairs of the A/A arm. `min: 1` asks that none of these answers differs; a smaller share is tested."""
+    """Measure a stability rule. rerun: the pairs of the A/A arm. `min: 1` requires that no answer differs; a smaller
+    share is tested."""
     if slice_.rule.metric == "stability.repeats":
         return _repeats(slice_, pairs, alpha)
     mine = pairs_of(slice_, rerun)
@@ -72,7 +73,7 @@ def measure_stability(
 
 
 def _repeats(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
-    """By case: whether all its repeats have the same scores. Cases of one cluster depend on each other."""
+    """Measure the share of cases whose repeats all have the same scores. Cases of one cluster depend on each other."""
     ways: dict[tuple[str, str], list[tuple[tuple[str, float | None], ...]]] = {}
     clusters: dict[tuple[str, str], int] = {}
     for pair in pairs:
@@ -95,9 +96,9 @@ def _repeats(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
 
 
 def _may_be_alike(scores: Sequence[tuple[tuple[str, float | None], ...]]) -> bool:
-    """Whether the answers' scores are alike, were each null what the others are."""
+    """Whether the answers' scores are equal if every null is replaced by the others' value."""
     known: dict[str, set[float]] = {}
-    for name, value in (one for answer in scores for one in answer):
+    for name, value in (score for answer in scores for score in answer):
         if value is not None:
             known.setdefault(name, set()).add(value)
     return all(len(values) == 1 for values in known.values())
@@ -110,10 +111,10 @@ def _scores(unit: UnitEvidence) -> tuple[tuple[str, float | None], ...]:
 def _at_least(
     slice_: Slice, same: np.ndarray, clusters: np.ndarray, alpha: float, of: np.ndarray | None = None
 ) -> Measured:
-    """of: what `same` is a part of, by answer; 1 each when not given."""
+    """Compare the share of equal answers with `min`. of: by answer, the whole of `same`; 1 each by default."""
     if slice_.rule.min == 1:  # no sample proves that nothing ever differs
         share = float(same.sum() / (len(same) if of is None else of.sum()))
-        return observed(slice_, len(same), share, kept=share == 1, method="same_answers_observed/1")
+        return observed(slice_, len(same), share, within_limit=share == 1, method="same_answers_observed/1")
     return share_of_cases(slice_, same, clusters, alpha, of)
 
 
@@ -125,5 +126,5 @@ def share_of_cases(
     n, limit, count = len(hits), slice_.rule.min or 0.0, len(np.unique(clusters))
     if count < MIN_CLUSTERS:
         return unmeasured(slice_, n, few_cases(count))
-    found = clustered_share(hits, np.ones(n) if of is None else of, clusters, limit, alpha)
-    return bounded(slice_, n, found, variant=found.estimate, method=METHOD_SHARE)
+    bounds = clustered_share(hits, np.ones(n) if of is None else of, clusters, limit, alpha)
+    return bounded(slice_, n, bounds, variant=bounds.estimate, method=METHOD_SHARE)

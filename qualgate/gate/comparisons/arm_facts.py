@@ -1,7 +1,7 @@
 """Rules on a variant as a whole: memory, coverage of its calibration, stability of its weights.
 
-Each is one number that was measured while the variant was made or loaded, so no chance enters: a rule is kept or
-broken by it, and undecided where nobody measured it. What a model folder says of itself is no measurement.
+Each is one number measured while the variant was made or loaded, so no chance enters: the rule is kept, broken, or
+undecided if the number was not measured. A model folder's own claims are no measurement.
 
 Memory takes a variant that was loaded here, whoever made it. Coverage takes the baseline and the calibration set: of a
 recipe its own, of a folder the one that the gate file names beside it. Stability takes the weights before and after
@@ -31,7 +31,7 @@ WHY = {
 
 
 def measure_arm(slice_: Slice, pairs: Sequence[Pair], about: About) -> Measured:
-    """`variant` is the number; `baseline`, and bounds of the ratio, for a rule by ratio."""
+    """Measure a rule on the arm. `variant` is the number; by ratio, `baseline` and the ratio's bounds come with it."""
     rule, n = slice_.rule, len(pairs)
     value = _value(rule.metric, about.variant, [pair.variant for pair in pairs])
     if value is None:
@@ -42,10 +42,10 @@ def measure_arm(slice_: Slice, pairs: Sequence[Pair], about: About) -> Measured:
             return unmeasured(slice_, n, "the baseline's was not measured, so there is no ratio to it")
         ratio = value / base
         return observed(
-            slice_, n, ratio, kept=ratio <= rule.max_ratio, method=METHOD_COUNTED, variant=value, baseline=base
+            slice_, n, ratio, within_limit=ratio <= rule.max_ratio, method=METHOD_COUNTED, variant=value, baseline=base
         )
-    kept = value >= rule.min if rule.min is not None else value <= (rule.max or 0.0)
-    return observed(slice_, n, value, kept=kept, method=METHOD_MEASURED)
+    within_limit = value >= rule.min if rule.min is not None else value <= (rule.max or 0.0)
+    return observed(slice_, n, value, within_limit=within_limit, method=METHOD_MEASURED)
 
 
 def _value(metric: str, facts: Mapping[str, float], units: Sequence[UnitEvidence]) -> float | None:

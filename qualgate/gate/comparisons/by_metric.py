@@ -1,4 +1,4 @@
-"""The comparison of one slice of a rule for one variant, by the module that knows the metric's kind."""
+"""Measure one slice of a rule for one variant, with the module for the metric's kind."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def measure(
 ) -> Measured:
     """The numbers of one slice, both tests, and what forbids a proof.
 
-    unfinished: sets of the baseline have no number, those of the variant no proof of quality. terms: by which a rule on
-    cost accepts and prices answers, and one on goodput calls them late. about: of both arms.
+    unfinished: a set listed for the baseline gives no number, one listed for the variant no proof of quality. terms:
+    prices, and what counts as accepted or late. about: facts on both arms.
     """
     mine, metric = pairs_of(slice_, pairs), METRICS[slice_.rule.metric]
     if slice_.obstacle:
@@ -52,10 +52,10 @@ def measure(
         return unmeasured(slice_, 0, "none of its cases counts")
     if barred := next((unfinished.baseline[name] for name in slice_.evalsets if name in unfinished.baseline), ""):
         return unmeasured(slice_, len(mine), barred)
-    found = _by_kind(slice_, mine, alpha, terms, about)
+    measured = _by_kind(slice_, mine, alpha, terms, about)
     barred = next((unfinished.variant[name] for name in slice_.evalsets if name in unfinished.variant), "")
     of_answers = metric.kind in ("quality", "judged")
-    return replace(found, obstacle=f"{slice_.head}: {barred}") if barred and of_answers else found
+    return replace(measured, obstacle=f"{slice_.head}: {barred}") if barred and of_answers else measured
 
 
 def _by_kind(slice_: Slice, mine: Sequence[Pair], alpha: float, terms: Terms | None, about: About) -> Measured:
@@ -80,7 +80,7 @@ def _by_kind(slice_: Slice, mine: Sequence[Pair], alpha: float, terms: Terms | N
 
 
 def _to_baseline(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
-    """What is of the variant alone, held against the baseline's own answers."""
+    """Measure a property of the variant relative to the baseline's own answers."""
     if slice_.rule.metric.startswith("parity."):
         return measure_parity(slice_, pairs, alpha)
     return (measure_lengths if slice_.rule.metric in LENGTHS else measure_drift)(slice_, pairs, alpha)

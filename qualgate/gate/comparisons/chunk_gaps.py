@@ -1,6 +1,6 @@
-"""How long a reader waits between two deliveries of an answer's tokens: drafts make them come in bursts, pass by pass.
+"""Measure how long a reader waits between two deliveries of tokens: with drafts they come in bursts, pass by pass.
 
-Of single tokens' times no percentile is taken: tokens of one pass come at once, so that most waits are 0.
+Percentiles of single tokens' waits would say nothing: tokens of one pass come at once, so most waits are 0.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ METRIC, PERCENTILE = "latency.max_gap", 95
 
 
 def gaps_of(pairs: Sequence[Pair], alpha: float) -> Rate:
-    """The percentile of the answers' longest waits, the arm's over its target's, in seconds each."""
+    """The percentile of answers' longest waits (seconds), the arm's over its target's."""
     timed, seconds = timed_pairs(METRIC, pairs)
     if not timed:
         return Rate(numerator=0, denominator=0, value=None, reason="no wait between tokens was recorded")
-    before, after = (float(one) for one in np.percentile(seconds, PERCENTILE, axis=0))
+    before, after = (float(level) for level in np.percentile(seconds, PERCENTILE, axis=0))
     if not before > 0:
         return Rate(numerator=after, denominator=before, value=None, reason="the target's tokens come at once")
     together, shared = time_groups_of(timed)
@@ -33,6 +33,6 @@ def gaps_of(pairs: Sequence[Pair], alpha: float) -> Rate:
     why = shared or (f"{counted(groups, 'group')} of batches, {needed} needed" if groups < needed else "")
     if why:
         return Rate(numerator=after, denominator=before, value=after / before, reason=why)
-    found = percentile_ratio(seconds[:, 0], seconds[:, 1], together, PERCENTILE, 1.0, alpha)
-    lower, upper = (found.lower, found.upper) if found.lower > 0 and found.upper < inf else (None, None)
+    bounds = percentile_ratio(seconds[:, 0], seconds[:, 1], together, PERCENTILE, 1.0, alpha)
+    lower, upper = (bounds.lower, bounds.upper) if bounds.lower > 0 and bounds.upper < inf else (None, None)
     return Rate(numerator=after, denominator=before, value=after / before, lower=lower, upper=upper)

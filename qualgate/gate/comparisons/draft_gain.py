@@ -1,4 +1,4 @@
-"""How much faster an arm decodes with its drafts: as timed against its target without them, and by the law of S."""
+"""Measure how much faster an arm decodes with drafts than its target without, as timed and by the law of S."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from qualgate.stats.speedup import best_length, by_batch, crossover, drafted_cos
 
 
 def target_of(evidence: RunEvidence, arm: ArmEvidence) -> tuple[ArmEvidence, bool]:
-    """(the arm with the same weights and cache that does not speculate, True); where there is none, (the baseline,
-    False)."""
+    """Find the arm to compare with: (same weights and cache without speculation, True), else (the baseline, False)."""
     for other in (evidence.baseline, *evidence.variants):
         if same_but_for_drafts(other, arm) and not _drafts(other) and not other.name.endswith((NOISE, TWIN)):
             return other, True
     return evidence.baseline, False
 
 
-def same_but_for_drafts(one: ArmEvidence, other: ArmEvidence) -> bool:
-    """Whether both have the same weights, and hold keys and values alike."""
-    mine, its = one.identity, other.identity
+def same_but_for_drafts(arm: ArmEvidence, other: ArmEvidence) -> bool:
+    """Whether both arms have the same weights and the same KV cache."""
+    mine, its = arm.identity, other.identity
     return mine is not None and its is not None and (mine.weights, mine.kv_cache) == (its.weights, its.kv_cache)
 
 
@@ -44,8 +43,10 @@ def gain_of(
     alpha: float,
     tokens: int = 0,
 ) -> Gain:
-    """pairs: the arm as the variant of `target`. names: of who drafts, a level each; facts: of the arm; tokens: γ, 0
-    where it is chosen: then whoever is below the first may draft for the target too, at costs and chances of its own.
+    """Measure and predict the gain from drafts.
+
+    pairs: the arm as the variant of `target`. names: proposers, one for each level. facts: of the arm. tokens: γ, or 0
+    if it adapts: then lower levels may draft for the target too, at their own costs and chances.
     """
     levels = _levels(pairs)
     costs, first = _costs(levels, names, facts), levels.get(1, [])
@@ -54,7 +55,7 @@ def gain_of(
     if by in costs:
         chances = _chances([step for step in first if _level_of(step, names, 0) == by])
         verify, passes = _verify_costs(facts), costs_of(facts, BATCH_COST)
-        if passes:  # of one sequence v was timed twice: one report tells one
+        if passes:  # v of one sequence was timed twice: use the same one throughout
             passes |= {(1, 1): 1.0} | {(1, rows): cost for rows, cost in verify.items()}
         best = best_length(chances, costs[by], verify)
         steps = {count: cost for (level, count), cost in costs_of(facts, DRAFT_STEP_COST).items() if level == by}
@@ -68,7 +69,7 @@ def gain_of(
         best_tokens=best[0] if best else None,
         best=best[1] if best else None,
         best_by=names[by - 1] if best else "",
-        by_batch=tuple(BatchGain(sequences=count, predicted=one) for count, one in batches.items()),
+        by_batch=tuple(BatchGain(sequences=count, predicted=speedup) for count, speedup in batches.items()),
         crossover=crossover(batches),
     )
 
@@ -90,19 +91,19 @@ def _measured(pairs: Sequence[Pair], alpha: float) -> Rate:
     whole = sums.whole
     if not (whole["before"] > 0 and whole["after"] > 0):
         return Rate(numerator=0, denominator=0, value=None, reason="the answers took no time")
-    found = sums.statistic(lambda of: of["before"] / of["said"] / (of["after"] / of["said with"]), alpha)
+    speedup = sums.statistic(lambda of: of["before"] / of["said"] / (of["after"] / of["said with"]), alpha)
     return Rate(
         numerator=whole["before"] / whole["said"],
         denominator=whole["after"] / whole["said with"],
-        value=found.value,
-        lower=None if shared else found.lower,
-        upper=None if shared else found.upper,
-        reason=shared or found.reason,
+        value=speedup.value,
+        lower=None if shared else speedup.lower,
+        upper=None if shared else speedup.upper,
+        reason=shared or speedup.reason,
     )
 
 
 def _seconds(pair: Pair) -> tuple[float | None, float | None]:
-    """Of both, from the first token to the last."""
+    """Seconds from the first token to the last, of the baseline and of the variant."""
     times = [
         (unit.values.get("latency.e2e"), unit.values.get("latency.ttft")) for unit in (pair.baseline, pair.variant)
     ]
@@ -111,15 +112,15 @@ def _seconds(pair: Pair) -> tuple[float | None, float | None]:
 
 
 def _levels(pairs: Sequence[Pair]) -> dict[int, list[DraftStep]]:
-    """The steps of each, of all answers."""
-    found: dict[int, list[DraftStep]] = {}
+    """Level → the draft steps of all answers."""
+    levels: dict[int, list[DraftStep]] = {}
     for step in (step for pair in pairs for step in pair.variant.draft_steps if decodes(step)):
-        found.setdefault(step.level, []).append(step)
-    return found
+        levels.setdefault(step.level, []).append(step)
+    return levels
 
 
 def _level_of(step: DraftStep, names: Sequence[str], verifier: int) -> int:
-    """Of who drafted here for that level (0: the target), from 1; 0: nobody that is known."""
+    """The level (from 1) of the proposer that drafted for `verifier` (0: the target); 0: unknown."""
     return next((at for at, name in enumerate(names, 1) if at > verifier and name == step.proposer), 0)
 
 
@@ -129,7 +130,7 @@ def _drafted(step: DraftStep) -> int:
 
 
 def _foremost(steps: Sequence[DraftStep], names: Sequence[str]) -> int:
-    """The level of who drafted most for the target, of equals the first; 0: nobody did, or nobody that is known."""
+    """The level that drafted most tokens for the target, the first of equals; 0: none, or unknown."""
     tokens = Counter[int]()
     for step in steps:
         tokens[_level_of(step, names, 0)] += _drafted(step)
@@ -140,25 +141,25 @@ def _foremost(steps: Sequence[DraftStep], names: Sequence[str]) -> int:
 def _predicted(
     steps: Sequence[DraftStep], names: Sequence[str], costs: Mapping[int, float], known: Mapping[int, float]
 ) -> tuple[float | None, str]:
-    """(S, why it is not known). Σ tokens / Σ seconds over all passes of the target, each with the draft that it had,
-    at what that cost whoever made it: for drafts of one length it is τ / (v(γ + 1) + γ c)."""
+    """(S, why it is unknown): Σ tokens / Σ costs over all passes of the target, each with its draft at its proposer's
+    cost. For drafts of one length that is τ / (v(γ + 1) + γ c)."""
     if not steps:
         return None, "no pass was told"
     cost = _drafting_cost(steps, names, costs, 0)
     if cost is None:
         return None, "what a drafted token costs (c) was not measured"
-    found = passes_of([(0, step) for step in steps], 1)
-    verify = [verify_cost(known, drafted + 1) for drafted in range(found.longest + 1)]
+    passes = passes_of([(0, step) for step in steps], 1)
+    verify = [verify_cost(known, drafted + 1) for drafted in range(passes.longest + 1)]
     if None in verify:
         return None, f"what a pass over {verify.index(None) + 1} rows costs (v) was not measured"
-    often = np.bincount(found.proposed)
-    return (len(steps) + float(found.accepted.sum())) / (float(often @ np.array(verify, float)) + cost), ""
+    often = np.bincount(passes.proposed)
+    return (len(steps) + float(passes.accepted.sum())) / (float(often @ np.array(verify, float)) + cost), ""
 
 
 def _drafting_cost(
     steps: Sequence[DraftStep], names: Sequence[str], costs: Mapping[int, float], verifier: int
 ) -> float | None:
-    """Of all drafts in these steps, each token at the cost of its proposer; None where one's was not measured."""
+    """The cost of all drafts in these steps, each token at its proposer's cost; None if one was not measured."""
     tokens = Counter[int]()
     for step in steps:
         if drafted := _drafted(step):
@@ -171,18 +172,18 @@ def _drafting_cost(
 def _costs(
     levels: Mapping[int, Sequence[DraftStep]], names: Sequence[str], facts: Mapping[str, float]
 ) -> dict[int, float]:
-    """Level of who drafts → c, with what drafts for it in it; those whose were measured."""
-    found: dict[int, float] = {}
+    """Level of the proposer → c, drafts made for it included; only measured ones."""
+    costs: dict[int, float] = {}
     for at in range(len(names), 0, -1):
         own, below = facts.get(f"{DRAFT_COST}{at}"), levels.get(at + 1, [])
-        under = _drafting_cost(below, names, found, at)
+        under = _drafting_cost(below, names, costs, at)
         if own is None or under is None:
             continue
         tokens = sum(map(_drafted, below))
         emitted = 1 + sum(step.accepted for step in below) / max(1, len(below))
         a_token, a_pass = under / max(1, tokens), tokens / max(1, len(below))
-        found[at] = drafted_cost([own, a_token], [(a_pass, emitted)])
-    return found
+        costs[at] = drafted_cost([own, a_token], [(a_pass, emitted)])
+    return costs
 
 
 def _verify_costs(facts: Mapping[str, float]) -> dict[int, float]:
@@ -192,7 +193,7 @@ def _verify_costs(facts: Mapping[str, float]) -> dict[int, float]:
 
 
 def _chances(steps: Sequence[DraftStep]) -> list[float]:
-    """Of each place of a draft, as far as any was tested there, that a token is accepted if those before it were."""
-    found = passes_of([(0, step) for step in steps], 1)
-    tested = [int(found.tested_at(place).sum()) for place in range(1, found.longest + 1)]
-    return [float(found.accepted_at(place).sum()) / of for place, of in enumerate(tested, 1) if of]
+    """P(token accepted | those before it were), by place in the draft, as far as any was tested."""
+    passes = passes_of([(0, step) for step in steps], 1)
+    tested = [int(passes.tested_at(place).sum()) for place in range(1, passes.longest + 1)]
+    return [float(passes.accepted_at(place).sum()) / of for place, of in enumerate(tested, 1) if of]

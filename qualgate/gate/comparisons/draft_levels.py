@@ -1,4 +1,4 @@
-"""An arm's drafts, level by level: how many, where in the draft they failed, and in which tasks."""
+"""Count an arm's drafts level by level: how many, where in the draft they failed, and in which tasks."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ NO_DRAFT = "nothing was proposed"
 def levels_of(
     units: Sequence[UnitEvidence], clusters: NDArray, tasks: Sequence[str], alpha: float
 ) -> tuple[DraftLevel, ...]:
-    """From the first level down. clusters, tasks: of each unit. alpha: of each bound."""
+    """Summarise each level, from the first down. clusters, tasks: of each unit. alpha: of each bound."""
     steps = [(answer, step) for answer, unit in enumerate(units) for step in unit.draft_steps if decodes(step)]
     return tuple(
-        _level(level, [one for one in steps if one[1].level == level], clusters, tasks, alpha)
+        _level(
+            level, [numbered_step for numbered_step in steps if numbered_step[1].level == level], clusters, tasks, alpha
+        )
         for level in sorted({step.level for _, step in steps})
     )
 
 
 def decodes(step: DraftStep) -> bool:
-    """Whether it is of a pass that decoded. The one that read the prompt said the first token, and had no draft."""
+    """Whether the step belongs to a decoding pass. Prefill gave the first token and had no draft."""
     return step.position > 0 or step.proposed > 0
 
 
 def passes_of(steps: Sequence[tuple[int, DraftStep]], answers: int) -> Passes:
-    """As arrays. steps: of one level, each with the number of its answer."""
+    """Turn steps into arrays. steps: of one level, each with the number of its answer."""
     names = ("proposed", "accepted", "rejected", "unverified")
     columns = {name: np.array([getattr(step, name) for _, step in steps], int) for name in names}
     overlap = np.array([np.nan if step.overlap is None else step.overlap for _, step in steps], float)
@@ -43,8 +45,8 @@ def passes_of(steps: Sequence[tuple[int, DraftStep]], answers: int) -> Passes:
 def _level(
     level: int, steps: Sequence[tuple[int, DraftStep]], clusters: NDArray, tasks: Sequence[str], alpha: float
 ) -> DraftLevel:
-    found = passes_of(steps, len(clusters))
-    sums = Sums.of(_columns(found, tasks), clusters)
+    passes = passes_of(steps, len(clusters))
+    sums = Sums.of(_columns(passes, tasks), clusters)
 
     def rate(numerator: str, denominator: str) -> Rate:
         return _rate(sums, sums.ratio(numerator, denominator, alpha, nothing=NO_DRAFT), numerator, denominator)
@@ -56,13 +58,13 @@ def _level(
         level=level,
         proposer=_proposers(steps),
         passes=len(steps),
-        without_draft=len(steps) - int(found.verifies.sum()),
-        verifications=int(found.verifies.sum()),
-        proposed=int(found.proposed.sum()),
-        accepted=int(found.accepted.sum()),
-        rejected=int(found.rejected.sum()),
-        discarded=int(found.discarded.sum()),
-        unverified=int(found.unverified.sum()),
+        without_draft=len(steps) - int(passes.verifies.sum()),
+        verifications=int(passes.verifies.sum()),
+        proposed=int(passes.proposed.sum()),
+        accepted=int(passes.accepted.sum()),
+        rejected=int(passes.rejected.sum()),
+        discarded=int(passes.discarded.sum()),
+        unverified=int(passes.unverified.sum()),
         acceptance_rate=share("accepted", "proposed"),
         proposed_per_verification=rate("proposed", "verifications"),
         accepted_per_verification=rate("accepted", "verifications"),
@@ -73,29 +75,29 @@ def _level(
                 unconditional=share(f"accepted at {place}", "verifications"),
                 conditional=share(f"accepted at {place}", f"tested at {place}", "nothing was tested here"),
             )
-            for place in range(1, found.longest + 1)
+            for place in range(1, passes.longest + 1)
         ),
         rejection={task: _rejection(sums, task, alpha) for task in sorted(set(tasks))},
-        accepted_of_tested=share("accepted by chance", "tested by chance") if found.known.any() else None,
-        overlap=rate("overlap", "tested by chance") if found.known.any() else None,
+        accepted_of_tested=share("accepted by chance", "tested by chance") if passes.known.any() else None,
+        overlap=rate("overlap", "tested by chance") if passes.known.any() else None,
     )
 
 
-def _columns(found: Passes, tasks: Sequence[str]) -> dict[str, NDArray]:
+def _columns(passes: Passes, tasks: Sequence[str]) -> dict[str, NDArray]:
     """Name → its sum over each answer's passes."""
     columns = {
-        "proposed": found.proposed,
-        "accepted": found.accepted,
-        "verifications": found.verifies,
-        "with bonus": found.accepted + found.verifies,
-        "accepted by chance": found.accepted * found.known,
-        "tested by chance": (found.accepted + found.rejected) * found.known,
-        "overlap": np.where(found.known, found.overlap, 0.0),
+        "proposed": passes.proposed,
+        "accepted": passes.accepted,
+        "verifications": passes.verifies,
+        "with bonus": passes.accepted + passes.verifies,
+        "accepted by chance": passes.accepted * passes.known,
+        "tested by chance": (passes.accepted + passes.rejected) * passes.known,
+        "overlap": np.where(passes.known, passes.overlap, 0.0),
     }
-    for place in range(1, found.longest + 1):
-        columns |= {f"tested at {place}": found.tested_at(place), f"accepted at {place}": found.accepted_at(place)}
-    sums = {name: found.by_answer(values) for name, values in columns.items()}
-    rejected, tested = found.by_answer(found.rejected), found.by_answer(found.rejected + found.accepted)
+    for place in range(1, passes.longest + 1):
+        columns |= {f"tested at {place}": passes.tested_at(place), f"accepted at {place}": passes.accepted_at(place)}
+    sums = {name: passes.by_answer(values) for name, values in columns.items()}
+    rejected, tested = passes.by_answer(passes.rejected), passes.by_answer(passes.rejected + passes.accepted)
     of = np.array(tasks)
     for task in sorted(set(tasks)):
         sums |= {f"rejected in {task}": rejected * (of == task), f"tested in {task}": tested * (of == task)}
@@ -103,27 +105,27 @@ def _columns(found: Passes, tasks: Sequence[str]) -> dict[str, NDArray]:
 
 
 def share_of(sums: Sums, numerator: str, denominator: str, alpha: float, nothing: str) -> Rate:
-    """What part of the second sum the first is, with what it is of."""
+    """The share of the second sum that the first makes up, with its bounds."""
     return _rate(sums, sums.share(numerator, denominator, alpha, nothing=nothing), numerator, denominator)
 
 
-def _rate(sums: Sums, found: Ratio, numerator: str, denominator: str) -> Rate:
+def _rate(sums: Sums, ratio: Ratio, numerator: str, denominator: str) -> Rate:
     return Rate(
-        numerator=sums.whole[numerator], denominator=sums.whole[denominator], value=found.value, lower=found.lower,
-        upper=found.upper, reason=found.reason,
+        numerator=sums.whole[numerator], denominator=sums.whole[denominator], value=ratio.value, lower=ratio.lower,
+        upper=ratio.upper, reason=ratio.reason,
     )  # fmt: skip
 
 
 def _rejection(sums: Sums, task: str, alpha: float) -> Rate:
-    found = share_of(sums, f"rejected in {task}", f"tested in {task}", alpha, "insufficient: nothing was tested")
-    if not 0 < found.denominator < LEAST_TESTED:
-        return found
-    said = f"insufficient: {counted(int(found.denominator), 'token')} tested, {LEAST_TESTED} needed"
-    return Rate(numerator=found.numerator, denominator=found.denominator, value=None, reason=said)
+    rate = share_of(sums, f"rejected in {task}", f"tested in {task}", alpha, "insufficient: nothing was tested")
+    if not 0 < rate.denominator < LEAST_TESTED:
+        return rate
+    reason = f"insufficient: {counted(int(rate.denominator), 'token')} tested, {LEAST_TESTED} needed"
+    return Rate(numerator=rate.numerator, denominator=rate.denominator, value=None, reason=reason)
 
 
 def _proposers(steps: Sequence[tuple[int, DraftStep]]) -> str:
-    """By name, whoever proposed most first."""
+    """Names of the proposers, the most frequent first."""
     often: dict[str, int] = {}
     for _, step in steps:
         if step.proposer:
@@ -132,16 +134,16 @@ def _proposers(steps: Sequence[tuple[int, DraftStep]]) -> str:
 
 
 def passes_saved(units: Sequence[UnitEvidence], clusters: NDArray, alpha: float) -> Rate:
-    """1 − Σ passes of the target / Σ tokens, both without the pass that read the prompt and what it said: of every
-    answer by itself, however many shared a pass. Passes of lower levels are not the target's."""
+    """1 − Σ passes of the target / Σ tokens, both without prefill and its token. Each answer counts its own passes,
+    however many answers shared one. Passes of lower levels are not the target's."""
     counts = [_decoding(unit) for unit in units]
-    tokens, passes = (np.array([one[place] for one in counts], float) for place in (0, 1))
+    tokens, passes = (np.array([row[place] for row in counts], float) for place in (0, 1))
     sums = Sums.of({"tokens": tokens, "saved": tokens - passes}, clusters)
     return share_of(sums, "saved", "tokens", alpha, "no answer has a token after its first")
 
 
 def _decoding(unit: UnitEvidence) -> tuple[int, int]:
-    """(tokens said, passes made) from the first step on; (0, 0) where no step was told."""
+    """(tokens, passes) from the first step on; (0, 0) if no step was recorded."""
     steps = [step for step in unit.draft_steps if step.level == 1]
     if not steps or unit.tokens is None:
         return 0, 0
@@ -150,5 +152,5 @@ def _decoding(unit: UnitEvidence) -> tuple[int, int]:
 
 
 def tasks_of(units: Sequence[UnitEvidence], tasks: Mapping[tuple[str, str], str]) -> list[str]:
-    """Of each unit; its evalset's name where its case names none."""
+    """The task of each unit; its evalset's name if its case names none."""
     return [tasks.get((unit.key.evalset, unit.key.case_id), unit.key.evalset) for unit in units]

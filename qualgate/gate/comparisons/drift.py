@@ -23,7 +23,7 @@ from qualgate.stats.kl_error_bound import kl_error
 from qualgate.stats.latency import clusters_needed
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 
-# What kind of case nobody drew is allowed for (see `nonnegative_ratio`). A KL has no ceiling, and a variant that breaks
+# Allowance for kinds of cases not drawn (see `nonnegative_ratio`). A KL has no ceiling, and a variant that breaks
 # down on one kind of prompt does so by far: 20 times the limit is 1 nat a token where 0.05 are allowed. Simulated at
 # the limit with 20 to 2,800 cases (lognormal with sigma 1.5 and 2, Pareto with index 1.5 and 2, nothing but one case in
 # 20), at most 4.7 % are proven; with both factors 1 it was up to 36 %. What breaks down more rarely and further than
@@ -58,7 +58,7 @@ def measure_drift(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measure
 
 
 def _of_interval(slice_: Slice, n: int, bounds: Bounds, method: str, needed: int | None) -> Measured:
-    """The same where what was listed of the distributions proves an interval: it has no middle that would be the KL."""
+    """Measure a KL known only as an interval, from partly listed distributions: no middle value stands for it."""
     obstacle = ""
     if bounds.upper == inf:
         obstacle = (
@@ -70,7 +70,7 @@ def _of_interval(slice_: Slice, n: int, bounds: Bounds, method: str, needed: int
 
 
 def _over_positions(rule: Rule, pairs: Sequence[Pair], clusters: NDArray, alpha: float) -> tuple[Bounds, str]:
-    """Bounds of what is measured at each position of each answer, and the method's name."""
+    """Bound the metric over the positions of all answers; also return the method's name."""
     limit = _limit(rule)
     positions = np.array([len(pair.variant.kl) for pair in pairs])
     match rule.metric:
@@ -99,20 +99,20 @@ def _limit(rule: Rule) -> float:
 
 
 def _observed(value: float, limit: float, clusters: int) -> Bounds:
-    kept, broken = (0.0, 1.0) if value <= limit else (1.0, 0.0)
-    return Bounds(estimate=value, lower=value, upper=value, p_below=kept, p_above=broken, clusters=clusters)
+    p_below, p_above = (0.0, 1.0) if value <= limit else (1.0, 0.0)
+    return Bounds(estimate=value, lower=value, upper=value, p_below=p_below, p_above=p_above, clusters=clusters)
 
 
 def _certified(pairs: Sequence[Pair], bounds_of: Callable[[NDArray[np.float64]], Bounds]) -> Bounds:
-    """Bounds from every position's KL; where that is known to within an error, whatever the truth inside it is."""
+    """Bounds from every position's KL, valid for any true value within its known error."""
     kl = np.concatenate([pair.variant.kl for pair in pairs])
     error = kl_error(kl, np.repeat([pair.variant.kl_eta for pair in pairs], [len(pair.variant.kl) for pair in pairs]))
-    found = bounds_of(kl)
+    bounds = bounds_of(kl)
     upper = np.concatenate([pair.variant.kl if (up := pair.variant.kl_upper) is None else up for pair in pairs])
     if not error.any() and (upper == kl).all():
-        return found
+        return bounds
     least = bounds_of(np.maximum(kl - error, 0.0))
     if not np.isfinite(upper).all():
-        return replace(found, lower=least.lower, upper=inf, p_below=1.0, p_above=least.p_above)
+        return replace(bounds, lower=least.lower, upper=inf, p_below=1.0, p_above=least.p_above)
     most = bounds_of(upper + error)
-    return replace(found, lower=least.lower, upper=most.upper, p_below=most.p_below, p_above=least.p_above)
+    return replace(bounds, lower=least.lower, upper=most.upper, p_below=most.p_below, p_above=least.p_above)

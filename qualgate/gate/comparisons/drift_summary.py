@@ -1,4 +1,4 @@
-"""A variant's drift in numbers, shown beside its verdict. They rank and warn; a rule alone decides."""
+"""Summarise a variant's drift beside its verdict. The numbers rank and warn; only a rule decides."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from qualgate.stats.kl_error_bound import kl_error
 
 
 def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
-    """Pooled over every position of every answer; {} when no pair carries drift.
+    """Pool drift over every position of every answer; {} when no pair carries drift.
 
     drift.kl_*: nats. drift.top1_agreement: share of positions. drift.length_ratio: sum of variant tokens / sum of
-    baseline tokens, None when the baseline said nothing. drift.identical: share of answers that never diverge.
+    baseline tokens, None without any. drift.identical: share of answers that never diverge.
     drift.first_divergence: median position of the first divergence among those that do, None when none does.
     drift.kl_error: the mean KL is proven to be within this of the true one; absent where it is exact.
-    Where a pair's KL is known as an interval, drift.kl_mean and the others are not told, but what they are at least and
-    at most: drift.kl_mean_least, drift.kl_mean_most, and so on; None where nothing bounds it.
+    If a pair's KL is known only as an interval, drift.kl_mean_least and drift.kl_mean_most replace drift.kl_mean, and
+    so on; None where nothing bounds it.
     constraint.masked, constraint.masked_baseline: mean share of each model's own probability that the cases'
     constraints left out; absent where no case has one. More in the variant: the constraint hides what it lost.
     reasoning.tokens: sum of the tokens of the variant's thoughts / of the baseline's; absent where not all are counted.
@@ -35,13 +35,15 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
     positions = np.array([len(pair.variant.kl) for pair in measured])
     agreement = np.array([pair.variant.top1_agreement or 0.0 for pair in measured])
     diverged = [pair.variant.first_divergence for pair in measured if pair.variant.first_divergence is not None]
-    said = sum(pair.baseline.tokens or 0 for pair in measured)
+    baseline_tokens = sum(pair.baseline.tokens or 0 for pair in measured)
     error = kl_error(kl, np.repeat([pair.variant.kl_eta for pair in measured], positions)).mean()
     return {
         **_of_kl(measured, kl),
         **({"drift.kl_error": float(error)} if error else {}),
         "drift.top1_agreement": float((agreement * positions).sum() / positions.sum()),
-        "drift.length_ratio": sum(pair.variant.tokens or 0 for pair in measured) / said if said else None,
+        "drift.length_ratio": sum(pair.variant.tokens or 0 for pair in measured) / baseline_tokens
+        if baseline_tokens
+        else None,
         "drift.identical": 1 - len(diverged) / len(measured),
         "drift.first_divergence": float(np.median(diverged)) if diverged else None,
         **beside,
@@ -49,16 +51,16 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
 
 
 def _of_kl(measured: Sequence[Pair], kl: NDArray) -> dict[str, float | None]:
-    found = {"drift.kl_mean": kl.mean(), "drift.kl_p99": np.percentile(kl, 99), "drift.kl_max": kl.max()}
+    summary = {"drift.kl_mean": kl.mean(), "drift.kl_p99": np.percentile(kl, 99), "drift.kl_max": kl.max()}
     if all(pair.variant.kl_upper is None for pair in measured):
-        return {name: float(value) for name, value in found.items()}
+        return {name: float(value) for name, value in summary.items()}
     upper = np.concatenate([pair.variant.kl if (up := pair.variant.kl_upper) is None else up for pair in measured])
     bounded = bool(np.isfinite(upper).all())
     most = (upper.mean(), np.percentile(upper, 99), upper.max()) if bounded else (None, None, None)
-    told: dict[str, float | None] = {}
-    for (name, least), above in zip(found.items(), most, strict=True):
-        told |= {f"{name}_least": float(least), f"{name}_most": None if above is None else float(above)}
-    return told
+    intervals: dict[str, float | None] = {}
+    for (name, least), above in zip(summary.items(), most, strict=True):
+        intervals |= {f"{name}_least": float(least), f"{name}_most": None if above is None else float(above)}
+    return intervals
 
 
 def _thoughts(pairs: Sequence[Pair]) -> dict[str, float | None]:
@@ -70,12 +72,12 @@ def _thoughts(pairs: Sequence[Pair]) -> dict[str, float | None]:
 
 
 def _masked(pairs: Iterable[Pair]) -> dict[str, float | None]:
-    found = [
+    shares = [
         (pair.variant.masked, pair.baseline.masked)
         for pair in pairs
         if pair.variant.masked is not None and pair.baseline.masked is not None
     ]
-    if not found:
+    if not shares:
         return {}
-    ours, theirs = zip(*found, strict=True)
+    ours, theirs = zip(*shares, strict=True)
     return {"constraint.masked": float(np.mean(ours)), "constraint.masked_baseline": float(np.mean(theirs))}

@@ -1,8 +1,8 @@
-"""Scores of several answers as one: of a trajectory's turns, of the repeats of a case.
+"""Fold the scores of several answers into one: of a trajectory's turns, of the repeats of a case.
 
-A trajectory is right in a repeat when all of its turns are that the slice holds. Of repeats, as the rule says, counts
-whether any is right, whether all are, or the chance that `k` of them are (`stats.all_of`). Each of these never falls
-when a score rises, so what holds of scores at their worst and at their best holds in between.
+A trajectory is right in a repeat if all of its turns in the slice are. For repeats the rule chooses: any is right, all
+are, or the chance that `k` of them are (`stats.all_of`). None of these falls when a score rises, so bounds at the worst
+and the best scores hold in between.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Fold = Callable[[Sequence[float]], float]
 
 
 class Folding:
-    """How the scores of answers become those that a rule compares."""
+    """Folds the scores of answers into those that a rule compares."""
 
     def __init__(self, rule: Rule, answers: Sequence[UnitKey]) -> None:
-        """ValueError, in words, for answers that the rule cannot count."""
+        """ValueError, with a message for the user, for answers that the rule cannot count."""
         self._steps: list[tuple[NDArray, int, Fold]] = []
         keys: list[tuple[str, str, int]] = [_trajectory(rule, key) for key in answers]
         if rule.metric in BY_TRAJECTORY:
@@ -41,7 +41,7 @@ class Folding:
         return list(numbers)
 
     def scores(self, values: NDArray) -> NDArray:
-        """[answers] → [what the rule compares]."""
+        """Fold scores: [answers] → [compared items]."""
         for at, count, fold in self._steps:
             order, sizes = np.argsort(at, kind="stable"), np.bincount(at, minlength=count)
             parts = np.split(values[order], np.cumsum(sizes)[:-1])
@@ -49,7 +49,7 @@ class Folding:
         return values
 
     def clusters(self, labels: NDArray) -> NDArray:
-        """[answers] → [what the rule compares] the number of each one's cluster, one for all that is folded."""
+        """Fold cluster labels: [answers] → [compared items]."""
         for at, count, _ in self._steps:
             folded = np.zeros(count, int)
             folded[at] = labels
@@ -58,12 +58,12 @@ class Folding:
 
 
 def fold_of(repeats: str, answers: int) -> Fold:
-    """answers: to the case that has the fewest. ValueError for a `pass^k` of more."""
+    """The fold that `repeats` names. answers: the fewest to any case. ValueError for a `pass^k` with a larger k."""
     if repeats in ("any", "all"):
         return max if repeats == "any" else min
-    found = PASS_ALL.fullmatch(repeats)
-    assert found is not None, "the gate file's reader lets nothing else through"
-    if (k := int(found[1])) > answers:
+    match = PASS_ALL.fullmatch(repeats)
+    assert match is not None, "the gate file's reader lets nothing else through"
+    if (k := int(match[1])) > answers:
         raise ValueError(f"{repeats} needs {k} answers to each case, there are {answers}")
     return partial(all_of, k)
 
@@ -73,7 +73,7 @@ def _answers(keys: Sequence[tuple[str, str, int]]) -> int:
 
 
 def _trajectory(rule: Rule, key: UnitKey) -> tuple[str, str, int]:
-    """Of which trajectory and repeat an answer is; else which case and repeat."""
+    """(evalset, trajectory or else case, repeat) of an answer."""
     if rule.metric not in BY_TRAJECTORY:
         return key.evalset, key.case_id, key.repeat
     if (turn := turn_of(key.case_id)) is None:

@@ -1,4 +1,4 @@
-"""Rules on goodput: how many answers come within the service level objective."""
+"""Rules on goodput: the share of answers within the service level objective."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qualgate.records import Slo
 
 
 def measure_goodput(slice_: Slice, pairs: Sequence[Pair], alpha: float, slo: Slo) -> Measured:
-    """Each answer is in time or late; by `max_drop` compared as quality is, by `min` the variant's own share."""
+    """Measure answers in time or late: by `max_drop` compared as quality is, by `min` the variant's own share."""
     n, by_drop = len(pairs), slice_.rule.max_drop is not None
     if slo == Slo():
         return unmeasured(slice_, n, "no `slo` says how slow an answer may be")
@@ -28,7 +28,7 @@ def measure_goodput(slice_: Slice, pairs: Sequence[Pair], alpha: float, slo: Slo
     untimed = sum(variant is None or (by_drop and baseline is None) for baseline, variant in missed)
     if untimed:
         return unmeasured(slice_, n, f"no time was recorded for {untimed} of {counted(n, 'case')}")
-    # The variant's own share is held against no arm's, so it matters not which of them ran when.
+    # The variant's own share is compared with no other arm, so the time of day does not matter.
     alone = timed_together(clusters_of(pairs), [pair.variant for pair in pairs])
     together, shared = time_groups_of(pairs) if by_drop else alone
     if shared:

@@ -1,10 +1,9 @@
 """Rules on what a judge prefers: each pair goes to the variant, to the baseline or to neither.
 
-That is a pair of right and wrong: the exact paired test of `quality` serves, of won against lost pairs. `judge.win`
-counts a tie as half, so a loss of it is half of the net share of pairs lost. A verdict rests on all pairs and on those
-whose style is balanced (`stats.preferences`) alike: a rule is kept or broken only where both say so, and a judge's
-taste for long or formatted answers, which cancels in the latter, can neither approve nor block. It errs all the same,
-as by chance, and errors make a loss look smaller: how much it may err is what its floor says.
+Won against lost pairs are tested as right and wrong answers are, by the exact paired test of `quality`. `judge.win`
+counts a tie as half, so its loss is half of the net share of pairs lost. A rule is kept or broken only if both samples
+agree: all pairs, and the pairs balanced by style (`stats.preferences`), in which a taste for long or formatted answers
+cancels. A judge also errs by chance, which makes a loss look smaller; its floor limits how much.
 """
 
 from __future__ import annotations
@@ -54,42 +53,42 @@ class _Sides:
 
 
 def measure_judged(slice_: Slice, pairs: Sequence[Pair], judged: JudgedArm | None, alpha: float) -> Measured:
-    """Undecided, whatever was judged, below the judge's floor. A pair that it did not judge is taken as lost by an
-    approval and as won by a block."""
+    """Measure a rule on preferences; undecided below the judge's floor. An unjudged pair counts as lost for an approval
+    and as won for a block."""
     n = len(pairs)
     if judged is None:
         return unmeasured(slice_, n, NOBODY)
     if why := below_floor(judged, alpha):
         return unmeasured(slice_, n, why)
-    keys = [(one.variant.key.evalset, one.variant.key.case_id, one.variant.key.repeat) for one in pairs]
+    keys = [(pair.variant.key.evalset, pair.variant.key.case_id, pair.variant.key.repeat) for pair in pairs]
     if missing := sum(key not in judged.pairs for key in keys):
         return unmeasured(
             slice_, n, f"{missing} of {counted(n, 'pair')} were not judged by it: qualgate rescore with this gate file"
         )
-    found, clusters = [judged.pairs[key] for key in keys], clusters_of(pairs)
-    if all(one.win is None for one in found):
-        return unmeasured(slice_, n, _unsaid(found))
-    keep = balanced([one.style for one in found], [f"{one[0]}\0{one[1]}" for one in keys])
+    judgements, clusters = [judged.pairs[key] for key in keys], clusters_of(pairs)
+    if all(judgement.win is None for judgement in judgements):
+        return unmeasured(slice_, n, _unsaid(judgements))
+    keep = balanced([judgement.style for judgement in judgements], [f"{key[0]}\0{key[1]}" for key in keys])
     samples = [np.ones(n, bool), keep]
-    if any(_sides(found, clusters, sample, EQUAL).few() for sample in samples):
+    if any(_sides(judgements, clusters, sample, EQUAL).few() for sample in samples):
         few = f"clusters of cases of alike style are too few to compare ({MIN_CLUSTERS} needed)"
         return unmeasured(slice_, n, few)
-    return _tested(slice_, found, clusters, samples, alpha)
+    return _tested(slice_, judgements, clusters, samples, alpha)
 
 
 def _tested(
-    slice_: Slice, found: Sequence[Judged], clusters: NDArray, samples: Sequence[NDArray], alpha: float
+    slice_: Slice, judgements: Sequence[Judged], clusters: NDArray, samples: Sequence[NDArray], alpha: float
 ) -> Measured:
-    """samples: masks [pairs], all of them first; that of balanced style may be empty, which proves nothing."""
-    n, margin = len(found), 2 * (slice_.rule.max_drop or 0.0)
-    shown = _sides(found, clusters, samples[0], EQUAL)
-    worst = [_sides(found, clusters, one, 0.0).compared(margin, alpha) for one in samples if one.any()]
-    best = [_sides(found, clusters, one, 1.0).compared(margin, alpha) for one in samples if one.any()]
+    """Test on each sample. samples: masks [pairs], all pairs first; an empty balanced sample proves nothing."""
+    n, margin = len(judgements), 2 * (slice_.rule.max_drop or 0.0)
+    shown = _sides(judgements, clusters, samples[0], EQUAL)
+    worst = [_sides(judgements, clusters, sample, 0.0).compared(margin, alpha) for sample in samples if sample.any()]
+    best = [_sides(judgements, clusters, sample, 1.0).compared(margin, alpha) for sample in samples if sample.any()]
     empty = len(worst) < len(samples)
-    within = 1.0 if empty else max(one.p_within for one in worst)
-    beyond = 1.0 if empty else max(one.p_beyond for one in best)
-    lost, won, unsaid = int(shown.lost.sum()), int(shown.won.sum()), _unsaid(found)
-    told = min(within, beyond) <= alpha or len(np.unique(clusters)) < n or unsaid or not samples[1].all()
+    within = 1.0 if empty else max(result.p_within for result in worst)
+    beyond = 1.0 if empty else max(result.p_beyond for result in best)
+    lost, won, unsaid = int(shown.lost.sum()), int(shown.won.sum()), _unsaid(judgements)
+    settled = min(within, beyond) <= alpha or len(np.unique(clusters)) < n or unsaid or not samples[1].all()
     change = (won - lost) / (2 * n)
     return Measured(
         slice=slice_,
@@ -100,12 +99,12 @@ def _tested(
             baseline=EQUAL,
             variant=EQUAL + change,
             difference=change,
-            lower=min(one.lower for one in worst) / 2,
-            upper=max(one.upper for one in best) / 2,
+            lower=min(result.lower for result in worst) / 2,
+            upper=max(result.upper for result in best) / 2,
             lost=lost,
             gained=won,
             p_broken=beyond,
-            needed=None if told else pairs_needed(lost, won, n, margin, alpha),
+            needed=None if settled else pairs_needed(lost, won, n, margin, alpha),
             method=f"judged_{worst[0].method}",
         ),
         p_within=within,
@@ -117,23 +116,24 @@ def _tested(
 def _obstacle(slice_: Slice, keep: NDArray, clusters: NDArray, alpha: float) -> str:
     if not keep.any():
         return f"{slice_.head}: no pair is of alike style, and a taste for one cannot be told from a better answer"
-    kept = clusters[keep]
-    if len(np.unique(kept)) == len(kept):
+    balanced_clusters = clusters[keep]
+    if len(np.unique(balanced_clusters)) == len(balanced_clusters):
         return ""
     doubled = replace(slice_, rule=replace(slice_.rule, max_drop=2 * (slice_.rule.max_drop or 0.0)))
-    return too_few(doubled, kept, alpha)
+    return too_few(doubled, balanced_clusters, alpha)
 
 
-def _sides(found: Sequence[Judged], clusters: NDArray, sample: NDArray, unknown: float) -> _Sides:
-    """unknown: what a pair that the judge could not judge is taken as."""
-    wins = np.array([unknown if one.win is None else one.win for one in found], float)[sample]
+def _sides(judgements: Sequence[Judged], clusters: NDArray, sample: NDArray, unknown: float) -> _Sides:
+    """Won and lost pairs of a sample. unknown: the value of a pair that the judge could not judge."""
+    wins = np.array([unknown if judgement.win is None else judgement.win for judgement in judgements], float)[sample]
     return _Sides(lost=(wins == 0.0).astype(float), won=(wins == 1.0).astype(float), clusters=clusters[sample])
 
 
-def _unsaid(found: Sequence[Judged]) -> str:
-    null = [one for one in found if one.win is None]
-    if not null:
+def _unsaid(judgements: Sequence[Judged]) -> str:
+    unjudged = [judgement for judgement in judgements if judgement.win is None]
+    if not unjudged:
         return ""
-    words = Counter(one.why.partition(":")[0] for one in null)
+    words = Counter(judgement.why.partition(":")[0] for judgement in unjudged)
     named = ", ".join(f"{word} {count}" for word, count in sorted(words.items()))
-    return f"the judge could not say for {len(null)} of {counted(len(found), 'pair')} ({named}; first: {null[0].why})"
+    pairs = counted(len(judgements), "pair")
+    return f"the judge could not say for {len(unjudged)} of {pairs} ({named}; first: {unjudged[0].why})"

@@ -1,8 +1,8 @@
 """Cost per accepted answer of one arm: every attempt is paid for, and only what a user could keep counts.
 
-What is not recorded is unavailable with its reason, never 0: one attempt of unknown cost leaves the whole sum unknown,
-and where feedback is asked for, an answer that no user spoke of is neither accepted nor refused: arms are compared over
-what users were heard on in each of them.
+Unrecorded numbers are unavailable with a reason, never 0: one attempt of unknown cost leaves the whole sum unknown.
+With feedback, an answer without any is neither accepted nor refused, and arms are compared over the answers that have
+feedback in each of them.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ class Ledger:
 def heard_in_each(*books: Ledger) -> tuple[NDArray, str]:
     """The units by which these ledgers of the same cases can be compared, and why they cannot ("" where they can).
 
-    Missing feedback is not success, and no failure either: what users were not heard on in every arm does not count,
-    and arms of which users speak to a different extent are not compared.
+    Missing feedback is neither success nor failure: units without feedback in every arm do not count, and arms with
+    unequal shares of feedback are not compared.
     """
     heard = np.logical_and.reduce([book.heard for book in books])
     counts = {book.service.arm: int(book.heard.sum()) for book in books}
     if max(counts.values()) <= MOST_UNEVEN * min(counts.values()):
         return heard, ""
-    said = ", ".join(f"{count} of {arm}" for arm, count in counts.items())
-    return heard, f"users were heard on different shares of {counted(len(heard), 'answer')}: {said}"
+    heard_by_arm = ", ".join(f"{count} of {arm}" for arm, count in counts.items())
+    return heard, f"users were heard on different shares of {counted(len(heard), 'answer')}: {heard_by_arm}"
 
 
 def ledger(arm: str, units: Sequence[UnitEvidence], terms: Terms) -> Ledger:
-    """What the arm's units cost and which of their answers were accepted."""
+    """Sum up what the arm's units cost and which of their answers were accepted."""
     entries = _Entries.of(arm, units, terms)
     return Ledger(
         costs=entries.costs,
@@ -65,7 +65,7 @@ def ledger(arm: str, units: Sequence[UnitEvidence], terms: Terms) -> Ledger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entries:
-    """What is known of each of an arm's units, before anything is summed. In the units' order."""
+    """Cost and acceptance of each of an arm's units, in their order, before anything is summed."""
 
     arm: str
     units: Sequence[UnitEvidence]
@@ -91,7 +91,7 @@ class _Entries:
     @property
     def accepted(self) -> NDArray:
         """0 or 1; 0 for what no user was heard on."""
-        return np.array([one == Acceptance() for one in self.judged], float) * self.heard
+        return np.array([acceptance == Acceptance() for acceptance in self.judged], float) * self.heard
 
     @property
     def unpriced(self) -> list[UnitEvidence]:
@@ -99,13 +99,17 @@ class _Entries:
 
     @property
     def unjudged(self) -> Counter[str]:
-        """Why it cannot be said of an answer whether it is accepted → answers."""
-        return Counter(one.unknown for one in self.judged if one.unknown)
+        """Reason why acceptance is unknown → answers."""
+        return Counter(acceptance.unknown for acceptance in self.judged if acceptance.unknown)
 
     @property
     def refused(self) -> Counter[str]:
-        """First reason for which an answer that a user was heard on was not accepted → answers."""
-        return Counter(one.refused for one, heard in zip(self.judged, self.heard, strict=True) if one.refused and heard)
+        """First reason to refuse an answer with feedback → answers."""
+        return Counter(
+            acceptance.refused
+            for acceptance, heard in zip(self.judged, self.heard, strict=True)
+            if acceptance.refused and heard
+        )
 
 
 def _unavailable(entries: _Entries, terms: Terms) -> tuple[str, ...]:
@@ -133,7 +137,7 @@ def _unavailable(entries: _Entries, terms: Terms) -> tuple[str, ...]:
 
 
 def _service(entries: _Entries, terms: Terms, unavailable: tuple[str, ...]) -> ArmService:
-    """The arm's sums. Each is None by itself where what it is summed of is not known."""
+    """The arm's sums; each is None if one of its terms is unknown."""
     units, costs, heard = entries.units, entries.costs, entries.heard
     recorded = all(unit.attempts for unit in units)
     corrected = terms.corrected or {}
@@ -159,7 +163,7 @@ def _service(entries: _Entries, terms: Terms, unavailable: tuple[str, ...]) -> A
 
 
 def _retries(units: Sequence[UnitEvidence]) -> dict[str, float]:
-    """Cause → attempts beyond the first, of each unit."""
+    """Cause → attempts beyond the first, per unit."""
     again = Counter(attempt.cause or "not said" for unit in units for attempt in unit.attempts[:-1])
     return {cause: count / len(units) for cause, count in sorted(again.items())}
 
@@ -167,13 +171,13 @@ def _retries(units: Sequence[UnitEvidence]) -> dict[str, float]:
 def _within(units: Sequence[UnitEvidence], slo: Slo) -> float | None:
     """Share of the answers within the objective; None where none is asked for, or a time was not recorded."""
     missed = [late(unit, slo) for unit in units] if slo != Slo() else []
-    return sum(one is False for one in missed) / len(missed) if missed and None not in missed else None
+    return sum(is_late is False for is_late in missed) / len(missed) if missed and None not in missed else None
 
 
 def _cost(attempts: Sequence[Attempt], prices: Prices) -> float | None:
-    """Of every attempt; None where one has a price and no recorded quantity, or where none was recorded at all.
+    """The cost of all attempts; None if a priced quantity of one, or every attempt, was not recorded.
 
-    Tokens do not come in no time: 0 seconds beside any is a clock that was not read.
+    0 seconds beside output tokens mean that no clock was read.
     """
     if not attempts:
         return None

@@ -1,4 +1,4 @@
-"""Rules on how long answers are, or their thoughts: Σ tokens of the variant's / Σ of the baseline's.
+"""Rules on the length of answers or thoughts: Σ tokens of the variant's / Σ tokens of the baseline's.
 
 `variant`, `lower` and `upper` are the ratio and its bounds.
 """
@@ -33,7 +33,7 @@ def measure_lengths(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measu
     n, clusters, what = len(pairs), clusters_of(pairs), "thoughts" if metric == THOUGHT else "answers"
     if not pairs:
         return unmeasured(slice_, 0, "no thought was counted: no case has `reasoning`, or the run is older than that")
-    before, after = ([tokens(metric, getattr(one, arm)) for one in pairs] for arm in ("baseline", "variant"))
+    before, after = ([tokens(metric, getattr(pair, arm)) for pair in pairs] for arm in ("baseline", "variant"))
     if None in before or None in after:
         return unmeasured(slice_, n, f"the tokens of some {what} were not counted")
     if not any(before):
@@ -48,37 +48,37 @@ def measure_lengths(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measu
             f"{counted(n, 'case')}, so one that never ends could have been missed: judge a run, or keep the "
             "evalset where the gate file names it"
         )
-    told = np.array([before, after], float)
-    bounds = length_bounds(told[1], told[0], clusters, slice_.rule.max or 0.0, alpha, most)
+    token_counts = np.array([before, after], float)
+    bounds = length_bounds(token_counts[1], token_counts[0], clusters, slice_.rule.max or 0.0, alpha, most)
     return bounded(slice_, n, bounds, variant=bounds.estimate, method=METHODS[metric], obstacle=obstacle)
 
 
 def having(metric: str, pairs: Sequence[Pair]) -> Sequence[Pair]:
-    """Those that the metric is of: all, or of thoughts those whose case has `reasoning`."""
+    """The pairs that the metric covers: all, or for thoughts those whose case has `reasoning`."""
     if metric != THOUGHT:
         return pairs
     return [pair for pair in pairs if (pair.baseline.thought, pair.variant.thought) != (None, None)]
 
 
 def tokens(metric: str, unit: UnitEvidence) -> int | None:
-    """Of an answer, or of its thought; None where nobody counted them."""
+    """Tokens of an answer, or of its thought; None if they were not counted."""
     if metric != THOUGHT:
         return unit.tokens
     return None if unit.thought == UNCOUNTED else unit.thought
 
 
 def longest(metric: str, pairs: Sequence[Pair]) -> float | None:
-    """How long an answer (or its thought) may become, in times of the baseline's mean one; None where not known.
+    """How long an answer (or thought) may become, as a multiple of the baseline's mean; None if unknown.
 
-    An answer that never ends takes all of its case's `max_new_tokens`, which may be a hundred times the mean. The
-    largest of them counts: which cases would be the ones is not known where none was drawn.
+    An answer that never ends takes all of its case's `max_new_tokens`, perhaps a hundred times the mean. The largest
+    budget counts, since any case might be the one.
     """
     pairs = having(metric, pairs)
     budgets = [pair.budget for pair in pairs if pair.budget is not None]
-    said = sum(tokens(metric, pair.baseline) or 0 for pair in pairs)
-    if len(budgets) < len(pairs) or not said:
+    baseline_tokens = sum(tokens(metric, pair.baseline) or 0 for pair in pairs)
+    if len(budgets) < len(pairs) or not baseline_tokens:
         return None
-    return max(*budgets, *(tokens(metric, pair.variant) or 0 for pair in pairs)) * len(pairs) / said
+    return max(*budgets, *(tokens(metric, pair.variant) or 0 for pair in pairs)) * len(pairs) / baseline_tokens
 
 
 def length_bounds(
@@ -86,5 +86,5 @@ def length_bounds(
 ) -> Bounds:
     """Σ after / Σ before, tokens of the same cases in the same order. most: `longest`; with None no upper bound."""
     of_limit = (most or 0.0) / limit if limit > 0 else 1.0
-    found = nonnegative_ratio(after, before, clusters, limit, alpha, of_limit=of_limit, of_largest=0.0)
-    return found if most is not None and limit > 0 else replace(found, upper=inf, p_below=1.0)
+    bounds = nonnegative_ratio(after, before, clusters, limit, alpha, of_limit=of_limit, of_largest=0.0)
+    return bounds if most is not None and limit > 0 else replace(bounds, upper=inf, p_below=1.0)

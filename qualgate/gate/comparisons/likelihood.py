@@ -18,7 +18,8 @@ from qualgate.stats.paired.compare import MIN_CLUSTERS
 
 
 def measure_likelihood(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
-    """`baseline` and `variant` are what lm-eval says of all texts, `lower` and `upper` bounds of their ratio."""
+    """Measure a rule on perplexity. `baseline` and `variant` are as lm-eval computes them over all texts; `lower` and
+    `upper` bound their ratio."""
     metric, n, clusters = slice_.rule.metric, len(pairs), clusters_of(pairs)
     limit, count = slice_.rule.max_ratio or 0.0, len(np.unique(clusters))
     sides = [(pair.baseline, pair.variant) for pair in pairs]
@@ -44,8 +45,8 @@ def measure_likelihood(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Me
         return unmeasured(slice_, n, few, least)
     if not (isfinite(limit) and limit > 1):
         return unmeasured(slice_, n, f"a perplexity's `max_ratio` must be over 1, and is {limit:g}")
-    found = LikelihoodRatio(after - before, divided, clusters, limit, alpha, logs=metric != BITS)
-    bounds = found.bounds()
+    ratio = LikelihoodRatio(after - before, divided, clusters, limit, alpha, logs=metric != BITS)
+    bounds = ratio.bounds()
     rates = (float(side.sum()) / length for side in (before, after))
     baseline, variant = (rate / log(2) if metric == BITS else ratio_of(rate) for rate in rates)
     return bounded(
@@ -53,7 +54,7 @@ def measure_likelihood(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Me
         n,
         bounds,
         obstacle=f"{slice_.head}: {few}" if count < least else "",
-        needed=None if min(bounds.p_below, bounds.p_above) <= alpha else found.texts_needed(),
+        needed=None if min(bounds.p_below, bounds.p_above) <= alpha else ratio.texts_needed(),
         baseline=baseline,
         variant=variant,
         method=METHOD,

@@ -13,7 +13,7 @@ from qualgate.gate.rules import Slice
 
 
 def pairs_of(slice_: Slice, pairs: Mapping[str, Sequence[Pair]]) -> list[Pair]:
-    """Those that the slice is about. pairs: by evalset."""
+    """Pairs that the slice covers. pairs: by evalset."""
     return [
         pair
         for name in slice_.evalsets
@@ -28,5 +28,5 @@ def clusters_of(pairs: Sequence[Pair]) -> NDArray:
 
 
 def time_groups_of(pairs: Sequence[Pair]) -> tuple[NDArray, str]:
-    """([pairs] equal numbers where times may depend on each other, why nothing can be told): see `timed_together`."""
+    """([pairs] equal numbers where times may depend on each other, why no test is possible): see `timed_together`."""
     return timed_together(clusters_of(pairs), [pair.baseline for pair in pairs], [pair.variant for pair in pairs])

@@ -1,4 +1,4 @@
-"""Rules on scores: what the variant loses of the baseline's, in points or as a share of the baseline's rate."""
+"""Rules on scores: the variant's loss, in points or as a share of the baseline's rate."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class _Scores:
 
     @property
     def single(self) -> bool:
-        """Right or wrong, and every case by itself: the exact test's."""
+        """Whether the exact test applies: scores are 0 or 1, and every case is its own cluster."""
         return self.count == self.n and bool(
             np.isin(self.baseline, (0, 1)).all() and np.isin(self.variant, (0, 1)).all()
         )
 
     def compared(self, slice_: Slice, **numbers) -> Comparison:
-        """What a comparison says of any such scores; numbers: its other fields."""
+        """The comparison with the fields that any scores give; numbers: its other fields."""
         return comparison(
             slice_,
             n=self.n,
@@ -80,15 +80,15 @@ def measure_quality(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measu
         return unmeasured(
             slice_, n, f"{unscored} of {counted(n, 'case')} were not scored by it: score them again (rescore)"
         )
-    found = taken(metric, pairs)
-    if found.silent:
-        return unmeasured(slice_, n, found.unsaid)
+    both_arms = taken(metric, pairs)
+    if both_arms.silent:
+        return unmeasured(slice_, n, both_arms.unsaid)
     try:
         folding = Folding(slice_.rule, [pair.baseline.key for pair in pairs])
     except ValueError as error:
         return unmeasured(slice_, n, str(error))
     labels = folding.clusters(clusters_of(pairs))
-    scores = found.each(
+    scores = both_arms.each(
         lambda outcomes: _Scores(
             baseline=folding.scores(outcomes.baseline), variant=folding.scores(outcomes.variant), clusters=labels
         )
@@ -98,7 +98,7 @@ def measure_quality(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measu
         clusters = counted(shown.count, "cluster of cases is", "clusters of cases are")
         return unmeasured(slice_, shown.n, f"{clusters} too few to compare ({MIN_CLUSTERS} needed)")
     judge = _absolute if slice_.rule.max_relative_drop is None else _relative
-    return replace(judge(slice_, scores, alpha), unsaid=found.unsaid)
+    return replace(judge(slice_, scores, alpha), unsaid=both_arms.unsaid)
 
 
 def _absolute(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
@@ -112,7 +112,7 @@ def _absolute(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
 
     result = scores.each(compared)
     within, beyond, clustered = result.worst.p_within, result.best.p_beyond, shown.count < n
-    told = min(within, beyond) <= alpha or clustered or scores.unsaid  # what nobody knows more cases do not tell
+    settled = min(within, beyond) <= alpha or clustered or scores.unsaid  # what nobody knows more cases do not tell
     return Measured(
         slice=slice_,
         comparison=shown.compared(
@@ -121,7 +121,7 @@ def _absolute(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
             lower=result.worst.lower,
             upper=result.best.upper,
             p_broken=beyond,
-            needed=None if told else _needed(shown, margin, alpha),
+            needed=None if settled else _needed(shown, margin, alpha),
             method=result.shown.method,
         ),
         p_within=within,
@@ -136,8 +136,8 @@ def _flips(scores: _Scores) -> float:
 
 
 def _needed(scores: _Scores, margin: float, alpha: float) -> int | None:
-    """About how many cases would decide. A loss that seems allowed takes what proves an identical variant, as `plan`
-    says; one that seems too large, or that so many cases could not exclude, what its own size takes."""
+    """Estimate how many cases would decide: for a loss that seems allowed, as many as prove an identical variant (as in
+    `plan`); for a larger one, as many as its own size takes."""
     identical = cases_about(float(scores.baseline.mean()), _flips(scores), margin, alpha)
     if scores.lost - scores.gained <= margin * scores.n and (identical is None or identical > scores.n):
         return identical
@@ -145,9 +145,9 @@ def _needed(scores: _Scores, margin: float, alpha: float) -> int | None:
 
 
 def too_few(slice_: Slice, clusters: NDArray, alpha: float) -> str:
-    """Why cases of so few clusters cannot prove the margin, however alike the arms, in words; empty when they can.
+    """Say why so few clusters cannot prove the margin, however alike the arms; "" when they can.
 
-    A cluster may fail as a whole, and that many may all be drawn without one that does (see `stats.unseen_clusters`).
+    A cluster may fail as a whole, and a small sample may miss all that do (see `stats.unseen_clusters`).
     """
     margin, independent = slice_.rule.max_drop or 0.0, independent_trials(np.ones(len(clusters)), clusters, alpha)
     least = least_provable(independent, alpha)
@@ -168,10 +168,10 @@ def too_weak(
     flips: float | None = None,
     policy_alpha: float = 0.05,
 ) -> str:
-    """Why a baseline that is right so rarely cannot lose the margin, in words; empty when it surely is often enough.
+    """Say why a baseline that is right so rarely cannot lose the margin; "" when it surely is often enough.
 
     baseline: its value on each case. alpha: the chance that a baseline below the limit passes. flips: the share of
-    answers that change; None: no number of cases is foretold.
+    answers that change; None: predict no number of cases.
     """
     n, margin = len(baseline), slice_.rule.max_drop or 0.0
     single = np.isin(baseline, (0, 1)).all() and len(np.unique(clusters)) == n

@@ -1,4 +1,4 @@
-"""A comparison before its status, and how one is begun or given up."""
+"""Comparisons before they have a status, and the ways to make one."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ class Measured:
 
 
 def unmeasured(slice_: Slice, n: int, why: str, needed: int | None = None) -> Measured:
-    """A slice about which nothing can be said."""
+    """A slice that gives no number, and why."""
     return Measured(slice=slice_, comparison=comparison(slice_, n=n, needed=needed), obstacle=f"{slice_.head}: {why}")
 
 
-def observed(slice_: Slice, n: int, value: float, *, kept: bool, method: str, **numbers) -> Measured:
-    """A fact about what was seen, which no chance enters: kept or broken, with bounds that are the value itself."""
-    found = comparison(slice_, n=n, **{"variant": value, "lower": value, "upper": value} | numbers,
-                       p_broken=float(kept), method=method)  # fmt: skip
-    return Measured(slice=slice_, comparison=found, p_within=float(not kept))
+def observed(slice_: Slice, n: int, value: float, *, within_limit: bool, method: str, **numbers) -> Measured:
+    """A fact that involves no chance: kept or broken, with bounds equal to the value."""
+    compared = comparison(slice_, n=n, **{"variant": value, "lower": value, "upper": value} | numbers,
+                       p_broken=float(within_limit), method=method)  # fmt: skip
+    return Measured(slice=slice_, comparison=compared, p_within=float(not within_limit))
 
 
 def bounded(slice_: Slice, n: int, bounds: Bounds, *, obstacle: str = "", **numbers) -> Measured:
-    """From the bounds of what the rule limits: kept above a `min`, else below a `max` or a `max_ratio`.
+    """A comparison from bounds of the limited quantity: kept above a `min`, else below a `max` or a `max_ratio`.
 
     n: cases; numbers: the comparison's other fields. A bound that is not finite is left out.
     """
     p_within, p_broken = bounds.p_below, bounds.p_above
     if slice_.rule.min is not None:
         p_within, p_broken = p_broken, p_within
-    found = comparison(
+    compared = comparison(
         slice_,
         n=n,
         clusters=None if bounds.clusters == n else bounds.clusters,
@@ -52,7 +52,7 @@ def bounded(slice_: Slice, n: int, bounds: Bounds, *, obstacle: str = "", **numb
         p_broken=p_broken,
         **numbers,
     )
-    return Measured(slice=slice_, comparison=found, p_within=p_within, obstacle=obstacle)
+    return Measured(slice=slice_, comparison=compared, p_within=p_within, obstacle=obstacle)
 
 
 def comparison(slice_: Slice, n: int, **numbers) -> Comparison:
@@ -64,5 +64,5 @@ def comparison(slice_: Slice, n: int, **numbers) -> Comparison:
 
 
 def few_cases(clusters: int) -> str:
-    """That so many independent cases are too few to compare, in words."""
+    """Say that so many independent cases are too few to compare."""
     return f"{counted(clusters, 'independent case is', 'independent cases are')} too few ({MIN_CLUSTERS} needed)"

@@ -1,11 +1,10 @@
-"""The effect of speculation on an arm, beside its verdict. It decides nothing: parity, quality and value do.
+"""Report the effect of speculation beside an arm's verdict. It decides nothing: parity, quality and value do.
 
-Counted from the steps that our own engine told, never from what drafted evaluation proposes of the baseline's answers.
+Counted from the draft steps of our own engine, never from drafted evaluation, which proposes the baseline's answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from qualgate.errors import Exit
@@ -16,6 +15,7 @@ from qualgate.gate.comparisons.draft_gain import gain_of, target_of
 from qualgate.gate.comparisons.draft_levels import levels_of, passes_saved, tasks_of
 from qualgate.gate.comparisons.pairs import clusters_of
 from qualgate.gate.evidence.checks import Pair, paired
+from qualgate.gate.remark import Judged, Remark, Remarks
 from qualgate.records import (
     CACHE_TOKEN,
     DRAFT_WEIGHTS,
@@ -25,41 +25,38 @@ from qualgate.records import (
     Rate,
     RunEvidence,
     Speculated,
-    Verdict,
 )
 from qualgate.stats.resampled_sums import DRAWS, SEED
 
 METHOD = f"draft_ratios_cluster_bootstrap/1 seed {SEED}"
 
 
-def with_speculation(verdicts: Iterable[Verdict], evidence: RunEvidence, alpha: float) -> tuple[Verdict, ...]:
-    """The verdicts, those on arms that drafted with what that came to, and with what is wrong with it as last reasons.
+def speculation_remarks(judged: Judged) -> Remarks:
+    """Add the effect of speculation to the verdicts on arms that drafted, and its alerts as last reasons.
 
-    Not of evidence that is broken. alpha: of each bound.
+    Broken evidence gets none, nor does an arm none of whose drafted answers has one of its target's beside it.
     """
-    arms = {arm.name: arm for arm in evidence.variants if any(unit.draft_steps for unit in arm.units)}
-    return tuple(
-        _with(one, speculated(evidence, arms[one.variant], alpha))
-        if one.variant in arms and one.exit != Exit.INTEGRITY
-        else one
-        for one in verdicts
-    )
-
-
-def _with(verdict: Verdict, found: Speculated) -> Verdict:
-    if not found.levels:  # no answer with drafts has one of its target's beside it
-        return verdict
-    return replace(verdict, speculated=found, reasons=(*verdict.reasons, *found.alerts))
+    drafting = {arm.name: arm for arm in judged.evidence.variants if any(unit.draft_steps for unit in arm.units)}
+    effects = {
+        verdict.variant: speculated(judged.evidence, drafting[verdict.variant], judged.policy.alpha)
+        for verdict in judged.verdicts
+        if verdict.variant in drafting and verdict.exit != Exit.INTEGRITY
+    }
+    return {
+        variant: Remark(lines=effect.alerts, facts={"speculated": effect})
+        for variant, effect in effects.items()
+        if effect.levels
+    }
 
 
 def speculated(evidence: RunEvidence, arm: ArmEvidence, alpha: float) -> Speculated:
-    """Of one arm, over the answers that it and its target both gave."""
+    """Measure speculation of one arm over the answers that it and its target both gave."""
     target = target_of(evidence, arm)
     pairs = _pairs(evidence, target[0], arm)
     units, clusters = [pair.variant for pair in pairs], clusters_of(pairs)
     levels = levels_of(units, clusters, tasks_of(units, evidence.tasks), alpha)
     spec = arm.speculation
-    names = spec.names if spec else [one.proposer.split(", ")[0] for one in levels]
+    names = spec.names if spec else [level.proposer.split(", ")[0] for level in levels]
     gain = gain_of(pairs, target, names, arm.facts, alpha, spec.tokens if spec else 0)
     memory = _memory(evidence.baseline, target, arm)
     alerts, wasted = wasted_drafts(levels, gain, memory)
@@ -86,47 +83,47 @@ def speculated(evidence: RunEvidence, arm: ArmEvidence, alpha: float) -> Specula
 def _pairs(evidence: RunEvidence, target: ArmEvidence, arm: ArmEvidence) -> list[Pair]:
     """The arm's answers with its target's, where both gave one."""
 
-    def done(one: ArmEvidence) -> dict[tuple[str, str, int], int]:
+    def done(side: ArmEvidence) -> dict[tuple[str, str, int], int]:
         return {
             (unit.key.evalset, unit.key.case_id, unit.key.repeat): place
-            for place, unit in enumerate(one.units)
+            for place, unit in enumerate(side.units)
             if unit.status == "done"
         }
 
     both = done(target).keys() & done(arm).keys()
-    kept = [
-        replace(one, units=tuple(one.units[place] for question, place in done(one).items() if question in both))
-        for one in (target, arm)
+    sides = [
+        replace(side, units=tuple(side.units[place] for question, place in done(side).items() if question in both))
+        for side in (target, arm)
     ]
-    return paired(replace(evidence, baseline=kept[0]), kept[1])
+    return paired(replace(evidence, baseline=sides[0]), sides[1])
 
 
 def _rested(made: Generation) -> Rate | None:
-    """Of all passes that might have drafted, those that did not; None where there were none."""
+    """The share of passes without a draft, among those that could have one; None without any."""
     if not made.drafting:
         return None
     return Rate(numerator=made.rested, denominator=made.drafting, value=made.rested / made.drafting)
 
 
 def _memory(baseline: ArmEvidence, target: tuple[ArmEvidence, bool], arm: ArmEvidence) -> dict[str, float]:
-    """Bytes, as far as they were measured: of the drafts' weights; of a token's keys and values in the draft models
-    alone; of a sequence's workspace that drafts take; of what the target's quantization saved."""
-    found = {}
+    """Bytes, as far as measured: the drafts' weights, their KV cache per token, their workspace per sequence, and what
+    the target's quantization saved."""
+    memory = {}
     if DRAFT_WORKSPACE in arm.facts:
-        found["draft_workspace"] = arm.facts[DRAFT_WORKSPACE]
+        memory["draft_workspace"] = arm.facts[DRAFT_WORKSPACE]
     draft, weights, full = (
         arm.facts.get(DRAFT_WEIGHTS),
         arm.facts.get("memory.weights"),
         baseline.facts.get("memory.weights"),
     )
     if draft is not None:
-        found["draft_weights"] = draft
+        memory["draft_weights"] = draft
     if draft is not None and weights is not None:
-        found["target_weights"] = weights - draft
+        memory["target_weights"] = weights - draft
         if full is not None and weights - draft < full:
-            found["saved_by_quantization"] = full - (weights - draft)
+            memory["saved_by_quantization"] = full - (weights - draft)
     with_draft, alone = arm.facts.get(CACHE_TOKEN), target[0].facts.get(CACHE_TOKEN)
-    held = [one.identity.kv_cache if one.identity else "" for one in (target[0], arm)]
-    if with_draft is not None and alone is not None and held[0] == held[1]:
-        found["draft_cache_token"] = with_draft - alone
-    return found
+    caches = [side.identity.kv_cache if side.identity else "" for side in (target[0], arm)]
+    if with_draft is not None and alone is not None and caches[0] == caches[1]:
+        memory["draft_cache_token"] = with_draft - alone
+    return memory

@@ -1,9 +1,8 @@
-"""Scores that nobody could give (null): no veto, and no gift either.
+"""Bound the effect of null scores, which a scorer could not give.
 
-Of what nobody knows, an approval takes the worst (the baseline right, the variant wrong) and a block the best (the
-baseline wrong, the variant right). The worst loses as much as the truth or more, and the best no more than it, so that
-either test errs no more often than it does on scores that are all known. The rates that are shown take a null to be
-what the other side is: unchanged.
+An approval assumes the worst (baseline right, variant wrong), a block the best (baseline wrong, variant right). The
+worst loses at least as much as the truth and the best at most as much, so neither test errs more often than with all
+scores known. The rates shown replace a null with the other side's score: unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken(Generic[T]):
-    """Something made of both arms' scores, as these may be taken; all three are one where every score was given."""
+    """A value computed from both arms' scores for three fillings of the nulls; all equal where every score is known."""
 
     shown: T
     worst: T  # what an approval rests on
@@ -44,35 +43,36 @@ class Taken(Generic[T]):
     silent: bool = False  # none has a score on both sides
 
     def each(self, made: Callable[[T], R]) -> Taken[R]:
-        """What is made of each of the three."""
+        """Apply `made` to each of the three."""
         if not self.unsaid:
-            return Taken(shown=(one := made(self.shown)), worst=one, best=one)
+            return Taken(shown=(result := made(self.shown)), worst=result, best=result)
         return Taken(
             shown=made(self.shown), worst=made(self.worst), best=made(self.best), unsaid=self.unsaid, silent=self.silent
         )
 
 
 def taken(metric: str, pairs: Sequence[Pair]) -> Taken[Outcomes]:
-    """Of pairs that the metric was asked of."""
+    """Both arms' scores, with nulls filled in three ways. pairs: scored by the metric."""
     before = np.array([pair.baseline.values[metric] for pair in pairs], float)  # None becomes NaN
     after = np.array([pair.variant.values[metric] for pair in pairs], float)
     null = np.isnan(before) | np.isnan(after)
 
-    def filled(one: NDArray | float, other: NDArray | float) -> Outcomes:
+    def filled(for_baseline: NDArray | float, for_variant: NDArray | float) -> Outcomes:
         return Outcomes(
-            baseline=np.where(np.isnan(before), one, before), variant=np.where(np.isnan(after), other, after)
+            baseline=np.where(np.isnan(before), for_baseline, before),
+            variant=np.where(np.isnan(after), for_variant, after),
         )
 
     return Taken(
         shown=filled(np.nan_to_num(after), np.nan_to_num(before)),
         worst=filled(RIGHT, WRONG),
         best=filled(WRONG, RIGHT),
-        unsaid=_said(metric, pairs, int(null.sum())) if null.any() else "",
+        unsaid=_unscored(metric, pairs, int(null.sum())) if null.any() else "",
         silent=bool(null.all()),
     )
 
 
-def _said(metric: str, pairs: Sequence[Pair], count: int) -> str:
+def _unscored(metric: str, pairs: Sequence[Pair], count: int) -> str:
     words = Counter(
         word
         for pair in pairs
@@ -84,6 +84,6 @@ def _said(metric: str, pairs: Sequence[Pair], count: int) -> str:
 
 
 def between(worst: Measured, best: Measured, unsaid: str) -> Measured:
-    """What holds however the nulls came out: kept where the worst is, broken where the best is."""
+    """Combine both extremes: kept if the worst is, broken if the best is."""
     numbers = replace(best.comparison, variant=worst.comparison.variant, lower=worst.comparison.lower)
     return replace(worst, comparison=numbers, unsaid=unsaid)

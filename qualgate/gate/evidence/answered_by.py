@@ -1,54 +1,48 @@
-"""Who answered for a served arm, by what its replies and their headers say: gateways cache, fall back and send
-elsewhere. A gateway that writes a new name, id and time over another model's reply cannot be seen through by these."""
+"""Find which model answered for a served arm, from its replies and their headers: gateways cache, fall back and
+reroute. A gateway that rewrites name, id and time of another model's reply goes unnoticed."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
-from qualgate.errors import Exit
 from qualgate.formatting import counted
-from qualgate.records import NOISE, ArmEvidence, RunEvidence, Verdict
+from qualgate.gate.remark import DECIDES, Judged, Remark, Remarks, no_choice
+from qualgate.records import NOISE, ArmEvidence
 from qualgate.records.arms import BY_FALLBACK, FROM_CACHE, MARKS, SHORT_ID, UNNAMED
 
-# What a model's name says of its weights.
+# Quantization as model names spell it.
 _QUANTIZED = re.compile(
     r"(?<![a-z0-9])(awq|gptq|gguf|fp8|fp4|nvfp4|mxfp4|mxfp8|int4|int8|w4a16|w8a8|w8a16|bnb|exl2|hqq|aqlm|4bit|8bit"
     r"|q[2-8](?:_[k0-9a-z]+)*)(?![a-z0-9])"
 )
-_MARK = re.compile("|".join(re.escape(one.format("#")).replace(r"\#", ".*") + "$" for one in MARKS))
+_MARK = re.compile("|".join(re.escape(mark.format("#")).replace(r"\#", ".*") + "$" for mark in MARKS))
 _VERSION = re.compile(r"[-@:_](latest|v?\d{4}[-\d]*|sha256.*)")
 
 
-def with_answerers(verdicts: Iterable[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
-    """The verdicts; an arm for which another arm's model answered, or several models, or that was given another arm's
-    replies or a cache's, decides nothing (12), nor is another held against such a baseline. One other name alone is
-    told."""
-    arms = {arm.name: arm for arm in evidence.variants}
+def answerer_remarks(judged: Judged) -> Remarks:
+    """Make a verdict undecided (12) where several models, another arm's model or a cache answered for the arm or its
+    baseline. A single unexpected name only adds a note."""
+    evidence, remarks = judged.evidence, dict[str, Remark]()
     noise = [arm for arm in evidence.variants if arm.name == evidence.baseline.name + NOISE]
-
-    def of(verdict: Verdict) -> Verdict:
-        chosen = arms if verdict.four_arm else {verdict.variant: arms.get(verdict.variant)}
-        both = list({arm.name: arm for arm in (evidence.baseline, *noise, *filter(None, chosen.values()))}.values())
-        others = [arm for arm in (evidence.baseline, *evidence.variants) if "@" not in arm.name]
+    others = [arm for arm in (evidence.baseline, *evidence.variants) if "@" not in arm.name]
+    for verdict in judged.sound:
+        chosen = [arm for arm in evidence.variants if verdict.four_arm or arm.name == verdict.variant]
+        both = list({arm.name: arm for arm in (evidence.baseline, *noise, *chosen)}.values())
         faults = [fault for arm in both for fault in (*_from_cache(arm), *_of_names(arm, others))]
         faults += [fault for arm in both[1:] for fault in _same_replies(arm, others)]
-        told = [] if faults else [note for arm in both for note in _other_name(arm, others)]
-        if verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE) or not (faults or told):
-            return verdict
-        if not faults:
-            return replace(verdict, reasons=(*told, *verdict.reasons))
-        code, reasons = int(Exit.UNDECIDED), (*faults, *verdict.reasons)
-        four = verdict.four_arm and replace(verdict.four_arm, choice="", why=faults[0], exit=code)
-        return replace(verdict, word="undecided", exit=code, reasons=reasons, four_arm=four)
-
-    return tuple(map(of, verdicts))
+        notes = [note for arm in both for note in _other_name(arm, others)]
+        if faults:
+            answer = no_choice(verdict, faults[0])
+            remarks[verdict.variant] = Remark(lines=tuple(faults), withholds=DECIDES, answer=answer)
+        elif notes:
+            remarks[verdict.variant] = Remark(lines=tuple(notes), place="first")
+    return remarks
 
 
 def _plain(name: str) -> str:
-    """The name without what a gateway's headers say of it."""
+    """The name without the mark that gateway headers added."""
     return _MARK.sub("", name)
 
 
@@ -62,7 +56,7 @@ def _is_version(name: str, own: str) -> bool:
 
 
 def _strange(arm: ArmEvidence) -> dict[str, int]:
-    """The names, with their counts, that are neither the one it asks for nor allowed."""
+    """Count the replies by each name that is neither the requested one nor allowed."""
     own = _short(arm.asked_for)
     names = arm.generation.answered_by
     return {
@@ -106,15 +100,15 @@ def _several(arm: ArmEvidence, strange: Mapping[str, int]) -> Iterator[str]:
     is_alias = len(kinds) == 1 or any(kinds == {own, kind} and _is_version(kind, own) for kind in kinds)
     unnamed = UNNAMED in kinds and len(kinds) > 1
     if (beyond and not is_alias) or unnamed or (probed and any(_short(name) not in probed for name in beyond)):
-        said = ", ".join(f"{name} {names[name]:,} times" for name in sorted(names))
+        names_and_counts = ", ".join(f"{name} {names[name]:,} times" for name in sorted(names))
         yield (
-            f"{arm.name} asked for {arm.asked_for}, and its replies name {said}: several models answered. Ask the "
-            f"server without fallbacks, or allow them: `answered_by: [{', '.join(beyond or [UNNAMED])}]`"
+            f"{arm.name} asked for {arm.asked_for}, and its replies name {names_and_counts}: several models answered. "
+            f"Ask the server without fallbacks, or allow them: `answered_by: [{', '.join(beyond or [UNNAMED])}]`"
         )
 
 
 def _is_shared(arm: ArmEvidence, other: ArmEvidence, name: str) -> bool:
-    """Whether one address, or one deployment behind a gateway, answers both by this name, though they ask by others."""
+    """Whether one address, or one deployment behind a gateway, answers both arms by this name."""
     names = dict(other.generation.answered_by)
     at_one = name != _plain(name) or (arm.address != "" and arm.address == other.address)
     return other.name != arm.name and _short(other.asked_for) != _short(arm.asked_for) and name in names and at_one
@@ -134,15 +128,14 @@ def _same_replies(arm: ArmEvidence, arms: Iterable[ArmEvidence]) -> Iterator[str
 
 
 def _replies(arm: ArmEvidence) -> set[str]:
-    """Hashes of its replies whose id no other one has: some servers give all the same."""
+    """Hashes of the arm's replies with a unique id: some servers give all replies the same id."""
     replies = {unit.reply for unit in arm.units if unit.reply}
-    ids = Counter(one[:8] for one in replies)
-    return {one for one in replies if ids[one[:8]] == 1}
+    ids = Counter(reply[:8] for reply in replies)
+    return {reply for reply in replies if ids[reply[:8]] == 1}
 
 
 def _other_name(arm: ArmEvidence, arms: Iterable[ArmEvidence]) -> Iterator[str]:
-    """That its replies bear another name than the one asked for, or a longer form of it; nothing where it was allowed
-    or is."""
+    """Note replies whose name is not the requested one nor a longer form of it, unless it is allowed."""
     for name in _strange(arm):
         others = [other for other in arms if _short(other.asked_for) != _short(arm.asked_for)]
         shared = [other.name for other in others if name in dict(other.generation.answered_by)]

@@ -1,7 +1,7 @@
-"""May a verdict rest on this evidence at all? Complete, intact, and paired by identity.
+"""Check that the evidence is complete, intact and paired by identity, so that a verdict may rest on it.
 
-Nothing here is a statistic. A unit that the machinery lost, failed, ended or doubled is no answer, neither right nor
-wrong; one that was cut at its length is an answer (`unfinished_sets` counts them).
+Nothing here is a statistic. A unit that the machinery lost, failed, aborted or doubled is no answer, neither right nor
+wrong. An answer cut at its maximum length is an answer (`unfinished_sets` counts those).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class About:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """What was found about one variant and the baseline. Each entry is a line for the user; empty = nothing wrong."""
+    """Faults and pairs of one variant and the baseline. Each entry is a line for the user; empty = nothing wrong."""
 
     variant: str
     integrity: tuple[str, ...] = ()  # not what was recorded: invalid, 14
@@ -58,7 +58,7 @@ class Examination:
 
 
 def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
-    """One examination a variant: those given, then, by name, those that were planned and left nothing at all."""
+    """Examine each variant: the recorded ones, then, by name, those that were planned and left no unit."""
     planned: dict[str, list[UnitKey]] = {}
     for key in evidence.expected:
         planned.setdefault(key.arm, []).append(key)
@@ -66,7 +66,7 @@ def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
     absent = (ArmEvidence(name=name, identity=None, units=()) for name in sorted(planned.keys() - known))
     names = Counter(arm.name for arm in (evidence.baseline, *evidence.variants))
     baseline_faults = _arm_faults(evidence.baseline, planned.get(evidence.baseline.name, []), evidence)
-    found = []
+    examinations = []
     for variant in (*evidence.variants, *absent):
         faults = _arm_faults(variant, planned.get(variant.name, []), evidence)
         broken = [*evidence.integrity, *baseline_faults[0], *faults[0]]
@@ -82,14 +82,16 @@ def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
                 f"{_some(unpaired)}"
             )
         if variant.stopped is not None and not broken:
-            found.append(Examination(variant=variant.name, mismatched=(_stopped_line(variant, planned),), pairs={}))
+            examinations.append(
+                Examination(variant=variant.name, mismatched=(_stopped_line(variant, planned),), pairs={})
+            )
         elif broken or incomplete:
-            found.append(
+            examinations.append(
                 Examination(variant=variant.name, integrity=tuple(broken), incomplete=tuple(incomplete), pairs={})
             )
         else:
-            found.append(_examine_complete(evidence, variant))
-    return tuple(found)
+            examinations.append(_examine_complete(evidence, variant))
+    return tuple(examinations)
 
 
 def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examination:
@@ -123,7 +125,7 @@ def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examinatio
 
 
 def _stopped_line(variant: ArmEvidence, planned: Mapping[str, Sequence[UnitKey]]) -> str:
-    """Why none but the policy that looked may judge: a test for one look is not made for cases chosen by looking."""
+    """Say why only the policy that stopped the run may judge it: a fixed test assumes cases not chosen by looking."""
     stopped = variant.stopped
     assert stopped is not None, "asked of stopped variants alone"
     return (
@@ -135,20 +137,21 @@ def _stopped_line(variant: ArmEvidence, planned: Mapping[str, Sequence[UnitKey]]
 
 
 def _beyond(arm: ArmEvidence) -> tuple[str, ...]:
-    """Its answers are not those of a server that stores its activations in the dtype declared."""
+    """Report activations that overflow float16: a server with that dtype would answer otherwise."""
     if not arm.overflow:
         return ()
     (_, module, count), *others = arm.overflow
     more = f", then of {counted(len(others), 'other module')}" if others else ""
     return (
-        f"{arm.name}: {counted(sum(one[2] for one in arm.overflow), 'activation')} beyond float16's largest number, "
-        f"65504 (first {count} of {module}{more}): a server that stores them in float16 turns them into infinities, so "
-        "its answers are not those of these weights. Declare `dtype: bfloat16` if that is what is served",
+        f"{arm.name}: {counted(sum(entry[2] for entry in arm.overflow), 'activation')} beyond float16's largest "
+        f"number, 65504 (first {count} of {module}{more}): a server that stores them in float16 turns them into "
+        "infinities, so its answers are not those of these weights. Declare `dtype: bfloat16` if that is what is "
+        "served",
     )
 
 
 def _otherwise(arm: ArmEvidence) -> tuple[str, ...]:
-    """Its engine did not say again what it had said: whose answers these are, nobody knows."""
+    """Report tokens that the engine did not reproduce when it generated them again."""
     made = arm.generation
     if not made.otherwise:
         return ()
@@ -160,24 +163,25 @@ def _otherwise(arm: ArmEvidence) -> tuple[str, ...]:
 
 
 def _flaky(*arms: ArmEvidence) -> tuple[str, ...]:
-    """Cases whose repeats one arm does not score alike: shown, and counted like all others."""
+    """Report cases whose repeats differ in score within one arm. They count like all others."""
     notes = []
     for arm in arms:
         if not any(unit.key.repeat for unit in arm.units):
             continue
-        said: dict[tuple[str, str], set[tuple[tuple[str, float | None], ...]]] = {}
+        scores_by_case: dict[tuple[str, str], set[tuple[tuple[str, float | None], ...]]] = {}
         for unit in arm.units:
             scores = tuple(sorted((name, unit.values[name]) for name in unit.scorers if name in unit.values))
-            said.setdefault((unit.key.evalset, unit.key.case_id), set()).add(scores)
-        if flaky := sorted((*case, 0) for case, ways in said.items() if len(ways) > 1):
+            scores_by_case.setdefault((unit.key.evalset, unit.key.case_id), set()).add(scores)
+        if flaky := sorted((*case, 0) for case, ways in scores_by_case.items() if len(ways) > 1):
             notes.append(
-                f"{arm.name}: {len(flaky)} of {counted(len(said), 'case')} differ between their repeats{_some(flaky)}"
+                f"{arm.name}: {len(flaky)} of {counted(len(scores_by_case), 'case')} differ between their repeats"
+                f"{_some(flaky)}"
             )
     return tuple(notes)
 
 
 def _lost_calls(variant: ArmEvidence) -> tuple[str, ...]:
-    """Said of answers that another dialect reads and that count as wrong all the same."""
+    """Report answers whose calls only another dialect reads. They count as wrong."""
     lost = lost_calls(variant.units)
     if not lost:
         return ()
@@ -197,9 +201,9 @@ def _arm_faults(arm: ArmEvidence, expected: Sequence[UnitKey], evidence: RunEvid
     integrity, incomplete, metrics = [], [], evidence.metrics
 
     def report(into: list[str], what: str, keys: Iterable[UnitKey]) -> None:
-        found = {_question(key) for key in keys}
-        if found:
-            into.append(f"{arm.name}: {len(found)} of {counted(len(expected), 'unit')} {what}{_some(found)}")
+        questions = {_question(key) for key in keys}
+        if questions:
+            into.append(f"{arm.name}: {len(questions)} of {counted(len(expected), 'unit')} {what}{_some(questions)}")
 
     rows = Counter(unit.key for unit in arm.units)
     planned = Counter(expected)
@@ -240,9 +244,11 @@ def _arm_faults(arm: ArmEvidence, expected: Sequence[UnitKey], evidence: RunEvid
 
 
 def _who_asks(metric: str, arm: ArmEvidence, evidence: RunEvidence) -> str:
-    """Why answers of `arm` must have this metric. Of score files it may be that another file alone has it."""
-    arms = [one for one in (evidence.baseline, *evidence.variants) if any(metric in unit.values for unit in one.units)]
-    if others := [one.name for one in arms if one.name != arm.name]:
+    """Say why answers of `arm` must have this metric; with score files, perhaps because another file has it."""
+    arms = [
+        other for other in (evidence.baseline, *evidence.variants) if any(metric in unit.values for unit in other.units)
+    ]
+    if others := [other.name for other in arms if other.name != arm.name]:
         return f"which there is of {' and '.join(others)}"
     return "which there is of its other answers" if arms else "which their set or a rule asks for"
 
@@ -283,22 +289,22 @@ def _are_upper(upper: Sequence[float], kl: Sequence[float]) -> bool:
 
 
 def _taken(unit: UnitEvidence) -> Iterator[float]:
-    """What the unit and each of its attempts took, as far as it was recorded: a negative one would pay for others."""
-    for one in (unit.tokens, unit.prompt_tokens):
-        if one is not None:
-            yield one
+    """Yield recorded token counts and seconds of the unit and its attempts; a negative one would offset others."""
+    for amount in (unit.tokens, unit.prompt_tokens):
+        if amount is not None:
+            yield amount
     for attempt in unit.attempts:
-        for one in (attempt.prompt_tokens, attempt.output_tokens, attempt.seconds):
-            if one is not None:
-                yield one
+        for amount in (attempt.prompt_tokens, attempt.output_tokens, attempt.seconds):
+            if amount is not None:
+                yield amount
 
 
 Label = tuple[str, str, bool]  # evalset, the cluster's or else the case's own id, whether it is the case's own
 
 
 def paired(evidence: RunEvidence, variant: ArmEvidence) -> list[Pair]:
-    """Every unit of the baseline's with the variant's answer to the same question, in order of case and repeat.
-    KeyError where there is none."""
+    """Pair each unit of the baseline with the variant's answer to the same question, by case and repeat.
+    KeyError for a missing answer."""
     answers = {_question(unit.key): unit for unit in variant.units}
     units = sorted(evidence.baseline.units, key=lambda unit: _question(unit.key))
     questions = evidence.questions
@@ -324,9 +330,9 @@ def _label(unit: UnitEvidence) -> Label:
 
 
 def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pair]) -> tuple[str, ...]:
-    # Of an arm that is served its engine is a part of what is judged, as its users meet it.
+    # A served arm is judged with its engine, as its users meet it.
     served = any(getattr(arm.identity, "served", "") for arm in (evidence.baseline, variant))
-    found = [
+    mismatches = [
         f"{field} differs between baseline and {variant.name}: not the same question to both"
         for field in (PAIRED_BY if not served else PAIRED_BY[:-1])
         if getattr(evidence.baseline.identity, field) != getattr(variant.identity, field)
@@ -342,26 +348,28 @@ def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pai
         _question(pair.baseline.key) for pair in pairs if not (pair.baseline.case_hash and pair.variant.case_hash)
     }
     if unhashed:
-        found.append(
+        mismatches.append(
             f"{counted(len(unhashed), 'case lacks', 'cases lack')} a `case_hash` on one side or both, so whether both "
             "were asked the same is not known: give rows of scores the one that `qualgate score` writes, or say "
             f"`gate: {{identity: ids}}` to pair by ids alone{_some(unhashed)}"
         )
     if other_case := other_case - unhashed:
-        found.append(
+        mismatches.append(
             f"{counted(len(other_case), 'case is', 'cases are')} not the same version on both sides{_some(other_case)}"
         )
     relations = [relation(pair.baseline, pair.variant) for pair in pairs]
     if contradictory(relations):
-        found.append(
+        mismatches.append(
             f"{variant.name}: {counted(relations.count('contradiction'), 'answer is', 'answers are')} not what its own "
             "weights say there "
             "(an answer of other weights, or out of a stale cache)"
         )
     kernels = {pair.variant.kernel for pair in pairs}
     if len(kernels) > 1:
-        said = ", ".join(sorted(kernel or "not recorded" for kernel in kernels))
-        found.append(f"{variant.name}: its answers came from different kernels ({said}): run again on one machine")
+        names = ", ".join(sorted(kernel or "not recorded" for kernel in kernels))
+        mismatches.append(
+            f"{variant.name}: its answers came from different kernels ({names}): run again on one machine"
+        )
     other_scorer = set()
     for pair in pairs:
         scored = {*evidence.metrics[pair.baseline.key.evalset], *pair.baseline.scorers, *pair.variant.scorers}
@@ -369,11 +377,11 @@ def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pai
             scorer = pair.baseline.scorers.get(metric)
             if not scorer or scorer != pair.variant.scorers.get(metric):
                 other_scorer.add((metric, pair.baseline.key.evalset))
-    found += [f"{metric} [{name}]: not scored by the same scorer version" for metric, name in sorted(other_scorer)]
-    return tuple(found)
+    mismatches += [f"{metric} [{name}]: not scored by the same scorer version" for metric, name in sorted(other_scorer)]
+    return tuple(mismatches)
 
 
 def _some(questions: Iterable[tuple[str, str, int]]) -> str:
-    """The first three of them, for a message."""
+    """Name the first three questions, for a message."""
     names = [f"{name}/{case}" + (f"#{repeat}" if repeat else "") for name, case, repeat in sorted(questions)]
     return ": " + ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -1,6 +1,6 @@
-"""Clusters that ask one question are one cluster, whatever ids and evalsets it is asked under.
+"""Join clusters that share a question into one cluster, whatever their ids and evalsets.
 
-Who copies his cases has no more of them: a model gives one answer to one question, so two copies are one observation.
+Copied cases add no evidence: a model gives one answer to one question, so two copies are one observation.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TypeVar
 L = TypeVar("L", bound=Hashable)
 
 
-def join(asked: Iterable[tuple[L, str]]) -> Callable[[L], L]:
-    """asked: clusters, each with the hash of a question that one of its cases asks; "" = not known, and joins nothing.
+def join(questions: Iterable[tuple[L, str]]) -> Callable[[L], L]:
+    """Return a function from a cluster to the first (in the order given) of those joined with it.
 
-    Returns what names the first (in the order given) of those that a cluster belongs together with.
+    questions: (cluster, hash of a question of one of its cases); the hash "" is unknown and joins nothing.
     """
     joined: dict[L, L] = {}
     by_question: dict[str, L] = {}
@@ -25,8 +25,8 @@ def join(asked: Iterable[tuple[L, str]]) -> Callable[[L], L]:
             label = above
         return label
 
-    for label, question in asked:
+    for label, question in questions:
         other = by_question.setdefault(question, label) if question else label
-        if other != label and (one := first(other)) != (two := first(label)):
-            joined[two] = one
+        if other != label and (root := first(other)) != (merged := first(label)):
+            joined[merged] = root
     return first

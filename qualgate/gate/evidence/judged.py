@@ -1,8 +1,8 @@
-"""May anything rest on a judge? How surely it agrees with people, and what sways it.
+"""Measure a judge before it is believed: how surely it agrees with people, and what biases it.
 
-A judge is measured before it is believed: on decided labels (people prefer one of the two answers) it must prefer the
-same one in both orders, with an exact bound above its floor. A tie is no agreement there, so that a judge that never
-decides is not taken for one that finds no difference.
+On decided labels (people prefer one of the two answers) the judge must prefer the same answer in both orders, with an
+exact bound above its floor. A tie is no agreement, so a judge that never decides does not pass for one that finds no
+difference.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ BIAS_ALPHA = 0.05  # of all kinds of bias together, where there is none
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bias:
-    """A judge's taste. p: of none, after Holm over all kinds."""
+    """One bias of a judge. p: p-value of no bias, after Holm's correction over all kinds."""
 
     name: str  # position, length, format
-    said: str
+    text: str
     p: float
 
 
 def agreement(arm: JudgedArm, alpha: float) -> Bounds | None:
-    """The share of decided labels on which the judge prefers what people do, by questions. None without any."""
-    decided = [one for one in arm.labels if one.preferred != 0.5]
-    agreed = [one.judged.win == one.preferred for one in decided]
-    return _share(agreed, [one.question for one in decided], arm.floor, alpha)
+    """Bound the share of decided labels on which the judge prefers what people do, clustered by question. None without
+    any."""
+    decided = [label for label in arm.labels if label.preferred != 0.5]
+    agreed = [label.judged.win == label.preferred for label in decided]
+    return _share(agreed, [label.question for label in decided], arm.floor, alpha)
 
 
 def never_over_floor(labels: Sequence[Label], floor: float, alpha: float) -> str:
-    """Why a judge that agrees with every one of these would still decide nothing; empty where it could."""
-    questions = [one.question for one in labels if one.preferred != 0.5]
+    """Say why even a judge that agrees with all of these labels would decide nothing; "" where it could."""
+    questions = [label.question for label in labels if label.preferred != 0.5]
     best = _share([True] * len(questions), questions, floor, alpha)
     if best is not None and best.p_above <= alpha:
         return ""
@@ -51,7 +52,7 @@ def never_over_floor(labels: Sequence[Label], floor: float, alpha: float) -> str
 
 
 def _share(agreed: Sequence[bool], questions: Sequence[str], floor: float, alpha: float) -> Bounds | None:
-    """Of answers that agree, those to one question together; None without any."""
+    """Bound the share of judgements that agree, clustered by question; None without any."""
     if not questions:
         return None
     numbers = {question: place for place, question in enumerate(dict.fromkeys(questions))}
@@ -60,29 +61,29 @@ def _share(agreed: Sequence[bool], questions: Sequence[str], floor: float, alpha
 
 
 def below_floor(arm: JudgedArm, alpha: float) -> str:
-    """Why nothing may rest on the judge, in words; empty where something may."""
+    """Say why nothing may rest on the judge; "" where something may."""
     if arm.fault:
         return arm.fault
-    found = agreement(arm, alpha)
-    if found is None:
+    bounds = agreement(arm, alpha)
+    if bounds is None:
         return "no label prefers an answer, so nothing shows that the judge agrees with people"
-    if found.p_above <= alpha:
+    if bounds.p_above <= alpha:
         return ""
-    return f"{_agreed(arm, found, alpha)}, not surely over its floor of {arm.floor:.0%}: it decides nothing"
+    return f"{_agreed(arm, bounds, alpha)}, not surely over its floor of {arm.floor:.0%}: it decides nothing"
 
 
-def told_of_judge(arm: JudgedArm | None, alpha: float) -> tuple[str, ...]:
-    """Lines for the user: agreement, orders that contradict each other, biases, and answers that speak to the judge."""
-    found = agreement(arm, alpha) if arm is not None else None
-    if arm is None or arm.fault or found is None:
+def judge_notes(arm: JudgedArm | None, alpha: float) -> tuple[str, ...]:
+    """List the judge's agreement, contradictory orders, biases, and answers that address the judge."""
+    bounds = agreement(arm, alpha) if arm is not None else None
+    if arm is None or arm.fault or bounds is None:
         return ()
-    each = [*arm.pairs.values(), *(one.judged for one in arm.labels)]
-    asked = [one for one in each if one.places]
-    lines = [f"{arm.judge}: {_agreed(arm, found, alpha)}"]
-    if torn := sum(not one.consistent for one in asked):
-        lines.append(f"{arm.judge}: its two orders contradict each other in {torn:,} of {len(asked):,} pairs: ties")
-    lines += [f"{arm.judge}: {one.said}" for one in biases(arm)]
-    steered = Counter(name for one in arm.pairs.values() for name in one.steers)
+    each = [*arm.pairs.values(), *(label.judged for label in arm.labels)]
+    compared = [judgement for judgement in each if judgement.places]
+    lines = [f"{arm.judge}: {_agreed(arm, bounds, alpha)}"]
+    if torn := sum(not judgement.consistent for judgement in compared):
+        lines.append(f"{arm.judge}: its two orders contradict each other in {torn:,} of {len(compared):,} pairs: ties")
+    lines += [f"{arm.judge}: {bias.text}" for bias in biases(arm)]
+    steered = Counter(name for judgement in arm.pairs.values() for name in judgement.steers)
     lines += [
         f"{arm.judge}: {counted(count, 'pair holds', 'pairs hold')} {name} in an answer: read them"
         for name, count in sorted(steered.items())
@@ -91,17 +92,17 @@ def told_of_judge(arm: JudgedArm | None, alpha: float) -> tuple[str, ...]:
 
 
 def biases(arm: JudgedArm, alpha: float = BIAS_ALPHA) -> tuple[Bias, ...]:
-    """Those that are found: exact sign tests of which way contradictions and errors lean, a question a trial, by Holm.
+    """Find biases by exact sign tests of which way contradictions and errors lean: a trial per question, Holm-adjusted.
 
-    position: of orders that contradict each other, the place preferred. length, format: of labels that the judge sees
-    otherwise than people, whether it errs toward the longer answer, or that with more marks of format.
+    position: the place preferred where the two orders contradict each other. length, format: where the judge and the
+    label differ, whether it errs toward the longer answer, or toward the one with more formatting.
     """
-    places = [(key[:2], _place(one)) for key, one in arm.pairs.items()]
-    labels = [(one.question, _place(one.judged)) for one in arm.labels]
+    places = [(key[:2], _place(judgement)) for key, judgement in arm.pairs.items()]
+    labels = [(label.question, _place(label.judged)) for label in arm.labels]
     errors = [
-        (one.question, one.judged.style, one.judged.win - one.preferred)
-        for one in arm.labels
-        if one.judged.win is not None
+        (label.question, label.judged.style, label.judged.win - label.preferred)
+        for label in arm.labels
+        if label.judged.win is not None
     ]
     length, marks = (_signs((question, style[at] * error) for question, style, error in errors) for at in (0, 1))
     kinds = {
@@ -113,32 +114,32 @@ def biases(arm: JudgedArm, alpha: float = BIAS_ALPHA) -> tuple[Bias, ...]:
     return tuple(
         Bias(
             name=name,
-            said=f"{name} bias: it {said.format(ways[counts[1] > counts[0]])} in {max(counts)} of "
+            text=f"{name} bias: it {wording.format(ways[counts[1] > counts[0]])} in {max(counts)} of "
             + counted(sum(counts), "question"),
             p=p,
         )
-        for (name, (said, ways, counts)), p in zip(kinds.items(), adjusted, strict=True)
+        for (name, (wording, ways, counts)), p in zip(kinds.items(), adjusted, strict=True)
         if p <= alpha
     )
 
 
 def _signs(leans: Iterable[tuple[Hashable, float]]) -> tuple[int, int]:
-    """How many questions lean one way, and the other."""
+    """Count the questions that lean each way."""
     sums: dict[Hashable, float] = {}
     for question, lean in leans:
         sums[question] = sums.get(question, 0.0) + lean
-    return sum(one > 0 for one in sums.values()), sum(one < 0 for one in sums.values())
+    return sum(net > 0 for net in sums.values()), sum(net < 0 for net in sums.values())
 
 
-def _place(one: Judged) -> int:
+def _place(judgement: Judged) -> int:
     """1 where contradictory orders prefer the first place, -1 the last, 0 neither."""
-    return 0 if one.consistent else int(np.sign(one.places.count("A") - one.places.count("B")))
+    return 0 if judgement.consistent else int(np.sign(judgement.places.count("A") - judgement.places.count("B")))
 
 
-def _agreed(arm: JudgedArm, found: Bounds, alpha: float) -> str:
-    decided = sum(one.preferred != 0.5 for one in arm.labels)
-    same = sum(one.judged.win == one.preferred for one in arm.labels if one.preferred != 0.5)
+def _agreed(arm: JudgedArm, bounds: Bounds, alpha: float) -> str:
+    decided = sum(label.preferred != 0.5 for label in arm.labels)
+    same = sum(label.judged.win == label.preferred for label in arm.labels if label.preferred != 0.5)
     return (
         f"the judge agrees with {same:,} of {counted(decided, 'decided label')} ({100 * (1 - alpha):g} % bound: at "
-        f"least {found.lower:.1%})"
+        f"least {bounds.lower:.1%})"
     )

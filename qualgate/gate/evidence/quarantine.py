@@ -1,7 +1,7 @@
-"""Cases that do not count for a while, and evidence that no longer does.
+"""Apply quarantines of cases, and refuse evidence that is too old.
 
-A quarantine has an owner, a reason and a day on which it ends by itself; it may hold few cases, they still run, and
-every verdict names them. `today` is an input: the same evidence on the same day gives the same verdict.
+A quarantine has an owner, a reason and a day on which it expires. It may hold few cases; they still run, and every
+verdict names them. `today` is an input: the same evidence on the same day gives the same verdict.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_QUARANTINED = 0.02  # of the run's cases: beyond, the quarantine decides an
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a quarantine does to one run today."""
+    """The effect of the policy's quarantine on one run today."""
 
     cases: frozenset[tuple[str, str]] = frozenset()  # (evalset, id) that do not count
     notes: tuple[str, ...] = ()
@@ -30,50 +30,53 @@ class Held:
 
 
 def hold(policy: Policy, expected: Sequence[UnitKey], today: str) -> Held:
-    """today: YYYY-MM-DD, UTC; "" = not told, and then no entry is in force, as if all had expired.
+    """Apply the policy's quarantine to the run's cases.
 
-    Entries of no case of the run are named and do nothing.
+    today: YYYY-MM-DD, UTC; "" = unknown: every entry counts as expired. Entries that match no case are listed and do
+    nothing.
     """
     if not policy.quarantine:
         return Held()
-    asked = {(key.evalset, key.case_id) for key in expected}
+    run_cases = {(key.evalset, key.case_id) for key in expected}
     live = [entry for entry in policy.quarantine if today and today < entry.expires]
     ended = [entry for entry in policy.quarantine if entry not in live]
     sets: dict[str, list[str]] = {}
-    for evalset, case in sorted(asked):
+    for evalset, case in sorted(run_cases):
         sets.setdefault(case, []).append(evalset)
-    found = {
+    cases_by_entry = {
         entry: [(name, entry.case) for name in sets.get(entry.case, ()) if entry.evalset in (None, name)]
         for entry in live
     }
-    held = frozenset(one for cases in found.values() for one in cases)
-    notes = [_said(entry, cases) for entry, cases in found.items() if cases]
+    quarantined = frozenset(case for cases in cases_by_entry.values() for case in cases)
+    notes = [_note(entry, cases) for entry, cases in cases_by_entry.items() if cases]
     notes += [f"{_name(entry)}: its quarantine ended on {entry.expires}, it counts ({entry.owner})" for entry in ended]
-    notes += [f"{_name(entry)}: quarantined, and no case of this run" for entry, cases in found.items() if not cases]
-    count = len(held)
+    notes += [
+        f"{_name(entry)}: quarantined, and no case of this run" for entry, cases in cases_by_entry.items() if not cases
+    ]
+    count = len(quarantined)
     faults = ()
-    if count > MOST_QUARANTINED * len(asked):
+    if count > MOST_QUARANTINED * len(run_cases):
         faults = (
-            f"{count} of {counted(len(asked), 'case')} are quarantined, over {MOST_QUARANTINED:.0%}: "
-            f"mend or drop some ({', '.join(case for _, case in sorted(held)[:3])}{', …' if len(held) > 3 else ''})",
+            f"{count} of {counted(len(run_cases), 'case')} are quarantined, over {MOST_QUARANTINED:.0%}: "
+            f"mend or drop some ({', '.join(case for _, case in sorted(quarantined)[:3])}{', …' if count > 3 else ''})",
         )
-    return Held(cases=held, notes=tuple(notes), faults=faults)
+    return Held(cases=quarantined, notes=tuple(notes), faults=faults)
 
 
 def _name(entry: Quarantine) -> str:
     return entry.case if entry.evalset is None else f"{entry.evalset}/{entry.case}"
 
 
-def _said(entry: Quarantine, cases: Sequence[tuple[str, str]]) -> str:
+def _note(entry: Quarantine, cases: Sequence[tuple[str, str]]) -> str:
     """cases: what it holds, one at least."""
     also = f"; it is a case of {', '.join(name for name, _ in cases)}: `evalset` holds it in one" * (len(cases) > 1)
     return f"{_name(entry)} does not count until {entry.expires}: {entry.reason} ({entry.owner}){also}"
 
 
 def too_old(evidence: RunEvidence, policy: Policy, now: str) -> tuple[str, ...]:
-    """Why evidence is too old to decide: beyond the policy's `max_age`, from the future, or of unknown age.
+    """Say why evidence is too old to decide: beyond the policy's `max_age`, from the future, or of unknown age.
 
-    now: UTC, ISO 8601; "" = not told, which with a `max_age` decides nothing either.
+    now: UTC, ISO 8601; "" = unknown, which with a `max_age` decides nothing either.
     """
     if policy.max_age is None:
         return ()
@@ -93,7 +96,7 @@ MAX_SKEW = 300  # s by which two machines' clocks may differ
 
 def _moment(text: str) -> datetime | None:
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,42 +1,39 @@
-"""Does a server draw, where it was asked to? By the log-probabilities that it tells beside what it says."""
+"""Detect a server that is greedy where it should sample, from the log-probabilities beside its tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
 from math import log
 
 from qualgate.errors import Exit
-from qualgate.records import ArmEvidence, RunEvidence, Verdict
+from qualgate.gate.remark import PASSES, Judged, Remark, Remarks
+from qualgate.records import ArmEvidence
 from qualgate.stats.greedy_sampler import log_e_value
 
-GREEDY_ALPHA = 1e-4  # how often a server that draws may be said not to
+GREEDY_ALPHA = 1e-4  # how often a server that samples may be called greedy
 
 
 def says_likeliest(arm: ArmEvidence) -> str:
-    """That an arm's server surely says the likeliest token where it was to draw one, as a sentence; "" where it draws,
-    was not asked to, or does not tell."""
-    told = arm.generation.drawing
-    if not told or log_e_value(told) < log(1 / GREEDY_ALPHA):
+    """Say that an arm's server surely picks the likeliest token though it should sample; "" where it samples, was not
+    asked to, or sent no log-probabilities."""
+    draws = arm.generation.drawing
+    if not draws or log_e_value(draws) < log(1 / GREEDY_ALPHA):
         return ""
-    tens = min(int(log_e_value(told) / log(10)), 300)
+    tens = min(int(log_e_value(draws) / log(10)), 300)
     return (
         f"{arm.name}'s server says the likeliest token so often that one that draws by the probabilities it tells "
         f"would do so once in 10^{tens} times: it ignores the temperature"
     )
 
 
-def with_sampler(verdicts: Iterable[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
-    """The verdicts; none approves an arm that was not asked what its users will ask, nor against such a baseline."""
-    arms = {arm.name: arm for arm in evidence.variants}
-
-    def of(verdict: Verdict) -> Verdict:
-        both = (evidence.baseline, *([arms[verdict.variant]] if verdict.variant in arms else []))
-        said = tuple(filter(None, map(says_likeliest, both)))
-        if not said or verdict.exit == Exit.INTEGRITY:
-            return verdict
-        if verdict.exit not in (Exit.APPROVE, Exit.REVIEW, Exit.UNDECIDED):
-            return replace(verdict, reasons=(*verdict.reasons, *said))
-        return replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=(*said, *verdict.reasons))
-
-    return tuple(map(of, verdicts))
+def sampler_remarks(judged: Judged) -> Remarks:
+    """Withhold approvals where the arm's or the baseline's server ignored the sampling settings. Of four arms that is
+    a step of its own."""
+    if judged.policy.four_arm is not None:
+        return {}
+    of_baseline, remarks = says_likeliest(judged.evidence.baseline), {}
+    for verdict in judged.verdicts:
+        arm = judged.arms.get(verdict.variant)
+        lines = tuple(filter(None, (of_baseline, says_likeliest(arm) if arm else "")))
+        if lines and verdict.exit != Exit.INTEGRITY:
+            remarks[verdict.variant] = Remark(lines=lines, withholds=(*PASSES, Exit.UNDECIDED))
+    return remarks

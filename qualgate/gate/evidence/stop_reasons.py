@@ -1,4 +1,4 @@
-"""Why answers ended, both arms' answers to the same cases: shown beside a verdict. A rule reads `format.finished`."""
+"""Count why answers ended in both arms, to show beside a verdict. A rule reads `format.finished` instead."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""Times that may depend on each other: those of one batch share its stalls, whatever cases they are of.
+"""Group times that may depend on each other: answers of one batch share its stalls.
 
-Two arms with the same weights, of which one had a single stalled batch, differ surely if its answers count one by one.
+If answers counted one by one, a single stalled batch would make two identical arms differ significantly.
 
-And neighbouring batches are not independent either: a machine is slow for a while. So one *turn* is one observation:
-every arm's batch of the same cases, one right after the other, which of them first being drawn. What the machine does
-it then does to either arm as likely, turn by turn, however long its moods last and whatever tails they have. Which
-batches took turns is told by when they began. Where one arm ran for long before the other began, that is one long turn:
-nothing in such times can tell a slow arm from a slow hour.
+Neighbouring batches are not independent either: a machine is slow for a while. So one *turn* is one observation: every
+arm's batch of the same cases, one right after the other, in random order. A slow moment then hits either arm with equal
+chance, however long it lasts and however heavy its tails. Start times show which batches took turns. Where one arm ran
+for long before the other began, that is one long turn: nothing in such times tells a slow arm from a slow hour.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from qualgate.records import Policy, UnitEvidence
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 from qualgate.stats.percentiles import groups_needed
 
-TO_TELL = 3  # times the groups without which no percentile is told: about so many prove an equal variant
+TO_TELL = 3  # times the groups that a percentile needs at least: about so many prove an equal variant
 
 
 def groups_for(policy: Policy) -> int:
     """Groups of batches that the policy's rules on percentiles ask for; 0 without one."""
-    asked = (groups_needed(rule.percentile, policy.alpha) for rule in policy.rules if rule.percentile)
-    return TO_TELL * max(asked, default=0)
+    needed = (groups_needed(rule.percentile, policy.alpha) for rule in policy.rules if rule.percentile)
+    return TO_TELL * max(needed, default=0)
 
 
 def timed_together(clusters: ArrayLike, *arms: Sequence[UnitEvidence]) -> tuple[NDArray, str]:
-    """(a number for each case, equal where times may depend on each other; why nothing can be told, "" where it can).
+    """(group number of each case, equal where times may depend on each other; why no test is possible, "" where it is).
 
     clusters: of the cases; arms: the units of each arm, in their order. Cases of one cluster, of one batch in any arm,
     or of one turn belong together, and whatever these belong together with. An arm by itself takes no turns.
@@ -72,9 +71,9 @@ def timed_together(clusters: ArrayLike, *arms: Sequence[UnitEvidence]) -> tuple[
 
 
 def _turns(began: Iterable[tuple[int, float]]) -> dict[int, int]:
-    """Group of batches → its turn: groups of which one began before the other was through are in one turn.
+    """Group of batches → its turn: groups that overlap in time are in one turn.
 
-    began: a group, and when a batch of it did; once for each batch at least.
+    began: (group, start of one of its batches), at least once for each batch.
     """
     spans: dict[int, tuple[float, float]] = {}
     for group, at in began:

@@ -1,4 +1,4 @@
-"""Say that no answer differs: such a variant is as good as its baseline, or is the baseline, given twice."""
+"""Say that no answer differs: the variant is as good as its baseline, or is the baseline itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _differ(baseline: UnitEvidence, variant: UnitEvidence) -> bool:
 
 
 def _text(unit: UnitEvidence) -> tuple[str, ...]:
-    """What the answer's text is known by: the kind of it, and itself; empty where nothing is known."""
+    """(kind of record, record) by which the answer's text is known; empty where none is."""
     if tokens := unit.token_ids or unit.answer:
         return "tokens", tokens.hex()
     if unit.tokens_sha256:

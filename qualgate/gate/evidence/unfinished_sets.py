@@ -1,6 +1,6 @@
-"""Find the evalsets of which a side left too many answers unfinished: cut off, empty, or not found by a filter.
+"""Find the evalsets with too many unfinished answers on a side: cut off, empty, or not found by a filter.
 
-Beyond the policy's `max_unfinished`, a set of the baseline decides nothing. Of the variant alone, nothing is approved.
+Above the policy's `max_unfinished`, the baseline's share leaves the set undecided, and the variant's bars an approval.
 """
 
 from __future__ import annotations
@@ -61,5 +61,5 @@ def _differ(pairs: Sequence[Pair], chance: float) -> bool:
     net: Counter[int] = Counter()
     for pair in pairs:
         net[pair.cluster] += bool(way_unfinished(pair.variant)) - bool(way_unfinished(pair.baseline))
-    more, less = sum(one > 0 for one in net.values()), sum(one < 0 for one in net.values())
+    more, less = sum(change > 0 for change in net.values()), sum(change < 0 for change in net.values())
     return binomial_lower(max(more, less), more + less, chance / 2) > 0.5

@@ -1,8 +1,8 @@
-"""Calls that only another dialect reads: is the parser wrong, or the model?
+"""Decide whether tool calls that only another dialect reads are the parser's fault or the model's.
 
-An answer alone cannot tell, so its score is null (`CALL_UNREAD`). The baseline's answers can: they were asked with the
-same template, so a parser that reads most of their calls is the right one, and what it does not read of the variant's
-is what the variant lost: its users get no call. Where the parser reads few of the baseline's either, nothing is said.
+One answer cannot tell, so its score is null (`CALL_UNREAD`). The baseline's answers can: they had the same template, so
+a parser that reads most of their calls is the right one, and calls that it cannot read in the variant are lost for the
+variant's users. Where the parser reads few of the baseline's calls either, the scores stay null.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Measure = tuple[str, str]  # evalset, metric
 
 
 def counted_as_wrong(baseline: Sequence[UnitEvidence], variant: Sequence[UnitEvidence]) -> list[UnitEvidence]:
-    """The variant's answers; a call of its that was not read is wrong where the baseline shows that calls are.
+    """Score the variant's unread calls as wrong where the baseline shows that the parser reads such calls.
 
     Shown: by the same metric on the same evalset, more of the baseline's answers are right than hold an unread call.
     """
@@ -27,15 +27,15 @@ def counted_as_wrong(baseline: Sequence[UnitEvidence], variant: Sequence[UnitEvi
     for unit in baseline:
         for metric, value in unit.values.items():
             shown[unit.key.evalset, metric] += (value == 1) - (unit.unsaid.get(metric) == CALL_UNREAD)
-    found = []
+    units = []
     for unit in variant:
         lost = [name for name in _unread(unit) if shown[unit.key.evalset, name] > 0]
-        found.append(replace(unit, values=unit.values | dict.fromkeys(lost, 0.0)) if lost else unit)
-    return found
+        units.append(replace(unit, values=unit.values | dict.fromkeys(lost, 0.0)) if lost else unit)
+    return units
 
 
 def lost_calls(variant: Sequence[UnitEvidence]) -> list[UnitEvidence]:
-    """Those of `counted_as_wrong` that are: their calls went unread, and count."""
+    """Answers that `counted_as_wrong` scored as wrong for an unread call."""
     return [unit for unit in variant if any(unit.values[name] is not None for name in _unread(unit))]
 
 

@@ -1,4 +1,4 @@
-"""Quantize first, speculate first, or neither? By what the baseline's time and memory go into."""
+"""Advise whether to quantize first, speculate first, or neither, from where the baseline's time and memory go."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAST_OUTPUT, LEAST_SPEEDUP = 64, 1.1  # mean tokens and predicted speed-up belo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What the baseline's time and memory go into; None: not known."""
+    """Shares of the baseline's time and memory; None: unknown."""
 
     memory_share: float | None = None  # of the device's memory that weights and KV cache fill
     tool_share: float | None = None  # of a request's time that tools take
@@ -35,9 +35,8 @@ def traffic_of(
     at_once: float = 1,
     gain: Gain | None = None,
 ) -> Traffic:
-    """Measured where it was recorded. units: the baseline's that count. at_once: answers that share the device. gain:
-    of speculation alone. What the gate file declares of memory goes before what is measured here, for another device
-    may serve."""
+    """Measure the traffic as far as it was recorded. units: the baseline's that count. at_once: answers that share the
+    device. gain: of speculation alone. A memory share declared in the gate file wins: another device may serve."""
 
     def total(units: Sequence[UnitEvidence], metric: str) -> float | None:
         values = [unit.values.get(metric) for unit in units]
@@ -71,7 +70,7 @@ First = Literal["quantize", "speculate", "neither", "unknown"]
 def advise(traffic: Traffic) -> tuple[First, str]:
     """(what to try first, why): memory-bound → quantize, tool- or prefill-bound → neither, decode-bound → speculate.
 
-    "neither" says that something known speaks against both; what is not known gives "unknown", and what is missing.
+    "neither": a known figure speaks against both. "unknown": a figure is missing, and the reason names it.
     """
     memory, tools, prefill = traffic.memory_share, traffic.tool_share, traffic.prefill_share
     if memory is not None and memory > MEMORY_BOUND:
@@ -104,19 +103,19 @@ def advise(traffic: Traffic) -> tuple[First, str]:
         )
     if speedup is None:
         return _by_prediction(traffic, f"{spent} and answers have {length:.0f} tokens")
-    told = _beside(traffic.gain)
+    measured_gain = _beside(traffic.gain)
     if speedup > LEAST_SPEEDUP:
         return "speculate", (
-            f"{spent}, answers have {length:.0f} tokens, and speculation is {speedup:.2f} times as fast{told}"
+            f"{spent}, answers have {length:.0f} tokens, and speculation is {speedup:.2f} times as fast{measured_gain}"
         )
     return "neither", (
         f"{spent} and answers have {length:.0f} tokens, but speculation was {speedup:.2f} times as fast as the "
-        f"baseline{told}: up to {LEAST_SPEEDUP:g} it is not worth its memory{_unknown_memory(traffic)}"
+        f"baseline{measured_gain}: up to {LEAST_SPEEDUP:g} it is not worth its memory{_unknown_memory(traffic)}"
     )
 
 
 def _by_prediction(traffic: Traffic, spent: str) -> tuple[First, str]:
-    """Of speculation whose answers were not timed: from its acceptance and what passes cost, where that is known."""
+    """Advise on speculation that was not timed, from its acceptance and the cost of passes, if known."""
     predicted = traffic.gain.predicted if traffic.gain else None
     if predicted is None:
         why = f", nor can be predicted: {traffic.gain.predicted_reason}" if traffic.gain else ""
@@ -124,17 +123,19 @@ def _by_prediction(traffic: Traffic, spent: str) -> tuple[First, str]:
             f"{spent}, which speaks for speculation, but its answers were not timed, so what it gains is not known{why}"
             f"{_unknown_memory(traffic)}"
         )
-    said = f"{predicted:.2f} times as fast, as predicted from its acceptance and what passes cost; it was not timed"
+    prediction = (
+        f"{predicted:.2f} times as fast, as predicted from its acceptance and what passes cost; it was not timed"
+    )
     if predicted > LEAST_SPEEDUP:
-        return "speculate", f"{spent}, and speculation is {said}"
+        return "speculate", f"{spent}, and speculation is {prediction}"
     return "neither", (
-        f"{spent}, but speculation is {said}: up to {LEAST_SPEEDUP:g} it is not worth its memory"
+        f"{spent}, but speculation is {prediction}: up to {LEAST_SPEEDUP:g} it is not worth its memory"
         f"{_unknown_memory(traffic)}"
     )
 
 
 def _beside(gain: Gain | None) -> str:
-    """The same by token after the first, with its bounds, and what the law says of it."""
+    """The measured gain per token after the first, with its bounds and the predicted gain."""
     if gain is None or gain.measured.value is None:
         return ""
     low, high = gain.measured.lower, gain.measured.upper
@@ -150,11 +151,13 @@ def _unknown_memory(traffic: Traffic) -> str:
 
 
 def beside_choice(first: First, why: str, choice: str, base: str, arms: FourArms) -> str:
-    """The advice's reason, and which of the two decides where they seem to contradict each other."""
+    """The advice's reason; if it seems to contradict the choice, add that the measured arms decide."""
     served = {
         "quantize": (arms.quantization, arms.both), "speculate": (arms.speculation, arms.both), "neither": (base,),
     }  # fmt: skip
     if not choice or choice in served.get(first, (choice,)):
         return why
-    said = "that none of the three replaces the baseline" if choice == base else f"{choice}"
-    return f"{why}. This is a rule of thumb for what to try before anything is measured; the measured arms say {said}"
+    outcome = "that none of the three replaces the baseline" if choice == base else f"{choice}"
+    return (
+        f"{why}. This is a rule of thumb for what to try before anything is measured; the measured arms say {outcome}"
+    )

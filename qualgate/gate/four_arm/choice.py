@@ -1,4 +1,4 @@
-"""Which arm is to be served, by the steps that each passed; and each arm's word, reasons and exit code."""
+"""Choose the arm to serve by the steps that each passed, and give each arm its word, reasons and exit code."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from qualgate.records import ArmStep, FourArms, Policy, Verdict, VerdictWord
 
 
 def simplest_singles(quantized: Verdict, arms: FourArms) -> tuple[str, str]:
-    """The single arms, the simpler change first: speculation changes no answer, so it is where quantization is proven
-    to lose something. quantized: the verdict on quantization alone."""
+    """The single arms, the simpler change first: speculation, which changes no answer, if quantization is proven to
+    lose something. quantized: the verdict on quantization alone."""
     loses = any(
-        (one.upper or 0) < 0 for one in rules_of_step(quantized, "quality") if METRICS[one.metric].kind == "quality"
+        (comparison.upper or 0) < 0
+        for comparison in rules_of_step(quantized, "quality")
+        if METRICS[comparison.metric].kind == "quality"
     )
     return (arms.speculation, arms.quantization) if loses else (arms.quantization, arms.speculation)
 
@@ -29,12 +31,12 @@ def choose(
     *,
     cheaper: bool,
 ) -> tuple[str, str]:
-    """(arm, why). The cheapest arm that passed every step; of arms whose costs cannot be told apart, the simplest.
+    """(arm, why): the cheapest arm that passed every step; of arms with indistinguishable costs, the simplest.
 
-    `both` passes by beating both singles. singles: the simpler first. cheaper: one of them is surely cheaper than the
-    other, so the one that costs less is.
+    `both` passes by beating both singles. singles: the simpler first. cheaper: whether one single is surely cheaper
+    than the other.
     """
-    if unknown := next((one for name in names for one in steps[name] if _not_what_it_is_called(one)), None):
+    if unknown := next((step for name in names for step in steps[name] if _not_what_it_is_called(step)), None):
         return "", f"{unknown.arm}: {unknown.reason}"
     passed = [name for name in names if all(step.status == "proven" for step in steps[name])]
     if not passed:
@@ -53,15 +55,15 @@ def _not_what_it_is_called(step: ArmStep) -> bool:
 
 
 def ended_by(steps: Sequence[ArmStep]) -> ArmStep | None:
-    """The first broken step: what is proven is a fact, whatever stayed open before it. Else the first open one."""
+    """The first broken step, whatever stayed open before it; else the first open one."""
     for status in ("broken", "undecided"):
-        if found := next((step for step in steps if step.status == status), None):
-            return found
+        if first := next((step for step in steps if step.status == status), None):
+            return first
     return None
 
 
 def word_of(steps: Sequence[ArmStep], verdict: Verdict, policy: Policy) -> tuple[VerdictWord, Exit]:
-    """Of an arm, by what ended its steps; a person is asked where the policy wants one."""
+    """(word, exit code) of an arm, from the step that ended it; review if the policy asks for a person."""
     ended = ended_by(steps)
     if ended is not None:
         return ("block", Exit.BLOCK) if ended.status == "broken" else ("undecided", Exit.UNDECIDED)
@@ -69,28 +71,32 @@ def word_of(steps: Sequence[ArmStep], verdict: Verdict, policy: Policy) -> tuple
 
 
 def _asks_a_person(verdict: Verdict, policy: Policy) -> tuple[str, ...]:
-    """Why an arm that passed every step is not to be served unseen: as in `decide_plain`."""
+    """Say why a person must review an arm that passed every step, as in `decide_plain`."""
     broken = _of_tier(verdict, "supporting", "broken")
     return broken or (("the policy asks for a person",) if policy.review == "always" else ())
 
 
 def _of_tier(verdict: Verdict, tier: str, status: str) -> tuple[str, ...]:
-    return tuple(one.reason for one in verdict.comparisons if (one.tier, one.status) == (tier, status))
+    return tuple(
+        comparison.reason
+        for comparison in verdict.comparisons
+        if (comparison.tier, comparison.status) == (tier, status)
+    )
 
 
 def reasons_of(steps: Sequence[ArmStep], verdict: Verdict, policy: Policy) -> tuple[str, ...]:
-    """What ended it first, or why a person is asked; then the other steps in their order, and the lesser rules."""
+    """List the step that ended the arm or why a person is asked, then the other steps in order, then lesser rules."""
     ended = ended_by(steps)
-    told = ([ended] if ended else []) + [step for step in steps if step is not ended]
-    said = tuple(f"{step.step} {step.status}: {step.reason}" for step in told)
+    ordered = ([ended] if ended else []) + [step for step in steps if step is not ended]
+    step_reasons = tuple(f"{step.step} {step.status}: {step.reason}" for step in ordered)
     asks = _asks_a_person(verdict, policy)
     lesser = (("supporting", "undecided"), ("advisory", "broken"), ("advisory", "undecided"))
     rest = tuple(reason for tier, status in lesser for reason in _of_tier(verdict, tier, status))
-    return (*said, *asks, *rest) if ended else (*asks, *said, *rest)
+    return (*step_reasons, *asks, *rest) if ended else (*asks, *step_reasons, *rest)
 
 
 def exit_code(choice: str, base: str, words: Mapping[str, tuple[VerdictWord, Exit]]) -> Exit:
-    """0 only for an arm that may replace the baseline unseen; 11 where the chosen one is for a person to see."""
+    """0 only for an arm that may replace the baseline without review; 11 if the chosen one needs a person."""
     if choice and choice != base:
         return words[choice][1]
     return Exit.UNDECIDED if not choice or any(word == "undecided" for word, _ in words.values()) else Exit.BLOCK

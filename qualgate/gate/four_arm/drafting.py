@@ -1,9 +1,9 @@
-"""Did the arms that are to speculate draft, and the others not? A second copy of the baseline gives its answers, too.
+"""Check that the arms meant to speculate drafted, and the others did not: a copy of the baseline has its answers, too.
 
-Of an arm that ran on our own engine its steps say it, pass by pass, and nothing else does. Of others it is counted by
-answer, by the counters of the server that answered for the arm, or declared in the gate file, as a server counted it.
-Where nothing says that a token was proposed, nothing is known of speculation, whatever the answers say, and no arm is
-chosen. A counter that is not there says nothing; one that stands still says that nothing was drafted.
+For our own engine only the draft steps count, pass by pass. For others the evidence is counts by answer, the counters
+of the arm's server, or a declaration in the gate file. Without evidence of a proposed token, nothing is known of
+speculation, whatever the answers are, and no arm is chosen. A missing counter proves nothing; one that stands still
+proves that nothing was drafted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from qualgate.errors import Exit
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.draft_levels import decodes
+from qualgate.gate.remark import PASSES, Judged, Remark, Remarks
 from qualgate.records import (
     ArmEvidence,
     ArmStep,
@@ -21,96 +22,95 @@ from qualgate.records import (
     Drafted,
     FourArms,
     RuleStatus,
-    RunEvidence,
     UnitEvidence,
-    Verdict,
     counted_in,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counted:
-    """What an arm's answers say of their drafts."""
+    """Draft counts of an arm's answers."""
 
     answers: int
-    told: int  # of them, those that say it
+    reporting: int  # answers that report drafts
     proposed: int
-    accepted: int | None  # None: not every one that says what was proposed says this as well
+    accepted: int | None  # None: missing for an answer that reports proposed tokens
     impossible: int  # answers whose counts contradict each other, or the steps of our own engine
-    passes: int | None = None  # that the steps of our own engine are of; None: an arm of another
-    server: DraftCounts | None = None  # what its server's counters add up to; None: no server, or not known
-    untold: str = ""  # why a server's counters say nothing, or not of all its answers
+    passes: int | None = None  # decoding passes of our own engine; None: another engine
+    server: DraftCounts | None = None  # sum of its server's counters; None: no server, or unknown
+    untold: str = ""  # why a server's counters are missing, or do not cover all its answers
 
     @classmethod
     def of(cls, units: Sequence[UnitEvidence], arm: ArmEvidence) -> _Counted:
-        """units: of the arm, those that are compared."""
+        """Count the drafts of an arm. units: the arm's units that are compared."""
         if ran_here(arm):
             return cls._of_steps(units)
-        found = cls._of_counts([(unit.draft_proposed, unit.draft_accepted) for unit in units])
-        return replace(found, server=counted_in(arm.generation.windows), untold=arm.generation.uncounted)
+        counts = cls._of_counts([(unit.draft_proposed, unit.draft_accepted) for unit in units])
+        return replace(counts, server=counted_in(arm.generation.windows), untold=arm.generation.uncounted)
 
     @classmethod
     def _of_steps(cls, units: Sequence[UnitEvidence]) -> _Counted:
         steps = [[step for step in unit.draft_steps if step.level == 1 and decodes(step)] for unit in units]
         sums = [(sum(step.proposed for step in of), sum(step.accepted for step in of)) for of in steps]
-        said = [(unit.draft_proposed or 0, unit.draft_accepted or 0) for unit in units]
+        by_answer = [(unit.draft_proposed or 0, unit.draft_accepted or 0) for unit in units]
         return cls(
             answers=len(units),
-            told=sum(map(bool, steps)),
+            reporting=sum(map(bool, steps)),
             proposed=sum(proposed for proposed, _ in sums),
             accepted=sum(accepted for _, accepted in sums),
-            impossible=sum(counts != own for counts, own in zip(said, sums, strict=True)),
+            impossible=sum(counts != own for counts, own in zip(by_answer, sums, strict=True)),
             passes=sum(map(len, steps)),
         )
 
     @classmethod
     def _of_counts(cls, pairs: Sequence[tuple[int | None, int | None]]) -> _Counted:
-        told = [(proposed, accepted) for proposed, accepted in pairs if proposed is not None]
-        kept = [accepted for _, accepted in told if accepted is not None]
+        with_counts = [(proposed, accepted) for proposed, accepted in pairs if proposed is not None]
+        accepted_counts = [accepted for _, accepted in with_counts if accepted is not None]
         return cls(
             answers=len(pairs),
-            told=len(told),
-            proposed=sum(proposed for proposed, _ in told),
-            accepted=sum(kept) if len(kept) == len(told) else None,
+            reporting=len(with_counts),
+            proposed=sum(proposed for proposed, _ in with_counts),
+            accepted=sum(accepted_counts) if len(accepted_counts) == len(with_counts) else None,
             impossible=sum(not 0 <= (accepted or 0) <= (proposed or 0) for proposed, accepted in pairs),
         )
 
 
 def ran_here(arm: ArmEvidence) -> bool:
-    """Whether our own engine gave its answers: not a server, nor whoever wrote score files."""
+    """Whether our own engine gave the arm's answers, not a server or score files."""
     return bool(arm.generation.engine) and not (arm.identity and arm.identity.served)
 
 
-def with_drafting(verdicts: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
-    """The verdicts; an arm that is said to speculate (`arm:`) is not approved where nothing shows that it drafted."""
-    said = {arm.name: arm for arm in evidence.variants if arm.to_draft}
-    return tuple(_as_it_drafted(one, said[one.variant]) if one.variant in said else one for one in verdicts)
-
-
-def _as_it_drafted(verdict: Verdict, arm: ArmEvidence) -> Verdict:
-    done = [unit for unit in arm.units if unit.status == "done"]
-    status, reason = _drafted(arm.name, _Counted.of(done, arm), None)
-    told = f"drafting {status}: {reason}"
-    if status == "proven" or verdict.exit not in (Exit.APPROVE, Exit.REVIEW, Exit.UNDECIDED):
-        return replace(verdict, reasons=(*verdict.reasons, told))
-    return replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=(told, *verdict.reasons))
+def drafting_remarks(judged: Judged) -> Remarks:
+    """Withhold the approval of an arm declared to speculate (`arm:`) without evidence that it drafted. A four-arm run
+    has a step for it."""
+    if judged.policy.four_arm is not None:
+        return {}
+    remarks = {}
+    for arm in judged.evidence.variants:
+        if arm.to_draft:
+            done = [unit for unit in arm.units if unit.status == "done"]
+            status, reason = _drafted(arm.name, _Counted.of(done, arm), None)
+            withholds = () if status == "proven" else (*PASSES, Exit.UNDECIDED)
+            remarks[arm.name] = Remark(lines=(f"drafting {status}: {reason}",), withholds=withholds)
+    return remarks
 
 
 def drafting_steps(
     units: Mapping[str, Sequence[UnitEvidence]], base: str, arms: FourArms, evidence: Mapping[str, ArmEvidence]
 ) -> dict[str, ArmStep]:
-    """The step of both arms that are to draft, and of quantization alone where it did. units, evidence: of all four."""
-    found = {name: _Counted.of(of_arm, evidence[name]) for name, of_arm in units.items()}
-    declared = {one.arm: one for one in arms.drafting}
+    """The drafting step of both arms meant to draft, and of quantization alone if it drafted. units, evidence: of all
+    four."""
+    counts = {name: _Counted.of(of_arm, evidence[name]) for name, of_arm in units.items()}
+    declared = {drafted.arm: drafted for drafted in arms.drafting}
     steps = {}
     for name in (arms.speculation, arms.both):
-        status, reason = _drafted(name, found[name], declared.get(name))
-        if _drafts(found[base]):
-            status, reason = "undecided", f"{base} is to draft nothing, and it drafted {_tokens(found[base])}"
+        status, reason = _drafted(name, counts[name], declared.get(name))
+        if _drafts(counts[base]):
+            status, reason = "undecided", f"{base} is to draft nothing, and it drafted {_tokens(counts[base])}"
         steps[name] = ArmStep(arm=name, step="drafting", status=status, reason=reason)
     alone = arms.quantization
-    if _drafts(found[alone]):
-        reason = f"{alone} is to be quantized alone, and it drafted {_tokens(found[alone])}"
+    if _drafts(counts[alone]):
+        reason = f"{alone} is to be quantized alone, and it drafted {_tokens(counts[alone])}"
         steps[alone] = ArmStep(arm=alone, step="drafting", status="undecided", reason=reason)
     return steps
 
@@ -125,8 +125,8 @@ def _drafted(name: str, seen: _Counted, declared: Drafted | None) -> tuple[RuleS
 
 def _drafted_here(name: str, seen: _Counted) -> tuple[RuleStatus, str]:
     if seen.impossible:
-        said = counted(seen.impossible, "answer has", "answers have")
-        return "undecided", f"{said} other counts of drafts than the passes add up to"
+        how_many = counted(seen.impossible, "answer has", "answers have")
+        return "undecided", f"{how_many} other counts of drafts than the passes add up to"
     if seen.proposed:
         return "proven", f"drafted {_tokens(seen)}"
     none = (
@@ -144,12 +144,12 @@ def _drafted_elsewhere(name: str, seen: _Counted, declared: Drafted | None) -> t
     if declared is not None:
         if not (0 <= declared.accepted <= declared.proposed and declared.proposed > 0):
             return "undecided", f"{declared.accepted} of {declared.proposed} tokens are declared, which no draft can be"
-        if declared.proposed < seen.proposed or (seen.told == seen.answers and not seen.proposed):
+        if declared.proposed < seen.proposed or (seen.reporting == seen.answers and not seen.proposed):
             return "undecided", (
                 f"the gate file declares {declared.proposed:,} tokens drafted, and {name} drafted {_tokens(seen)}: one "
                 "of the two is wrong"
             )
-    told_none = seen.told == seen.answers and not seen.proposed
+    told_none = seen.reporting == seen.answers and not seen.proposed
     if seen.proposed or (seen.server is not None and seen.server.drafted and not told_none):
         return "proven", f"drafted {_tokens(seen)}"
     if declared is not None and seen.server is not None and not seen.untold:
@@ -167,20 +167,20 @@ def _drafted_elsewhere(name: str, seen: _Counted, declared: Drafted | None) -> t
 
 
 def _nothing_drafted(name: str, seen: _Counted) -> str:
-    """Why an arm of another engine is not known to have drafted, and what to do."""
+    """Say why nothing shows that an arm of another engine drafted, and what to do."""
     copy = "a copy of its target would answer as it does"
     if seen.server is not None and not seen.untold:
         return (
             f"{name} is to speculate, and its server's counters of drafts stood still while it answered: {copy}. Look "
             "whether its command, or its configuration, turns speculation on"
         )
-    if seen.untold and not seen.told:
+    if seen.untold and not seen.reporting:
         return (
             f"{name} is to speculate, and whether it does is not known, for {seen.untold}: {copy}. vLLM has counters "
             "where speculation is on, other engines by a flag (qualgate doctor lists them). Where its operator counts, "
             f"declare it: four_arm: {{drafting: {{{name}: {{proposed: N, accepted: M}}}}}}"
         )
-    known = "its answers say that it drafted nothing" if seen.told else "nothing says that it drafted a token"
+    known = "its answers say that it drafted nothing" if seen.reporting else "nothing says that it drafted a token"
     return (
         f"{name} is to speculate, and {known}: {copy}. Say in its score rows "
         "what was drafted for each answer (`draft_proposed`, `draft_accepted`), or, where its server counts in all "
@@ -191,20 +191,22 @@ def _nothing_drafted(name: str, seen: _Counted) -> str:
 def _tokens(seen: _Counted) -> str:
     if not seen.proposed and seen.server is not None:
         return _by_server(seen.server)
-    kept = ""
+    accepted = ""
     if seen.accepted is not None and seen.proposed:
-        kept = f", {seen.accepted:,} accepted ({seen.accepted / seen.proposed:.1%})"
+        accepted = f", {seen.accepted:,} accepted ({seen.accepted / seen.proposed:.1%})"
     if seen.passes is not None:
-        return f"{seen.proposed:,} tokens{kept}, in {counted(seen.passes, 'pass', 'passes')}"
-    return f"{seen.proposed:,} tokens{kept}, as {seen.told:,} of {counted(seen.answers, 'answer')} say"
+        return f"{seen.proposed:,} tokens{accepted}, in {counted(seen.passes, 'pass', 'passes')}"
+    return f"{seen.proposed:,} tokens{accepted}, as {seen.reporting:,} of {counted(seen.answers, 'answer')} say"
 
 
-def _by_server(found: DraftCounts) -> str:
-    """In what an engine counts: SGLang the verifications alone, TensorRT-LLM the tokens alone."""
-    told = []
-    if found.proposed is not None:
-        kept = "" if found.acceptance_rate is None else f", {found.accepted:,} accepted ({found.acceptance_rate:.1%})"
-        told.append(f"{found.proposed:,} tokens{kept}")
-    if found.verifications is not None:
-        told.append(f"in {counted(found.verifications, 'verification')}")
-    return f"{' '.join(told)}, as its server counts them"
+def _by_server(counts: DraftCounts) -> str:
+    """Describe a server's counts: SGLang counts only verifications, TensorRT-LLM only tokens."""
+    parts = []
+    if counts.proposed is not None:
+        accepted = (
+            "" if counts.acceptance_rate is None else f", {counts.accepted:,} accepted ({counts.acceptance_rate:.1%})"
+        )
+        parts.append(f"{counts.proposed:,} tokens{accepted}")
+    if counts.verifications is not None:
+        parts.append(f"in {counted(counts.verifications, 'verification')}")
+    return f"{' '.join(parts)}, as its server counts them"

@@ -1,9 +1,9 @@
-"""One of three arms is chosen, so a wrong choice has three chances: each arm is held to less error than alpha.
+"""Correct for the choice of one of three arms, which gives a wrong choice three chances.
 
-By closed testing over all three arms, whatever each one's own test says: an arm that fails could have been the chosen
-one. That one single arm is cheaper than the other is a claim of its own, in either direction: which of the two is the
-simpler depends on an arm's quality, and no arm's quality may turn proven by what another loses. `both` whose quality is
-that of quantization by parity shares that part with it, and two arms pay no price for one test.
+Closed testing over all three arms, whatever each one's own test says: an arm that fails could have been chosen. That
+one single arm is cheaper than the other is a separate, two-sided claim: which of the two is simpler depends on an arm's
+quality, and another arm's loss must not prove an arm's quality. If `both` has the quality of quantization by parity,
+the two share that test and pay for it once.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ Steps = Mapping[str, list[ArmStep]]
 def over_the_choice(
     at: Callable[[int], Steps], shared: Mapping[str, str], singles: tuple[str, str], costs: Costs, alpha: float
 ) -> tuple[dict[str, list[ArmStep]], bool]:
-    """The steps, those undecided that hold at alpha and not over the choice; and whether one of the singles is surely
-    cheaper than the other, over the choice as well.
+    """(steps corrected for the choice: undecided if proven only at alpha; whether one single is surely cheaper).
 
     at: k → every step at alpha / k. shared: an arm's name → the arm whose quality it has by parity.
     """
     first = at(1)
-    passed = [name for name, its in first.items() if all(one.status == "proven" for one in its)]
+    passed = [name for name, its in first.items() if all(step.status == "proven" for step in its)]
     if not passed:
         return dict(first), False
     levels = [at(k) for k in range(1, CLAIMS + 1)]
     parts = {
-        name: {f"{shared.get(name, name) if one.step == 'quality' else name} {one.step}": place
-               for place, one in enumerate(its)}
+        name: {f"{shared.get(name, name) if step.step == 'quality' else name} {step.step}": place
+               for place, step in enumerate(its)}
         for name, its in first.items()
     }  # fmt: skip
     among: dict[str, int] = {}
@@ -47,9 +46,9 @@ def over_the_choice(
     cheaper = "one single is cheaper than the other"
     claims[cheaper] = [*claims[singles[0]], *claims[singles[1]], cheaper]
     among[cheaper] = _before_false(_cheaper(costs, singles, alpha / k) for k in range(1, CLAIMS + 1))
-    held = held_together(claims, among)
+    proven_claims = held_together(claims, among)
     steps = {name: list(its) for name, its in first.items()}
-    for name in set(passed) - held:
+    for name in set(passed) - proven_claims:
         weakest = min(among[part] for part in parts[name])
         for part, place in parts[name].items():
             if among[part] == weakest:
@@ -57,7 +56,7 @@ def over_the_choice(
                 steps[name][place] = replace(first[name][place], status="undecided", reason=(
                     f"proven at alpha {alpha:g}, and one of three arms is chosen: at {alpha / (weakest + 1):.3g}, "
                     f"{at_level.reason}"))  # fmt: skip
-    return steps, cheaper in held
+    return steps, cheaper in proven_claims
 
 
 def _before_false(values: Iterable[bool]) -> int:
@@ -65,6 +64,6 @@ def _before_false(values: Iterable[bool]) -> int:
 
 
 def _cheaper(costs: Costs, singles: tuple[str, str], alpha: float) -> bool:
-    """Two-sided: half of alpha for each direction."""
-    ratios = [costs.ratio(one, other) for one, other in (singles, singles[::-1])]
+    """Whether one single is surely cheaper than the other: two-sided, half of alpha for each direction."""
+    ratios = [costs.ratio(arm, other) for arm, other in (singles, singles[::-1])]
     return any(ratio is not None and ratio.bounds(1.0, alpha / 2).p_below <= alpha / 2 for ratio in ratios)

@@ -1,4 +1,4 @@
-"""Do two changes, as quantization and speculation, together lose, or cost, more than each by itself?"""
+"""Test whether two changes, such as quantization and speculation, together lose or cost more than each alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qualgate.stats.interaction import Interacting, interaction
 from qualgate.stats.multiplicity import holm
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 
-_LEAST = np.array([1.0, 0.0, 0.0, 1.0])  # baseline, one change, the other, both: what speaks least for one
+_LEAST = np.array([1.0, 0.0, 0.0, 1.0])  # baseline, one change, the other, both: scores least like an interaction
 
 
 def interactions(
@@ -29,10 +29,10 @@ def interactions(
     clusters: NDArray,
     policy: Policy,
 ) -> tuple[Interaction, ...]:
-    """Of every critical quality metric and slice of the policy, Holm-corrected; order: baseline, either change
-    alone, both.
+    """Test every critical quality metric and slice of the policy, Holm-corrected. order: baseline, either change alone,
+    both.
 
-    A score that nobody could give is taken as it speaks least for an interaction; the lower bound, as it speaks most.
+    A null score counts as it speaks least for an interaction; for the lower bound, as it speaks most.
     """
     tested = []
     chosen = {(slice_.rule.metric, slice_.name): slice_ for slice_ in critical_quality(slices) if not slice_.obstacle}
@@ -44,46 +44,48 @@ def interactions(
             continue
         try:
             folding = Folding(replace(slice_.rule, repeats="mean"), [units[order[0]][index].key for index in rows])
-        except ValueError:  # its rule is told why, and decides nothing
+        except ValueError:  # its rule gives the reason, and decides nothing
             continue
 
-        def told(scores: NDArray, rows: list[int] = rows, folding: Folding = folding) -> Interacting:
+        def test(scores: NDArray, rows: list[int] = rows, folding: Folding = folding) -> Interacting:
             whole = np.stack([folding.scores(of_an_arm) for of_an_arm in scores.T], axis=1)
             return interaction(whole, folding.clusters(clusters[rows]), policy.alpha)
 
-        found = told(np.where(null, _LEAST, scores))
+        effect = test(np.where(null, _LEAST, scores))
         if null.any():
-            most = told(np.where(null, 1 - _LEAST, scores))
-            found = replace(found, lower=most.lower)
-        tested.append((metric, name, found))
-    adjusted = holm([found.p_worse for _, _, found in tested])
+            most = test(np.where(null, 1 - _LEAST, scores))
+            effect = replace(effect, lower=most.lower)
+        tested.append((metric, name, effect))
+    adjusted = holm([effect.p_worse for _, _, effect in tested])
     return tuple(
         Interaction(
-            metric=metric, slice=name, estimate=found.estimate, lower=found.lower, upper=found.upper,
-            found=p <= policy.alpha, n=found.n, clusters=found.clusters, method=found.method,
+            metric=metric, slice=name, estimate=effect.estimate, lower=effect.lower, upper=effect.upper,
+            found=p <= policy.alpha, n=effect.n, clusters=effect.clusters, method=effect.method,
         )
-        for (metric, name, found), p in zip(tested, adjusted, strict=True)
+        for (metric, name, effect), p in zip(tested, adjusted, strict=True)
     )  # fmt: skip
 
 
-def with_interaction(parity: ArmStep, found: Sequence[Interaction], arms: FourArms, *, lossy: bool) -> ArmStep:
-    """Speculation that gives its target's answers loses nothing on either target: an interaction is a defect. lossy:
-    that one of the arms which draft promises no parity."""
-    worse = next((one for one in found if one.found), None)
+def with_interaction(parity: ArmStep, effects: Sequence[Interaction], arms: FourArms, *, lossy: bool) -> ArmStep:
+    """Break the parity step on an interaction: lossless speculation loses nothing on either target. lossy: whether one
+    of the drafting arms promises no parity."""
+    worse = next((effect for effect in effects if effect.found), None)
     if worse is None or lossy:
         return parity
-    told = (
+    defect = (
         f"{arms.both} is defective: {worse.metric} [{worse.slice}] loses {-100 * worse.estimate:.1f} points beyond "
         f"what {arms.quantization} and {arms.speculation} lose by themselves "
         f"(bound: at least {-100 * (worse.upper or 0):.1f})"
     )
-    return replace(parity, status="broken", reason=f"{told}; {parity.reason}" if parity.status == "broken" else told)
+    return replace(
+        parity, status="broken", reason=f"{defect}; {parity.reason}" if parity.status == "broken" else defect
+    )
 
 
 def interaction_of_costs(
     books: dict[str, Ledger], order: Sequence[str], clusters: NDArray, alpha: float
 ) -> Interaction | None:
-    """ln of what both cost over what the two savings promise; shown, and over 0 it explains a lost saving."""
+    """ln (cost of both / cost that the two savings promise), for display: above 0 it explains a lost saving."""
     heard, uneven = heard_in_each(*(books[name] for name in order))
     clusters = clusters[heard]
     if uneven or any(books[name].unavailable for name in order) or len(np.unique(clusters)) < MIN_CLUSTERS:

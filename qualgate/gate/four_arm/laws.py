@@ -1,11 +1,11 @@
-"""Are an arm's drawn answers drawn by its target's law? By several answers of both to the same cases.
+"""Test whether an arm's sampled answers follow its target's law, from several answers of both to the same cases.
 
-A sampler that is silently greedy, ignores a part of its settings, or accepts drafts by a wrong rule may score as its
-target does. What its answers begin with then tells (`stats.laws`). Where no tokens are recorded, an answer is one.
+A sampler that is silently greedy, ignores some of its settings, or accepts drafts by a wrong rule may score like its
+target. The beginnings of its answers then show it (`stats.laws`). Without recorded tokens an answer is one token.
 
-At temperature 0 an arm says the same again, and a server in bf16 whose drafts are verified in other sums says another
-thing at near ties: that is no law of drawing, so where answers part between the arms and not within them, nothing is
-held. Nor is it below `COLDEST`, where such near ties are many and their odds far apart.
+At temperature 0 an arm repeats itself, and a bf16 server that verifies drafts in another order of summation differs at
+near ties. That is no difference in sampling, so answers that differ between arms but not within them are not tested.
+Nor are temperatures below `COLDEST`, where such near ties are many and their odds far apart.
 """
 
 from __future__ import annotations
@@ -21,59 +21,63 @@ from qualgate.gate.evidence.checks import Pair
 from qualgate.records import UnitEvidence
 from qualgate.stats.laws import SameLaw, same_law
 
-# Simulated laws whose logits part by noise of 0.05, 300 cases, 4 answers of each arm: at 0.5 none of 30 sound arms was
-# accused at a quarter of 0.05, at 0.1 17 of 25.
+# Simulated with logit noise of 0.05, 300 cases, 4 answers of each arm: at 0.5 none of 30 sound arms was accused at a
+# quarter of 0.05; at 0.1, 17 of 25 were.
 COLDEST = 0.5
 SHARES = 4  # of alpha: two arms are held against their targets, each by its scores and by its law
 
 
 def warm(temperature: float | None) -> bool:
-    """Whether a law is more than how its logits were rounded; what nobody says is."""
+    """Whether the temperature is high enough to test; an unknown one is."""
     return temperature is None or temperature >= COLDEST
 
 
 def another_law(name: str, target: str, pairs: Sequence[Pair], alpha: float, seed: int) -> str:
-    """That the arm surely draws by another law than its target, and where most, as the end of a sentence; "" where
-    nothing surely shows it. pairs: the arm as its target's variant. alpha: how often sound arms may be called
-    defective, of which this takes its share. seed: of the deals."""
-    said: dict[tuple[str, str], tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = defaultdict(lambda: ([], []))
+    """Say, as the end of a sentence, that the arm surely follows another law than its target, and where most; "" if
+    that is not proven. pairs: the arm as its target's variant. alpha: how often sound arms may be called defective, of
+    which this test takes its share. seed: of the permutations."""
+    answers_by_case: dict[tuple[str, str], tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = defaultdict(
+        lambda: ([], [])
+    )
     by_tokens = all(unit.answer is not None for pair in pairs for unit in (pair.baseline, pair.variant))
     for pair in pairs:
         mine, its = (_tokens(unit, by_tokens) for unit in (pair.baseline, pair.variant))
         if mine is not None and its is not None:
-            answers = said[pair.variant.key.evalset, pair.variant.key.case_id]
+            answers = answers_by_case[pair.variant.key.evalset, pair.variant.key.case_id]
             answers[0].append(mine)
             answers[1].append(its)
-    cases = [case for case, (answers, _) in said.items() if len(answers) > 1]
-    if not _drawn(said[case] for case in cases):
+    cases = [case for case, (answers, _) in answers_by_case.items() if len(answers) > 1]
+    if not _drawn(answers_by_case[case] for case in cases):
         return ""
-    found = _held(tuple((tuple(said[case][0]), tuple(said[case][1])) for case in cases), seed)
-    if found.p > alpha / SHARES or found.prompt is None:
+    law_test = _law_test(
+        tuple((tuple(answers_by_case[case][0]), tuple(answers_by_case[case][1])) for case in cases), seed
+    )
+    if law_test.p > alpha / SHARES or law_test.prompt is None:
         return ""
-    before, after = found.count
-    how = f"begin with the same {counted(found.length, 'token')}" if by_tokens else "are the same"
+    before, after = law_test.count
+    how = f"begin with the same {counted(law_test.length, 'token')}" if by_tokens else "are the same"
     return (
-        f": its answers follow another law than {target}'s (p = {found.p:.2g} over {counted(len(cases), 'case')} with "
-        f"several answers). Most of all in {'/'.join(cases[found.prompt])}: {before} of {found.of[0]} answers of "
-        f"{target} and {after} of {found.of[1]} of {name} {how}"
+        f": its answers follow another law than {target}'s (p = {law_test.p:.2g} over {counted(len(cases), 'case')} "
+        f"with several answers). Most of all in {'/'.join(cases[law_test.prompt])}: {before} of {law_test.of[0]} "
+        f"answers of {target} and {after} of {law_test.of[1]} of {name} {how}"
     )
 
 
 def _drawn(cases: Iterable[tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]]]) -> bool:
-    """Whether most cases whose answers are not all one vary within an arm. Of two and two draws by one law that part,
-    two in three do or more, and of further draws more still."""
-    parting = [(set(one), set(other)) for one, other in cases if len({*one, *other}) > 1]
-    return 2 * sum(len(one) > 1 or len(other) > 1 for one, other in parting) > len(parting)
+    """Whether most cases with differing answers vary within an arm. Of two and two draws by one law that differ, two in
+    three do or more, and of further draws more still."""
+    parting = [(set(ours), set(theirs)) for ours, theirs in cases if len({*ours, *theirs}) > 1]
+    return 2 * sum(len(ours) > 1 or len(theirs) > 1 for ours, theirs in parting) > len(parting)
 
 
 @lru_cache(maxsize=4)
-def _held(prompts: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...], seed: int) -> SameLaw:
-    """Asked once for each alpha of a choice; the same of all."""
-    return same_law([(one, other) for one, other in prompts], seed)
+def _law_test(prompts: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...], seed: int) -> SameLaw:
+    """Test once; the result serves every alpha of a choice."""
+    return same_law([(ours, theirs) for ours, theirs in prompts], seed)
 
 
 def _tokens(unit: UnitEvidence, by_tokens: bool) -> tuple[int, ...] | None:
-    """Of the answer; where not all are told, one number that stands for the whole. None: nothing of it is recorded."""
+    """Token ids of the answer, or one number from its digest if not all answers have ids; None: nothing recorded."""
     if by_tokens:
         return tuple(np.frombuffer(unit.answer or b"", "<i4").tolist())
     digest = unit.text_sha256 or unit.tokens_sha256

@@ -1,11 +1,11 @@
-"""Does speculation keep its target's answers? Token by token, or, where answers are sampled, by their scores and law.
+"""Check that speculation keeps its target's answers: token by token or, for sampled answers, by scores and law.
 
-What an arm promises follows from how it accepts drafts, where our own engine ran it, else from what the gate file says.
-On packed passes a row's bits are its own, so every other token is a defect; a near tie excuses one only where a foreign
-engine, or padded batches, computed the logits of either arm. A tie is one step of float32. Of score files no row says
-that logits are bf16 or fp16, one step of which is 2^16 or 2^13 times that: there two equal logits are a tie, and two
-that are a step apart are none. Servers are run in bf16, and a pass that verifies a draft sums in another order than one
-that says a token: of served arms a tie is one step of bf16, and more of them than a few are a defect all the same.
+The arm's acceptance rule on our own engine, else the gate file, says what it promises. In packed passes a row's bits do
+not depend on other rows, so every differing token is a defect. A near tie excuses one only if a foreign engine or
+padded batches computed the logits of either arm. A tie is one step of float32. Score files do not say whether logits
+are bf16 or fp16, one step of which is 2^16 or 2^13 times that: there only equal logits are a tie. Servers run in bf16,
+and verification sums in another order than decoding: for served arms a tie is one step of bf16, and more than a few
+ties are still a defect.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ SERVED_TIE = 2.0**-3  # likewise of a server: one bf16 step of a logit between 1
 TOKENS = "their tokens"
 DIGESTS = "digests of their tokens"
 TEXTS = "digests of their texts, as no token ids were recorded"
-MOST_TIES = 1e-4  # mismatches at near ties that each token may cost
-ARMS_HELD = 2  # against their targets: what speculates alone, and what does both
+MOST_TIES = 1e-4  # mismatches at near ties allowed per token
+ARMS_COMPARED = 2  # against their targets: what speculates alone, and what does both
 VARYING = ceil(-log2(GREEDY_ALPHA))  # cases whose answers must vary in the target for that
 
 Promise = Literal["identical", "sampled", "lossy"]
@@ -43,9 +43,9 @@ PACKED = "packed"  # `Generation.engine` of passes whose rows do not depend on e
 
 
 def promise_of(arm: ArmEvidence, target: ArmEvidence, declared: Promise) -> Promise:
-    """What the arm's drafts must leave as it is. A rule that changes the distribution promises nothing, whatever is
-    declared. Drafts that are accepted where the target's own draw agrees promise every token, drawn or not: both arms
-    of one run draw by one seed."""
+    """What the arm's drafts must not change. A rule that changes the distribution promises nothing, whatever is
+    declared. Drafts accepted where the target's own draw agrees promise every token, sampled or not: both arms of a run
+    draw with one seed."""
     if arm.speculation is None:
         return declared
     if not arm.speculation.lossless:
@@ -57,7 +57,7 @@ def promise_of(arm: ArmEvidence, target: ArmEvidence, declared: Promise) -> Prom
 
 
 def exact(*arms: ArmEvidence) -> bool:
-    """Whether all ran in packed passes, and in nothing else."""
+    """Whether all arms ran in packed passes only."""
     return all(arm.generation.engine == PACKED for arm in arms)
 
 
@@ -68,16 +68,16 @@ def parity_step(
     slices: Sequence[Slice],
     policy: Policy,
 ) -> ArmStep:
-    """Does the arm give its target's answers? pairs: the arm as the variant of its target."""
+    """Check whether the arm gives its target's answers. pairs: the arm as the variant of its target."""
     assert policy.four_arm is not None
 
     def step(status: RuleStatus, reason: str) -> ArmStep:
         return ArmStep(arm=arm.name, step="parity", status=status, reason=reason)
 
-    if said := says_likeliest(target):
-        return step("undecided", f"{said}, and {arm.name} is held against it")
-    if said := says_likeliest(arm):
-        return step("broken", f"{arm.name} is defective: {said}")
+    if notice := says_likeliest(target):
+        return step("undecided", f"{notice}, and {arm.name} is held against it")
+    if notice := says_likeliest(arm):
+        return step("broken", f"{arm.name} is defective: {notice}")
     match promise_of(arm, target, policy.four_arm.parity):
         case "lossy":
             if arm.speculation is not None and not arm.speculation.lossless:
@@ -88,51 +88,51 @@ def parity_step(
             status, reason = _same_within_margins(arm.name, target.name, pairs, slices, policy)
             foreign = not ran_here(arm)  # of our own engine the rule of acceptance is known, and proven to draw
             if foreign and status != "broken" and warm(policy.four_arm.temperature):
-                held, seed = flat(pairs), policy.four_arm.seed
-                if other := another_law(arm.name, target.name, held, policy.alpha, seed):
+                all_pairs, seed = flat(pairs), policy.four_arm.seed
+                if other := another_law(arm.name, target.name, all_pairs, policy.alpha, seed):
                     return step("broken", f"{arm.name} is defective{other}")
             unshown = _unshown(arm.name, target.name, flat(pairs)) if foreign and status == "proven" else ""
             return step("undecided", unshown) if unshown else step(status, reason)
-    held = flat(pairs)
-    both, alpha = exact(arm, target), policy.alpha / ARMS_HELD
-    served = any(one.identity is not None and one.identity.served for one in (arm, target))
-    return step(*_identical(arm.name, target.name, held, exact=both, served=served, alpha=alpha))
+    all_pairs = flat(pairs)
+    both, alpha = exact(arm, target), policy.alpha / ARMS_COMPARED
+    served = any(each_arm.identity is not None and each_arm.identity.served for each_arm in (arm, target))
+    return step(*_identical(arm.name, target.name, all_pairs, exact=both, served=served, alpha=alpha))
 
 
 def _identical(
     name: str, target: str, pairs: Sequence[Pair], *, exact: bool, served: bool, alpha: float
 ) -> tuple[RuleStatus, str]:
-    """Token by token. A difference is excused only at a near tie of the target's own logits, only rarely, and not at
-    all where both are exact; of a server that tells no tokens it may be one. alpha: how often ties that are as rare as
-    they may be are taken for a defect."""
-    held = Counter(map(_compared_by, pairs))
-    if unread := held[""]:
+    """Compare token by token. A difference is excused only at a near tie of the target's own logits, only rarely, and
+    never where both are exact; a server without token ids gets the benefit of the doubt. alpha: how often ties at the
+    allowed rate are taken for a defect."""
+    compared_by = Counter(map(_compared_by, pairs))
+    if unread := compared_by[""]:
         return "undecided", f"the tokens of {unread} of {counted(len(pairs), 'answer')} were not recorded"
     differing = [pair for pair in pairs if not equal(pair)]
     if not differing:
-        lesser = [f"{count} by {way}" for way, count in sorted(held.items()) if way != TOKENS]
-        told = f": {', '.join(lesser)}" if lesser else ", token for token"
-        return "proven", f"all {len(pairs)} answers are {target}'s{told}"
+        lesser = [f"{count} by {way}" for way, count in sorted(compared_by.items()) if way != TOKENS]
+        summary = f": {', '.join(lesser)}" if lesser else ", token for token"
+        return "proven", f"all {len(pairs)} answers are {target}'s{summary}"
     untold = [pair for pair in differing if served and _compared_by(pair) != TOKENS]
     first = [(pair, *_first_difference(pair)) for pair in differing if pair not in untold]
     tie = SERVED_TIE if served else TIE
     defects = [(pair, place, gap) for pair, place, gap in first if exact or gap is None or not 0 <= gap <= tie]
     if defects:
         return "broken", _defective(name, target, pairs, defects, exact=exact)
-    tokens = _tokens_held(pairs)
+    tokens = _tokens_compared(pairs)
     way = "by their texts" if untold else "at near ties"
-    told = f"{counted(len(differing), 'answer leaves', 'answers leave')} {target}'s {way}"
+    summary = f"{counted(len(differing), 'answer leaves', 'answers leave')} {target}'s {way}"
     if binomial_lower(len(differing), max(tokens, len(differing)), alpha) > MOST_TIES:
         why = "" if untold else ": its verification rounds otherwise than its target decodes"
-        return "broken", f"{name} is defective: {told}, over {MOST_TIES:g} of {tokens:,} tokens{why}"
+        return "broken", f"{name} is defective: {summary}, over {MOST_TIES:g} of {tokens:,} tokens{why}"
     if untold:
         return "undecided", (
-            f"{told}, and where no tokens are told a near tie is not told from a defect: give both arms `tokenizer`"
+            f"{summary}, and where no tokens are told a near tie is not told from a defect: give both arms `tokenizer`"
         )
     if len(differing) > MOST_TIES * tokens:
         return "undecided", (
-            f"{told}, in {tokens:,} tokens: too few to tell a defect from chance. {ceil(len(differing) / MOST_TIES):,} "
-            "tokens or more with no further one would show that they are rare"
+            f"{summary}, in {tokens:,} tokens: too few to tell a defect from chance. "
+            f"{ceil(len(differing) / MOST_TIES):,} tokens or more with no further one would show that they are rare"
         )
     return "proven", f"{len(differing)} of {counted(len(pairs), 'answer')} differ from {target}'s, each from a near tie"
 
@@ -153,20 +153,19 @@ def _defective(
     )
 
 
-def _tokens_held(pairs: Sequence[Pair]) -> int:
-    """Tokens of the target that were held against the arm's: of an answer those up to its first other one, and where
-    they are not told as many as it has."""
-    held = 0
+def _tokens_compared(pairs: Sequence[Pair]) -> int:
+    """Count compared tokens of the target: up to the first difference of an answer, or all of it without token ids."""
+    tokens = 0
     for pair in pairs:
         place = None if equal(pair) else _first_difference(pair)[0]
-        said = pair.baseline.answer
-        whole = len(said) // 4 if said is not None else pair.baseline.tokens or 0
-        held += whole if place is None else place + 1
-    return held
+        answer = pair.baseline.answer
+        whole = len(answer) // 4 if answer is not None else pair.baseline.tokens or 0
+        tokens += whole if place is None else place + 1
+    return tokens
 
 
 def _compared_by(pair: Pair) -> str:
-    """The most exact of what both sides recorded of their answers; "": nothing."""
+    """The most exact record that both sides have of the answer; "": none."""
     before, after = pair.baseline, pair.variant
     if before.answer is not None and after.answer is not None:
         return TOKENS
@@ -176,7 +175,7 @@ def _compared_by(pair: Pair) -> str:
 
 
 def equal(pair: Pair) -> bool:
-    """By the most exact of what both sides recorded; False where that is nothing."""
+    """Whether both answers are equal by their most exact common record; False without any."""
     before, after, how = pair.baseline, pair.variant, _compared_by(pair)
     if how == TOKENS:
         return before.answer == after.answer
@@ -186,7 +185,7 @@ def equal(pair: Pair) -> bool:
 
 
 def scored_alike(pair: Pair) -> bool:
-    """Equal answers are: where they are not, no parity stands for the scores that were recorded."""
+    """Whether both answers have the same scores. If equal answers do not, parity cannot stand for their scores."""
     scored = pair.baseline.scorers.keys() | pair.variant.scorers.keys()
     return all(pair.baseline.values.get(metric) == pair.variant.values.get(metric) for metric in scored)
 
@@ -206,10 +205,10 @@ def _first_difference(pair: Pair) -> tuple[int | None, float | None]:
 def _same_within_margins(
     name: str, target: str, pairs: dict[str, tuple[Pair, ...]], slices: Sequence[Slice], policy: Policy
 ) -> tuple[RuleStatus, str]:
-    """Sampled answers differ; their scores must not. Every critical quality rule is held in both directions."""
+    """Compare sampled answers by score: every critical quality rule must hold in both directions."""
     swapped = {
-        name: tuple(Pair(baseline=pair.variant, variant=pair.baseline, cluster=pair.cluster) for pair in found)
-        for name, found in pairs.items()
+        name: tuple(Pair(baseline=pair.variant, variant=pair.baseline, cluster=pair.cluster) for pair in of_set)
+        for name, of_set in pairs.items()
     }
     if greedy := _greedily(flat(pairs)):
         return "broken", f"{name} is defective{greedy}"
@@ -218,16 +217,17 @@ def _same_within_margins(
     open_ = []
     for slice_ in mine:
         for way, side in (("worse", pairs), ("better", swapped)):
-            one = measure(slice_, side, unfinished, alpha)
-            broken = one.comparison.p_broken
+            measured = measure(slice_, side, unfinished, alpha)
+            broken = measured.comparison.p_broken
             if broken is not None and broken <= alpha / (2 * len(mine)):
                 return (
                     "broken",
                     f"{name} is defective: {slice_.head} is surely {way} than {target}'s, beyond its margin",
                 )
-            if one.obstacle or not one.p_within <= alpha:
+            if measured.obstacle or not measured.p_within <= alpha:
                 open_.append(
-                    one.obstacle or f"{slice_.head}: {counted(one.comparison.n, 'case')} cannot tell it from {target}'s"
+                    measured.obstacle
+                    or f"{slice_.head}: {counted(measured.comparison.n, 'case')} cannot tell it from {target}'s"
                 )
     if open_:
         return "undecided", open_[0]
@@ -235,9 +235,9 @@ def _same_within_margins(
 
 
 def _greedily(pairs: Sequence[Pair]) -> str:
-    """That the arm surely draws nothing where its target draws, in words; "" where it draws, or nothing shows it.
+    """Say that the arm is surely greedy while its target samples; "" if it samples or nothing shows it.
 
-    Of cases with several answers one of two equal samplers is as likely as the other to be the one that varies.
+    Of two equal samplers each is equally likely to be the one that varies on a case.
     """
     before, after = _varying(pairs)
     if after or not before or 0.5 ** len(before) > GREEDY_ALPHA:
@@ -249,16 +249,18 @@ def _greedily(pairs: Sequence[Pair]) -> str:
 
 
 def _unshown(name: str, target: str, pairs: Sequence[Pair]) -> str:
-    """Why nothing shows that the arm draws as its target does, where scores are alike: a sampler that is silently
-    greedy may score so; "" where something shows it. Answers that are all the target's own need no other proof."""
+    """Say why nothing shows that the arm samples like its target although scores are alike (a greedy sampler may score
+    so); "" if something does. Answers that all equal the target's need no other proof."""
     if all(map(equal, pairs)):
         return ""
     before, after = _varying(pairs)
     if after:
         return ""
-    said = Counter((pair.variant.key.evalset, pair.variant.key.case_id) for pair in pairs if _compared_by(pair))
-    several = sum(count > 1 for count in said.values())
-    if not said:
+    answers_per_case = Counter(
+        (pair.variant.key.evalset, pair.variant.key.case_id) for pair in pairs if _compared_by(pair)
+    )
+    several = sum(count > 1 for count in answers_per_case.values())
+    if not answers_per_case:
         seen = "no answer's tokens or text are recorded"
     elif not several:
         seen = "each case has one answer"
@@ -273,15 +275,15 @@ def _unshown(name: str, target: str, pairs: Sequence[Pair]) -> str:
 
 
 def _varying(pairs: Sequence[Pair]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-    """Cases whose answers are not all one: the target's, the arm's. Answers that nobody recorded say nothing."""
-    found = []
+    """(cases with differing answers of the target, of the arm); unrecorded answers do not count."""
+    varying = []
     for side in ("baseline", "variant"):
-        said: dict[tuple[str, str], set[bytes | str]] = {}
+        answers_by_case: dict[tuple[str, str], set[bytes | str]] = {}
         for unit in (getattr(pair, side) for pair in pairs if _compared_by(pair)):
             answer = unit.answer if unit.answer is not None else unit.tokens_sha256 or unit.text_sha256
-            said.setdefault((unit.key.evalset, unit.key.case_id), set()).add(answer)
-        found.append({case for case, answers in said.items() if len(answers) > 1})
-    return found[0], found[1]
+            answers_by_case.setdefault((unit.key.evalset, unit.key.case_id), set()).add(answer)
+        varying.append({case for case, answers in answers_by_case.items() if len(answers) > 1})
+    return varying[0], varying[1]
 
 
 def critical_quality(slices: Sequence[Slice]) -> list[Slice]:
@@ -292,5 +294,5 @@ def critical_quality(slices: Sequence[Slice]) -> list[Slice]:
 
 
 def flat(pairs: dict[str, tuple[Pair, ...]]) -> list[Pair]:
-    """Of every evalset, in order of their names."""
+    """All pairs, in order of their evalsets' names."""
     return [pair for name in sorted(pairs) for pair in pairs[name]]

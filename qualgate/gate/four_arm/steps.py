@@ -18,20 +18,22 @@ SLO_PERCENTILE = 95.0
 
 
 def quality_step(verdict: Verdict, same: bool, of_quantization: Sequence[ArmStep], arms: FourArms) -> ArmStep:
-    """By the critical rules on quality, drift, coverage and stability. same: every answer is the target's.
+    """Judge the critical rules on quality, drift, coverage and stability. same: every answer is the target's.
 
-    Then nothing that drafting could have moved is asked of it again. What equal answers do not tell is: whether there
-    are enough of them (sixty without a difference exclude no loss under five points) from a baseline that could have
-    lost any, whether they repeat, and what the arm's own weights are. Speculation alone has the baseline's weights.
+    Equal answers excuse the arm from rules on what drafting could change. The rest is still judged: whether there are
+    enough answers (sixty without a difference exclude no loss under five points) from a baseline that can lose some,
+    whether they repeat, and the arm's own weights. Speculation alone has the baseline's weights.
     """
     name, rules = verdict.variant, rules_of_step(verdict, "quality")
-    critical = [one for one in verdict.comparisons if one.tier == "critical"]
-    if verdict.word == "undecided" and all(one.status == "proven" for one in critical):  # by unfinished answers
+    critical = [comparison for comparison in verdict.comparisons if comparison.tier == "critical"]
+    if verdict.word == "undecided" and all(
+        comparison.status == "proven" for comparison in critical
+    ):  # by unfinished answers
         return ArmStep(arm=name, step="quality", status="undecided", reason=verdict.reasons[0])
     if not same:
         return _by_rules(name, "quality", rules)
     untold = ("quality", "stability") if name == arms.speculation else ("quality", "stability", "arm")
-    own = _by_rules(name, "quality", [one for one in rules if METRICS[one.metric].kind in untold])
+    own = _by_rules(name, "quality", [comparison for comparison in rules if METRICS[comparison.metric].kind in untold])
     if own.status != "proven":
         return own
     if name == arms.speculation:
@@ -42,28 +44,32 @@ def quality_step(verdict: Verdict, same: bool, of_quantization: Sequence[ArmStep
 
 
 def rules_of_step(verdict: Verdict, step: str) -> list[Comparison]:
-    """The critical rules that a step asks for: what serving takes and gives is `slo`, all else is quality."""
+    """The critical rules of a step: latency, cost, goodput and memory belong to `slo`, all others to quality."""
 
     def serves(metric: str) -> bool:
         return METRICS[metric].kind in ("latency", "cost", "service") or metric.startswith("memory.")
 
-    return [one for one in verdict.comparisons if one.tier == "critical" and serves(one.metric) == (step == "slo")]
+    return [
+        comparison
+        for comparison in verdict.comparisons
+        if comparison.tier == "critical" and serves(comparison.metric) == (step == "slo")
+    ]
 
 
 def _by_rules(name: str, step: Literal["quality", "slo"], rules: Sequence[Comparison]) -> ArmStep:
     for status in ("broken", "undecided"):
-        if chosen := [one for one in rules if one.status == status]:
+        if chosen := [comparison for comparison in rules if comparison.status == status]:
             return ArmStep(arm=name, step=step, status=status, reason=chosen[0].reason)
-    kept = f"all {len(rules)} critical rules proven" if len(rules) != 1 else "the critical rule is proven"
-    return ArmStep(arm=name, step=step, status="proven", reason=kept if rules else "nothing asked")
+    reason = f"all {len(rules)} critical rules proven" if len(rules) != 1 else "the critical rule is proven"
+    return ArmStep(arm=name, step=step, status="proven", reason=reason if rules else "nothing asked")
 
 
 def slo_step(
     verdict: Verdict, units: Sequence[UnitEvidence], clusters: NDArray, shared: str, policy: Policy
 ) -> ArmStep:
-    """Critical rules on latency, cost, goodput and memory, then the 95th percentile of every time that `slo` limits."""
+    """Judge critical rules on latency, cost, goodput and memory, then the 95th percentile of each time limit."""
     name, slo = verdict.variant, policy.slo or Slo()
-    found = [_by_rules(name, "slo", rules_of_step(verdict, "slo"))]
+    steps = [_by_rules(name, "slo", rules_of_step(verdict, "slo"))]
     for metric, limit in (("latency.ttft", slo.ttft), ("latency.tpot", slo.tpot), ("latency.e2e", slo.e2e)):
         if limit is not None:
             status, reason = (
@@ -71,25 +77,29 @@ def slo_step(
                 if shared
                 else _within_limit(metric, limit, units, clusters, policy.alpha)
             )
-            found.append(ArmStep(arm=name, step="slo", status=status, reason=reason))
+            steps.append(ArmStep(arm=name, step="slo", status=status, reason=reason))
     for status in ("broken", "undecided"):
-        if failing := next((step for step in found if step.status == status), None):
+        if failing := next((step for step in steps if step.status == status), None):
             return failing
-    return found[-1]
+    return steps[-1]
 
 
 def _within_limit(
     metric: str, limit: float, units: Sequence[UnitEvidence], clusters: NDArray, alpha: float
 ) -> tuple[RuleStatus, str]:
-    asked = [index for index, unit in enumerate(units) if metric != "latency.tpot" or unit.tokens not in (0, 1)]
-    seconds = [units[index].values.get(metric) for index in asked]
+    rows = [index for index, unit in enumerate(units) if metric != "latency.tpot" or unit.tokens not in (0, 1)]
+    seconds = [units[index].values.get(metric) for index in rows]
     if not seconds or None in seconds:
         return (
             "undecided",
-            f"{metric}: no time was recorded for {counted(sum(one is None for one in seconds), 'answer')}",
+            f"{metric}: no time was recorded for {counted(sum(value is None for value in seconds), 'answer')}",
         )
-    found = clustered_percentile(np.array(seconds, float), clusters[asked], SLO_PERCENTILE, limit, alpha)
-    told = f"{metric} p{SLO_PERCENTILE:g} is {found.estimate:.3g} s, and at most {limit:g} s is asked"
-    if found.p_above <= alpha:
-        return "broken", told
-    return ("proven", told) if found.p_below <= alpha else ("undecided", f"{told}: too near, or too few cases, to tell")
+    bounds = clustered_percentile(np.array(seconds, float), clusters[rows], SLO_PERCENTILE, limit, alpha)
+    finding = f"{metric} p{SLO_PERCENTILE:g} is {bounds.estimate:.3g} s, and at most {limit:g} s is asked"
+    if bounds.p_above <= alpha:
+        return "broken", finding
+    return (
+        ("proven", finding)
+        if bounds.p_below <= alpha
+        else ("undecided", f"{finding}: too near, or too few cases, to tell")
+    )

@@ -1,4 +1,4 @@
-"""Is an arm worth it? Its cost per accepted answer beside the baseline's and beside the simpler arms'."""
+"""Decide whether an arm saves enough: its cost per accepted answer against the baseline's and the simpler arms'."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Costs:
     books: dict[str, Ledger]
     clusters: NDArray  # of the cases
     together: NDArray  # the same, joined with those that share their time (see `timed_together`)
-    shared: str  # why these cannot be told; "" where they can
+    shared: str  # why these are unknown; "" where they are known
     drawn: dict[tuple[str, str], CostRatio | None] = field(default_factory=dict)  # what `ratio` has drawn
 
     def missing(self, *names: str) -> str:
-        """Why these arms' costs cannot be compared; "" where they can."""
+        """Say why these arms' costs cannot be compared; "" where they can."""
         if len(np.unique(self.clusters)) < MIN_CLUSTERS:
             return f"fewer than {MIN_CLUSTERS} independent cases"
         if self.shared:
@@ -60,35 +60,37 @@ class Costs:
 
 
 def value_step(name: str, base: str, arms: FourArms, costs: Costs, barred: Collection[str], alpha: float) -> ArmStep:
-    """Surely cheaper than the baseline by `min_saving`; both surely cheaper than the better single arm as well."""
+    """Require an arm to be surely cheaper than the baseline by `min_saving`, and `both` than the better single arm."""
 
     def step(status: RuleStatus, reason: str) -> ArmStep:
         return ArmStep(arm=name, step="value", status=status, reason=reason)
 
     limit = 1 - arms.min_saving
-    held = [(base, limit)]
+    rivals = [(base, limit)]
     if name == arms.both:
-        # Surely below both singles is surely below the better one; no estimate has to say which that is. An arm that
-        # may not be served is no rival.
-        held += [(single, 1.0) for single in (arms.quantization, arms.speculation) if single not in barred]
-    if why := costs.missing(name, *(other for other, _ in held)):
+        # Surely below both singles is surely below the better one, whichever that is. An arm that may not be served is
+        # no rival.
+        rivals += [(single, 1.0) for single in (arms.quantization, arms.speculation) if single not in barred]
+    if why := costs.missing(name, *(other for other, _ in rivals)):
         return step("undecided", f"its cost per accepted answer cannot be compared: {why}")
-    told = []
-    for other, most in held:
+    ratios = []
+    for other, most in rivals:
         drawn = costs.ratio(name, other)
         if drawn is None:
             if other == base:
                 return step("undecided", f"{other} has no accepted answer that costs anything to compare with")
             continue  # a single arm that accepts nothing is no rival
-        found = drawn.bounds(most, alpha)
-        upper = f"{found.upper:#.3g}" if isfinite(found.upper) else "unknown"
-        ratio = f"{found.estimate:#.3g} times {other}'s cost per accepted answer (bounds {found.lower:#.3g} to {upper})"
-        if found.p_above <= alpha:
+        bounds = drawn.bounds(most, alpha)
+        upper = f"{bounds.upper:#.3g}" if isfinite(bounds.upper) else "unknown"
+        ratio = (
+            f"{bounds.estimate:#.3g} times {other}'s cost per accepted answer (bounds {bounds.lower:#.3g} to {upper})"
+        )
+        if bounds.p_above <= alpha:
             return step("broken", f"{ratio}; at most {most:g} is worth it" + _simpler(other, base))
-        if not found.p_below <= alpha:
+        if not bounds.p_below <= alpha:
             return step("undecided", f"{ratio}; not surely below {most:g}" + _simpler(other, base))
-        told.append(ratio)
-    return step("proven", "; ".join(told))
+        ratios.append(ratio)
+    return step("proven", "; ".join(ratios))
 
 
 def _simpler(other: str, base: str) -> str:

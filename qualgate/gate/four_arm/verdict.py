@@ -1,12 +1,12 @@
-"""Four arms on the same cases: baseline, quantization only, speculation only, both. Which one is to be served?
+"""Choose the arm to serve from four on the same cases: baseline, quantization only, speculation only, both.
 
-In order, where the first broken step blocks an arm and else the first open one leaves it undecided: **drafting**
-(an arm that is to speculate did, by what was counted or declared; else nothing is chosen), **parity**
-(speculation gives its own target's answers: speculation only the baseline's, both those of quantization only),
-**quality**, **SLO**, **value** (an arm must surely save `min_saving` of the baseline's cost per accepted answer, and
-both must surely beat the better single arm). Between arms that pass, the cheapest; where costs cannot be told apart,
-the one with fewer moving parts. A broken supporting rule, or `review: always`, asks a person before it is served, as
-for any variant; a quarantined case is evidence in no step; an A/A arm beside the four decides by a rule on it alone.
+Each arm passes these steps in order; the first broken step blocks it, else the first open one leaves it undecided:
+**drafting** (an arm meant to speculate did, by counts or declaration; else nothing is chosen), **parity** (speculation
+gives its own target's answers: speculation only the baseline's, both those of quantization only), **quality**, **SLO**,
+**value** (an arm must surely save `min_saving` of the baseline's cost per accepted answer, and both must surely beat
+the better single arm). Of the arms that pass, the cheapest is chosen; if costs are indistinguishable, the one with
+fewer moving parts. A broken supporting rule or `review: always` asks a person first, as for any variant. Quarantined
+cases count in no step; an A/A arm beside the four decides only by a rule on it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qualgate.gate.comparisons.speculation import speculated
 from qualgate.gate.evidence.checks import Examination, examine
 from qualgate.gate.evidence.time_groups import timed_together
 from qualgate.gate.four_arm.advice import advise, beside_choice, traffic_of
-from qualgate.gate.four_arm.arms_evidence import against_itself, held_against_quantization, only
+from qualgate.gate.four_arm.arms_evidence import against_itself, against_quantization, only
 from qualgate.gate.four_arm.choice import choose, exit_code, reasons_of, simplest_singles, word_of
 from qualgate.gate.four_arm.drafting import drafting_steps
 from qualgate.gate.four_arm.family import over_the_choice
@@ -51,7 +51,7 @@ from qualgate.records import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Four:
-    """Four arms that can be compared, and what every step asks of them."""
+    """Four comparable arms, with the inputs of every step."""
 
     arms: FourArms
     policy: Policy
@@ -63,7 +63,7 @@ class _Four:
     units: Mapping[str, list[UnitEvidence]]  # of all four, the baseline first, of the same cases in the same order
     clusters: NDArray  # of the cases
     together: NDArray  # the same, joined with those that share their time
-    shared: str  # why these cannot be told; "" where they can
+    shared: str  # why these are unknown; "" where they are known
 
     @property
     def base(self) -> str:
@@ -83,7 +83,7 @@ class _Four:
 
     @property
     def targets(self) -> Mapping[str, str]:
-        """Of each arm that drafts, whose answers it is to give."""
+        """Drafting arm → the arm whose answers it must give."""
         return {self.arms.speculation: self.base, self.arms.both: self.arms.quantization}
 
     def lossy(self, name: str) -> bool:
@@ -110,14 +110,14 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
         return {verdict.variant: verdict for verdict in judge_all(prepared, replace(policy, alpha=alpha))}
 
     verdicts = by_rules(policy.alpha)
-    # What is too old to decide, or quarantined, is so for parity, service levels and value, too.
-    slices, held, evidence = prepare(only(evidence, names), policy, now)
-    examined = {found.variant: without(found, held) for found in examine(evidence)}
+    # Age limits and quarantine hold for parity, service levels and value, too.
+    slices, quarantine, evidence = prepare(only(evidence, names), policy, now)
+    examined = {examination.variant: without(examination, quarantine) for examination in examine(evidence)}
     bad = [name for name in names if not examined[name].pairs]
     if bad:
         return _not_compared([verdicts[name] for name in names], bad, policy)
-    against_target = next(f for f in examine(held_against_quantization(evidence, arms)) if f.variant == arms.both)
-    against_target = without(against_target, held)
+    against_target = next(f for f in examine(against_quantization(evidence, arms)) if f.variant == arms.both)
+    against_target = without(against_target, quarantine)
     if not against_target.pairs:
         return _not_compared([verdicts[name] for name in names], [arms.both], policy)
     units = {evidence.baseline.name: [pair.baseline for pair in flat(examined[arms.both].pairs)]}
@@ -128,13 +128,13 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
         arms=arms, policy=policy, evidence=evidence, slices=slices, verdicts=verdicts, examined=examined,
         against_target=against_target, units=units, clusters=clusters, together=together, shared=shared,
     )  # fmt: skip
-    found = interactions(slices, four.units, four.order, clusters, policy)
+    effects = interactions(slices, four.units, four.order, clusters, policy)
     costs = _costs(four)
-    steps, order, cheaper = _over_the_choice(four, found, costs, by_rules)
+    steps, order, cheaper = _over_the_choice(four, effects, costs, by_rules)
     words = {name: word_of(steps[name], verdicts[name], policy) for name in names}
-    doubted = _only_without_quarantine(words, evidence, policy, now) if held.cases else {}
+    doubted = _only_without_quarantine(words, evidence, policy, now) if quarantine.cases else {}
     words |= dict.fromkeys(doubted, ("review", Exit.REVIEW))
-    answer = _answer(four, steps, words, found, costs, choose(four.base, names, steps, order, costs, cheaper=cheaper))
+    answer = _answer(four, steps, words, effects, costs, choose(four.base, names, steps, order, costs, cheaper=cheaper))
     return tuple(
         replace(
             verdicts[name],
@@ -154,7 +154,7 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
 
 
 def _over_the_choice(
-    four: _Four, found: Sequence[Interaction], costs: Costs, by_rules: Callable[[float], dict[str, Verdict]]
+    four: _Four, effects: Sequence[Interaction], costs: Costs, by_rules: Callable[[float], dict[str, Verdict]]
 ) -> tuple[dict[str, list[ArmStep]], tuple[str, str], bool]:
     """The steps over the choice; the single arms, the simpler first; and whether one of them is surely cheaper."""
     barred: dict[str, Collection[str]] = {}
@@ -163,7 +163,7 @@ def _over_the_choice(
         alpha = four.policy.alpha / k
         verdicts = four.verdicts if k == 1 else by_rules(alpha)
         stricter = replace(four, policy=replace(four.policy, alpha=alpha), verdicts=verdicts)
-        return _steps(stricter, _parity(stricter, found), costs, barred)
+        return _steps(stricter, _parity(stricter, effects), costs, barred)
 
     at = cache(at)
     arms = four.arms
@@ -174,13 +174,13 @@ def _over_the_choice(
 
 
 def _same(four: _Four, name: str) -> bool:
-    """Every answer is promised to be the target's, is that, and is scored as it is."""
-    found = four.against_target if name == four.arms.both else four.examined[name]
-    return not four.lossy(name) and all(equal(pair) and scored_alike(pair) for pair in flat(found.pairs))
+    """Whether the arm promises its target's answers and every answer and score equals the target's."""
+    examination = four.against_target if name == four.arms.both else four.examined[name]
+    return not four.lossy(name) and all(equal(pair) and scored_alike(pair) for pair in flat(examination.pairs))
 
 
-def _parity(four: _Four, found: Sequence[Interaction]) -> dict[str, ArmStep]:
-    """Of the two arms that draft: do they give their own target's answers?"""
+def _parity(four: _Four, effects: Sequence[Interaction]) -> dict[str, ArmStep]:
+    """Parity steps of the two drafting arms."""
     arms, arm = four.arms, four.arm
     pairs = {arms.speculation: four.examined[arms.speculation].pairs, arms.both: four.against_target.pairs}
     steps = {
@@ -188,7 +188,7 @@ def _parity(four: _Four, found: Sequence[Interaction]) -> dict[str, ArmStep]:
         for name, target in four.targets.items()
     }
     lossy = any(map(four.lossy, four.targets))
-    return {**steps, arms.both: with_interaction(steps[arms.both], found, arms, lossy=lossy)}
+    return {**steps, arms.both: with_interaction(steps[arms.both], effects, arms, lossy=lossy)}
 
 
 def _costs(four: _Four) -> Costs:
@@ -204,16 +204,16 @@ def _costs(four: _Four) -> Costs:
 def _steps(
     four: _Four, parity: Mapping[str, ArmStep], costs: Costs, barred: dict[str, Collection[str]]
 ) -> dict[str, list[ArmStep]]:
-    """Each arm's steps in their order, quantization only first: what drafting leaves alone is taken from it.
+    """Each arm's steps in order. Quantization only comes first, as `both` may take over its quality.
 
-    barred: by arm, those that are no rivals of its; told by the first call, at the policy's own alpha.
+    barred: arm → singles that are no rivals; filled by the first call, at the policy's own alpha.
     """
     arms, policy = four.arms, four.policy
     steps: dict[str, list[ArmStep]] = {}
     drafting = drafting_steps(four.units, four.base, arms, four.arm)
     for name in four.names:
         same = name in parity and parity[name].status == "proven" and _same(four, name)
-        broken = {single for single, its in steps.items() if any(one.status == "broken" for one in its[:-1])}
+        broken = {single for single, its in steps.items() if any(step.status == "broken" for step in its[:-1])}
         rivals_not = barred.setdefault(name, broken)
         steps[name] = [
             *([drafting[name]] if name in drafting else []),
@@ -229,30 +229,30 @@ def _answer(
     four: _Four,
     steps: Mapping[str, list[ArmStep]],
     words: Mapping[str, tuple[VerdictWord, Exit]],
-    found: tuple[Interaction, ...],
+    effects: tuple[Interaction, ...],
     costs: Costs,
     chosen: tuple[str, str],
 ) -> FourArm:
-    """Which arm to serve and why; beside it what to try first."""
+    """The answer: which arm to serve and why, and what to try first."""
     arms, policy = four.arms, four.policy
     choice, why = chosen
-    if any(one.arm == choice for one in arms.drafting):
+    if any(entry.arm == choice for entry in arms.drafting):
         why = f"{why} (what it drafted is declared in the gate file)"
     if not costs.shared and (cost := interaction_of_costs(costs.books, four.order, costs.together, policy.alpha)):
-        found = (*found, cost)
+        effects = (*effects, cost)
     at_once = policy.prices.concurrency if policy.prices else 1.0
     seen = steps[arms.speculation][0].status == "proven"  # that it drafted: else its times tell nothing of drafting
     baseline, drafted = four.units[four.base], four.units[arms.speculation] if seen else []
     drafting = four.arm[arms.speculation]
-    told = seen and any(unit.draft_steps for unit in drafting.units)
-    gain = speculated(four.evidence, drafting, policy.alpha).gain if told else None
+    has_steps = seen and any(unit.draft_steps for unit in drafting.units)
+    gain = speculated(four.evidence, drafting, policy.alpha).gain if has_steps else None
     first, first_why = advise(traffic_of(four.evidence.baseline, baseline, drafted, arms, at_once, gain))
     return FourArm(
         choice=choice,
         why=why,
         exit=int(exit_code(choice, four.base, words)),
         steps=tuple(step for name in four.names for step in steps[name]),
-        interactions=found,
+        interactions=effects,
         first=first,
         first_why=beside_choice(first, first_why, choice, four.base, arms),
         services=tuple(costs.books[name].service for name in four.order),
@@ -286,8 +286,8 @@ def _not_compared(verdicts: Sequence[Verdict], bad: Sequence[str], policy: Polic
 def _only_without_quarantine(
     words: Mapping[str, tuple[VerdictWord, Exit]], evidence: RunEvidence, policy: Policy, now: str
 ) -> dict[str, tuple[str, ...]]:
-    """Arms that pass by their quarantine alone, each with why, as in `verdict.judge`."""
-    counted = {one.variant: one for one in decide_four(evidence, replace(policy, quarantine=()), now)}
+    """Arm → why, for arms approved only thanks to the quarantine, as in `verdict.judge`."""
+    counted = {verdict.variant: verdict for verdict in decide_four(evidence, replace(policy, quarantine=()), now)}
     return {
         name: (f"{ONLY_WITHOUT}: {counted[name].reasons[0]}",)
         for name, (word, _) in words.items()

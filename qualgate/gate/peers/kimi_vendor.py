@@ -1,8 +1,8 @@
-"""Kimi's vendor check: does this endpoint call tools where the official one does? F1 of at least 0.73.
+"""Kimi's vendor check: an endpoint must call tools where the official one does, with an F1 of at least 0.73.
 
 0.73 is the bar for K2 Thinking, 0.80 the one for K2 0905; the official endpoint against itself comes to 0.76 and 0.84.
-A schema accuracy stands beside it, without a bar. The check counts answers that end in a tool call; a run here knows
-which calls were right, so a right call of `tool_call.*` stands for one. Other metrics it cannot judge.
+The check also reports a schema accuracy, without a bar. It counts answers that end in a tool call; here a right call of
+`tool_call.*` stands for one. It cannot judge other metrics.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SOURCE = "MoonshotAI/K2-Vendor-Verifier: README.md"
 
 
 def judge(outcomes: Outcomes, *, least: float = 0.73) -> PeerVerdict:
-    """least: the F1 that is acceptable."""
+    """Apply the rule. least: the smallest acceptable F1."""
     if why := unanswered(outcomes):
         return cannot(NAME, SOURCE, why)
     if not outcomes.metric.startswith("tool_call."):

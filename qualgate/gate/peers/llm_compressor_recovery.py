@@ -1,7 +1,7 @@
 """llm-compressor's recovery test: variant / baseline, rounded to two decimals, must reach 0.95.
 
-Both scores come out of JSON, so they are doubles, and Python's `round` makes 0.95 of whatever is from 0.945 up. A
-baseline of 0 ends the test in an error.
+Both scores come from JSON, so they are doubles, and Python's `round` turns 0.945 and above into 0.95. A baseline of 0
+ends the test in an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SOURCE = "vllm-project/llm-compressor: tests/lmeval/test_lmeval.py"
 
 
 def recovery(baseline: NDArray | float, variant: NDArray | float) -> NDArray:
-    """As Python rounds a double to two decimals. nan where the baseline is 0: there is nothing to recover."""
+    """variant / baseline, rounded to two decimals as Python rounds a double; nan where the baseline is 0."""
     before, after = np.broadcast_arrays(np.asarray(baseline, float), np.asarray(variant, float))
     ratio = np.divide(after, before, out=np.full(before.shape, np.nan), where=before != 0)
     levels, at = np.unique(ratio, return_inverse=True)
@@ -24,7 +24,7 @@ def recovery(baseline: NDArray | float, variant: NDArray | float) -> NDArray:
 
 
 def judge(outcomes: Outcomes, *, least: float = 0.95) -> PeerVerdict:
-    """least: the ratio of scores that passes."""
+    """Apply the rule. least: the smallest ratio of scores that passes."""
     if why := unanswered(outcomes):
         return cannot(NAME, SOURCE, why)
     if outcomes.baseline.mean == 0:

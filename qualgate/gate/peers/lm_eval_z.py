@@ -1,6 +1,6 @@
-"""lm-evaluation-harness's comparison script: a two-sided z-test of the two arms' means as if of different samples.
+"""lm-evaluation-harness's comparison script: a two-sided z-test of the two arms' means as if from different samples.
 
-Any significant difference is marked, a gain as well as a loss; what is not significant passes, however few the cases.
+Any significant difference is marked, a gain as well as a loss; anything else passes, however few the cases.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SOURCE = "EleutherAI/lm-evaluation-harness: scripts/model_comparator.py"
 
 
 def judge(outcomes: Outcomes, *, alpha: float = 0.05) -> PeerVerdict:
-    """The statistic is the p-value."""
+    """Apply the rule. The statistic is the p-value."""
     if why := unanswered(outcomes):
         return cannot(NAME, SOURCE, why)
     if min(outcomes.baseline.n, outcomes.variant.n) < 2:
@@ -40,7 +40,7 @@ def judge(outcomes: Outcomes, *, alpha: float = 0.05) -> PeerVerdict:
 
 
 def _without_spread(moved: float, alpha: float) -> PeerVerdict:
-    """numpy divides by the zero: p is then 0 or not a number, of which neither is above alpha."""
+    """The outcome of numpy's division by zero: p is 0 or not a number, and neither is above alpha."""
     return PeerVerdict(
         name=NAME,
         says="fail",

@@ -1,7 +1,7 @@
 """Model-Optimizer's day-0 release: a task may lose at most a point; one that gains more than five is an anomaly.
 
-Scores within 0..1 are taken for rates, so the threshold of 0.01 is a point. No sample size
-enters: the skill tells its reader to see to that, and to the length of answers, by other gates.
+Scores within 0..1 are rates, so the threshold of 0.01 is a point. Sample size does not enter: the skill leaves it, and
+the length of answers, to other gates.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from qualgate.gate.peers.rule import Outcomes, PeerRule, PeerVerdict, cannot, un
 
 NAME = "modelopt_day0"
 SOURCE = "NVIDIA/Model-Optimizer: plugins/modelopt/skills/day0-release (gate_compare)"
-IMPLAUSIBLE = 0.05  # a gain beyond it
+IMPLAUSIBLE = 0.05  # gain above which a task is an anomaly
 
 
 def judge(outcomes: Outcomes, *, most: float = 0.01) -> PeerVerdict:
-    """most: the drop, in rates, that is accepted."""
+    """Apply the rule. most: the largest accepted drop, as a rate."""
     if why := unanswered(outcomes):
         return cannot(NAME, SOURCE, why)
     drop = outcomes.baseline.mean - outcomes.variant.mean

@@ -1,9 +1,9 @@
-"""A NeMo Evaluator gate policy (version 1) applied to our evidence: what nel would say, and what we say by its margins.
+"""Apply a NeMo Evaluator gate policy (version 1) to our evidence: nel's own answer, and our verdict by its margins.
 
 nel gates one reward for each benchmark. Here a benchmark is the evalset of that name and its reward is the first
-quality metric that the evalset lists. Margins, tiers and the 95 % two-sided level are taken over; what differs is our
-own: evidence must be whole, bounds are exact, blocks are corrected for their number, a guard needs an interval, and a
-policy by which nothing is gated approves nothing.
+quality metric that the evalset lists. Margins, tiers and the 95 % two-sided level are nel's. Ours differs in this:
+evidence must be whole, bounds are exact, blocks are corrected for their number, a guard needs an interval, and a policy
+that gates nothing approves nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NelBenchmark:
 
     @property
     def gated(self) -> bool:
-        """Can it block?"""
+        """Whether the benchmark can block."""
         return self.tier != "advisory"
 
 
@@ -58,13 +58,13 @@ class NelPolicy:
     benchmarks: dict[str, NelBenchmark] = field(default_factory=dict)  # those the policy lists
 
     def of(self, benchmark: str) -> NelBenchmark:
-        """Of one that the policy does not list: the defaults."""
+        """Thresholds of a benchmark; the defaults if the policy does not list it."""
         return self.benchmarks.get(benchmark, self.defaults)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NelLine:
-    """What nel would say of one benchmark."""
+    """nel's answer on one benchmark."""
 
     benchmark: str
     tier: Tier
@@ -74,7 +74,7 @@ class NelLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NelSaid:
-    """What nel would say of one variant, and why our verdict differs where it does (empty: it does not)."""
+    """nel's answer on one variant, and why our verdict differs (empty: it does not)."""
 
     variant: str
     says: Word
@@ -84,37 +84,39 @@ class NelSaid:
 
 
 def as_text(nel: NelPolicy) -> str:
-    """For `Policy.nel`: equal policies have equal texts."""
+    """The policy as text for `Policy.nel`: equal policies have equal texts."""
     return json.dumps(asdict(nel), sort_keys=True)
 
 
 def of_text(text: str) -> NelPolicy:
-    """What `as_text` wrote."""
+    """Parse the output of `as_text`."""
     body = json.loads(text)
-    benchmarks = {name: NelBenchmark(**one) for name, one in body["benchmarks"].items()}
+    benchmarks = {name: NelBenchmark(**thresholds) for name, thresholds in body["benchmarks"].items()}
     return NelPolicy(defaults=NelBenchmark(**body["defaults"]), benchmarks=benchmarks)
 
 
 def decide_by(
     nel: NelPolicy, evidence: RunEvidence, policy: Policy = NOTHING_ELSE, now: str = ""
 ) -> tuple[tuple[Verdict, ...], Policy, tuple[NelSaid, ...]]:
-    """(our verdicts by nel's policy, the policy as ours, what nel would say beside each). UsageError: unfit policy.
+    """(our verdicts by nel's policy, the policy as ours, nel's answer beside each). UsageError: unfit policy.
 
-    policy: what nel's takes the rules' and the level's place of. nel has no word for a person who is asked, a case in
-    quarantine or evidence that grows old: that stays as it is.
+    policy: its rules and alpha are replaced by nel's. Review, quarantine and `max_age`, which nel lacks, stay.
     """
     adopted, notes, missing = adopt(nel, evidence.metrics, _levels(evidence))
     policy = replace(policy, rules=adopted.rules, alpha=adopted.alpha, nel=as_text(nel))
-    said = {one.variant: one for one in nel_says(nel, evidence)}
-    verdicts = tuple(_barred(one, missing, notes, said.get(one.variant)) for one in decide_plain(evidence, policy, now))
-    beside = tuple(_compared(verdict, said[verdict.variant]) for verdict in verdicts if verdict.variant in said)
+    replies = {reply.variant: reply for reply in nel_says(nel, evidence)}
+    verdicts = tuple(
+        _barred(verdict, missing, notes, replies.get(verdict.variant))
+        for verdict in decide_plain(evidence, policy, now)
+    )
+    beside = tuple(_compared(verdict, replies[verdict.variant]) for verdict in verdicts if verdict.variant in replies)
     return verdicts, policy, beside
 
 
 def adopt(
     nel: NelPolicy, metrics: Mapping[str, tuple[str, ...]], levels: Mapping[str, float] = NOT_KNOWN
 ) -> tuple[Policy, tuple[str, ...], tuple[str, ...]]:
-    """(our policy, what had to be read in our way, required benchmarks that the run has not).
+    """(our policy, notes on thresholds read in our way, required benchmarks that the run lacks).
 
     metrics: those of each evalset, in its order. levels: the baseline's mean reward on each; without it, no guard.
     critical and supporting both block in nel, so both are critical here. The margin of a benchmark under its relative
@@ -163,7 +165,7 @@ def adopt(
 
 
 def check(nel: NelPolicy) -> None:
-    """nel's own refusal: a required benchmark gates an explicit metric that it supports."""
+    """Refuse what nel refuses: a required benchmark must gate an explicit metric that nel supports."""
     for name in sorted(nel.benchmarks):
         metric = nel.of(name).metric
         if nel.of(name).gated and metric not in METRICS_GATED:
@@ -174,28 +176,32 @@ def check(nel: NelPolicy) -> None:
 
 
 def nel_says(nel: NelPolicy, evidence: RunEvidence) -> tuple[NelSaid, ...]:
-    """nel's gate on every variant: only rows that both arms have, whatever else is missing, failed or stale."""
+    """Apply nel's gate to every variant: only rows of both arms count, whatever else is missing, failed or stale."""
     rewards = _rewards(evidence.metrics)
-    said = []
+    replies = []
     for variant in evidence.variants:
-        found = {one.evalset: one for one in outcomes(evidence, variant) if rewards.get(one.evalset) == one.metric}
-        there = {name: one for name, one in found.items() if one.baseline.n and one.variant.n}
+        by_evalset = {
+            outcome.evalset: outcome
+            for outcome in outcomes(evidence, variant)
+            if rewards.get(outcome.evalset) == outcome.metric
+        }
+        present = {name: outcome for name, outcome in by_evalset.items() if outcome.baseline.n and outcome.variant.n}
         lines = [
             NelLine(benchmark=name, tier=nel.of(name).tier, status="MISSING", why="required, and not in the results")
             for name in sorted(nel.benchmarks)
-            if nel.of(name).gated and name not in there
+            if nel.of(name).gated and name not in present
         ]
-        for name, one in sorted(there.items()):
-            verdict = _ask_nel(nel.of(name), one)
+        for name, outcome in sorted(present.items()):
+            verdict = _ask_nel(nel.of(name), outcome)
             lines.append(NelLine(benchmark=name, tier=nel.of(name).tier, status=_STATUS[verdict.says], why=verdict.why))
         word, why = _aggregate(lines)
-        said.append(NelSaid(variant=variant.name, says=word, why=why, benchmarks=tuple(lines)))
-    return tuple(said)
+        replies.append(NelSaid(variant=variant.name, says=word, why=why, benchmarks=tuple(lines)))
+    return tuple(replies)
 
 
-def _ask_nel(wanted: NelBenchmark, one: Outcomes) -> PeerVerdict:
+def _ask_nel(wanted: NelBenchmark, outcome: Outcomes) -> PeerVerdict:
     return judge(
-        one,
+        outcome,
         max_drop=wanted.max_drop,
         max_relative_drop=wanted.max_relative_drop,
         relative_guard_below=wanted.relative_guard_below,
@@ -204,7 +210,7 @@ def _ask_nel(wanted: NelBenchmark, one: Outcomes) -> PeerVerdict:
 
 
 def _aggregate(lines: list[NelLine]) -> tuple[Word, str]:
-    """Any breach or absence says no; else anything insufficient is inconclusive; else go, and so it is with nothing."""
+    """NO-GO for any breach or absence, else INCONCLUSIVE for insufficient evidence, else GO, even without a gate."""
     gated = [line for line in lines if line.tier != "advisory"]
     against = [f"{line.benchmark} {line.status}" for line in gated if line.status in ("BREACH", "MISSING")]
     if against:
@@ -221,23 +227,23 @@ def _quality(metrics: Sequence[str]) -> list[str]:
 
 def _rewards(metrics: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
     """evalset → the metric that stands for nel's reward."""
-    found = {name: _quality(metrics[name]) for name in sorted(metrics)}
-    return {name: first[0] for name, first in found.items() if first}
+    by_evalset = {name: _quality(metrics[name]) for name in sorted(metrics)}
+    return {name: first[0] for name, first in by_evalset.items() if first}
 
 
 def _levels(evidence: RunEvidence) -> dict[str, float]:
     """evalset → the baseline's mean reward."""
     rewards = _rewards(evidence.metrics)
-    found: dict[str, float] = {}
+    levels: dict[str, float] = {}
     for variant in evidence.variants[:1]:
-        for one in outcomes(evidence, variant):
-            if rewards.get(one.evalset) == one.metric:
-                found.setdefault(one.evalset, one.baseline.mean)
-    return found
+        for outcome in outcomes(evidence, variant):
+            if rewards.get(outcome.evalset) == outcome.metric:
+                levels.setdefault(outcome.evalset, outcome.baseline.mean)
+    return levels
 
 
 def _guard(wanted: NelBenchmark, level: float | None) -> float | None:
-    """The loss that the relative guard allows, where it applies: the baseline's level is taken from the evidence."""
+    """The loss that the relative guard allows at the baseline's level; None where it does not apply."""
     if wanted.max_relative_drop is None or level is None:
         return None
     if wanted.relative_guard_below is not None and level >= wanted.relative_guard_below:
@@ -245,45 +251,46 @@ def _guard(wanted: NelBenchmark, level: float | None) -> float | None:
     return wanted.max_relative_drop * level
 
 
-def _barred(verdict: Verdict, missing: tuple[str, ...], notes: tuple[str, ...], said: NelSaid | None) -> Verdict:
-    """A required benchmark that was not run: nothing is approved, and what is broken stays broken. Where nel would
-    decide otherwise, its word stands beside ours."""
+def _barred(verdict: Verdict, missing: tuple[str, ...], notes: tuple[str, ...], reply: NelSaid | None) -> Verdict:
+    """Make approvals undecided without a required benchmark; what is broken stays broken. If nel would decide
+    otherwise, add its answer."""
     absent = tuple(f"{name} is required by the nel policy and was not in the run" for name in missing)
     if absent and verdict.word in ("approve", "review", "undecided"):
         verdict = replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=(*absent, *verdict.reasons))
     else:
         verdict = replace(verdict, reasons=(*verdict.reasons, *absent))
-    differs = said is not None and verdict.word not in _SAME[said.says]
-    beside = (f"by its own rules, nel would say {said.says}: {said.why}",) if said and differs else ()
+    differs = reply is not None and verdict.word not in _SAME[reply.says]
+    beside = (f"by its own rules, nel would say {reply.says}: {reply.why}",) if reply and differs else ()
     return replace(verdict, reasons=(*verdict.reasons, *beside, *notes))
 
 
-def _compared(verdict: Verdict, said: NelSaid) -> NelSaid:
-    """With every difference: of the verdict, and of single benchmarks even where the verdicts agree."""
-    lines = {line.benchmark: line for line in said.benchmarks}
+def _compared(verdict: Verdict, reply: NelSaid) -> NelSaid:
+    """Add every difference: of the verdict, and of single benchmarks even if the verdicts agree."""
+    lines = {line.benchmark: line for line in reply.benchmarks}
     why = []
-    if verdict.word not in _SAME[said.says]:
-        why.append(f"nel would say {said.says} ({said.why}), qualgate says {verdict.word}: {verdict.reasons[0]}")
-    for one in verdict.comparisons:
-        line = lines.get(one.slice)
-        if line is not None and (line.status, one.status) not in _AGREED:
-            why.append(f"{one.slice}: nel {line.status}, {line.why}; qualgate {one.status}: {_because(line, one)}")
-    return replace(said, differences=tuple(why))
+    if verdict.word not in _SAME[reply.says]:
+        why.append(f"nel would say {reply.says} ({reply.why}), qualgate says {verdict.word}: {verdict.reasons[0]}")
+    for comparison in verdict.comparisons:
+        line = lines.get(comparison.slice)
+        if line is not None and (line.status, comparison.status) not in _AGREED:
+            ours = f"qualgate {comparison.status}: {_because(line, comparison)}"
+            why.append(f"{comparison.slice}: nel {line.status}, {line.why}; {ours}")
+    return replace(reply, differences=tuple(why))
 
 
 _AGREED = {("PASS", "proven"), ("BREACH", "broken"), ("INSUFFICIENT_EVIDENCE", "undecided")}
 
 
-def _because(line: NelLine, one: Comparison) -> str:
-    """What our rule has that nel's lacks, then our own reason."""
-    if not one.method:  # nothing was measured: our reason says why
-        return one.reason
+def _because(line: NelLine, comparison: Comparison) -> str:
+    """Say what our rule requires beyond nel's, then our reason."""
+    if not comparison.method:  # nothing was measured: our reason says why
+        return comparison.reason
     if line.status == "PASS":
-        kept = "an exact bound, and a baseline that is right often enough, are asked for"
+        ours = "an exact bound, and a baseline that is right often enough, are asked for"
     elif "relative drop" in line.why:
-        kept = "a guard needs an interval, not the point estimate alone"
+        ours = "a guard needs an interval, not the point estimate alone"
     elif line.status == "BREACH":
-        kept = "an exact bound is asked for, corrected for the number of rules"
+        ours = "an exact bound is asked for, corrected for the number of rules"
     else:
-        kept = "the exact paired bound decides where the t interval straddles or has too few pairs"
-    return f"{kept}; {one.reason}"
+        ours = "the exact paired bound decides where the t interval straddles or has too few pairs"
+    return f"{ours}; {comparison.reason}"

@@ -1,9 +1,9 @@
 """NeMo Evaluator's gate on one benchmark: a 95 % t interval of the paired differences held against `max_drop`.
 
-Wholly below passes, wholly above fails, else it cannot say. The relative guard comes first and takes the point
-estimate. Fewer than 10 pairs have no interval, and only cases that both arms answered count. Where every row carries a
-category, the peer's interval is clustered by it; where a result file brings an interval for each arm, it takes these
-for want of pairs. Stored evidence has neither.
+An interval wholly below passes, wholly above fails, else the rule cannot say. The relative guard comes first and uses
+the point estimate. Fewer than 10 pairs have no interval, and only cases that both arms answered count. The peer
+clusters its interval by category if every row has one, and without pairs falls back on intervals of each arm in the
+result file. Stored evidence has neither.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def judge(
     relative_guard_below: float | None = None,
     advisory: bool = False,
 ) -> PeerVerdict:
-    """The statistic is the bound of the loss that decided: the upper one of a pass, the lower one of a fail.
+    """Apply the rule. The statistic is the deciding bound of the loss: the upper one for a pass, the lower for a fail.
 
     advisory: with too few pairs the point estimate of the arms' means passes or fails.
     """

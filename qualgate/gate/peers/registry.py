@@ -6,7 +6,7 @@ object is a `PeerRule`:
     [project.entry-points."qualgate.peer_rules"]
     acme = "acme_rule:RULE"
 
-A peer's rule decides nothing, so a broken plug-in is an error for the one who asked to see it and for nobody else.
+A peer's rule decides nothing, so a broken plug-in is an error only for a user who asks to see it.
 """
 
 from __future__ import annotations

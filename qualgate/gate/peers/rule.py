@@ -1,4 +1,4 @@
-"""A peer's rule: its input and its answer.
+"""Types of a peer's rule: its input and its answer.
 
 A third party writes one function `(Outcomes) -> PeerVerdict` and declares a `PeerRule` as an entry point, see
 `registry`. Scores are rates 0..1, higher is better.
@@ -18,7 +18,7 @@ Says = Literal["pass", "fail", "cannot"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Numbers of one kind, each of another case; repeats of a case are averaged before."""
+    """Size, mean and deviation of one number per case; repeats are averaged before."""
 
     n: int
     mean: float  # 0 when n is 0
@@ -26,20 +26,20 @@ class Sample:
 
     @classmethod
     def of(cls, values: Mapping[str, float]) -> Sample:
-        """values: case → number."""
-        found = np.fromiter(values.values(), float, len(values))
-        n = len(found)
-        return cls(n=n, mean=float(found.mean()) if n else 0.0, sd=float(found.std(ddof=1)) if n > 1 else 0.0)
+        """Summarise values (case → number)."""
+        numbers = np.fromiter(values.values(), float, len(values))
+        n = len(numbers)
+        return cls(n=n, mean=float(numbers.mean()) if n else 0.0, sd=float(numbers.std(ddof=1)) if n > 1 else 0.0)
 
     @property
     def stderr(self) -> float:
-        """Of the mean; 0 when n is 0."""
+        """Standard error of the mean; 0 when n is 0."""
         return self.sd / sqrt(self.n) if self.n else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcomes:
-    """One metric of one evalset on both arms: as unpaired rules see them, and as paired rules do."""
+    """One metric of one evalset on both arms, for unpaired and for paired rules."""
 
     evalset: str
     metric: str
@@ -54,7 +54,7 @@ class Outcomes:
 
     @classmethod
     def of(cls, evalset: str, metric: str, baseline: Mapping[str, float], variant: Mapping[str, float]) -> Outcomes:
-        """baseline, variant: case → its score, averaged over repeats."""
+        """Summarise both arms. baseline, variant: case → its score, averaged over repeats."""
         differences = {case: variant[case] - baseline[case] for case in sorted(baseline.keys() & variant.keys())}
         return cls(
             evalset=evalset,
@@ -72,7 +72,7 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerVerdict:
-    """What a peer's rule says. `cannot`: it has no answer for these outcomes."""
+    """Answer of a peer's rule. `cannot`: it has none for these outcomes."""
 
     name: str
     says: Says
@@ -92,7 +92,7 @@ class PeerRule:
 
 
 def unanswered(outcomes: Outcomes) -> str:
-    """Why no rule can answer: an arm without a score. Empty when both have some."""
+    """Say why no rule can answer: an arm without a score. "" when both have some."""
     empty = [name for name in ("baseline", "variant") if not getattr(outcomes, name).n]
     return f"the {' and the '.join(empty)} left no score" if empty else ""
 

@@ -1,7 +1,7 @@
-"""The answers of all peer rules to a run, variant by variant, metric by metric.
+"""Apply all peer rules to a run, variant by variant, metric by metric.
 
-Peers get what is there: rows that are missing, failed or no number are left out, as their own files would leave them
-out. That a rule passes such evidence is what the table is for; qualgate's own verdict stands beside it.
+Rows that are missing, failed or not a number are left out, as the peers' own files would leave them out. The table
+shows that a rule passes such evidence, beside qualgate's own verdict.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from qualgate.records import NOISE, TWIN, ArmEvidence, RunEvidence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerSaid:
-    """What one peer's rule says of one variant, evalset and metric."""
+    """Answer of one peer's rule on one variant, evalset and metric."""
 
     variant: str
     evalset: str
@@ -31,27 +31,27 @@ class PeerSaid:
     verdict: PeerVerdict
 
 
-def what_peers_say(evidence: RunEvidence, asked: Sequence[PeerRule] | None = None) -> tuple[PeerSaid, ...]:
-    """One entry for each variant, evalset, metric and rule, in that order. asked: None takes every rule there is."""
+def what_peers_say(evidence: RunEvidence, peer_rules: Sequence[PeerRule] | None = None) -> tuple[PeerSaid, ...]:
+    """One entry for each variant, evalset, metric and rule, in that order. peer_rules: None applies every rule."""
     return tuple(
         PeerSaid(
             variant=variant.name,
-            evalset=found.evalset,
-            metric=found.metric,
-            n=found.difference.n,
-            baseline=found.baseline.mean,
-            candidate=found.variant.mean,
-            verdict=_asked(rule, found),
+            evalset=outcome.evalset,
+            metric=outcome.metric,
+            n=outcome.difference.n,
+            baseline=outcome.baseline.mean,
+            candidate=outcome.variant.mean,
+            verdict=_ask(rule, outcome),
         )
         for variant in evidence.variants
         if not variant.name.endswith((TWIN, NOISE))
-        for found in outcomes(evidence, variant)
-        for rule in (rules() if asked is None else asked)
+        for outcome in outcomes(evidence, variant)
+        for rule in (rules() if peer_rules is None else peer_rules)
     )
 
 
 def outcomes(evidence: RunEvidence, variant: ArmEvidence) -> tuple[Outcomes, ...]:
-    """Each evalset's quality metrics on the baseline and this variant."""
+    """Outcomes of each evalset's quality metrics on the baseline and this variant."""
     return tuple(
         Outcomes.of(evalset, metric, _by_case(evidence.baseline, evalset, metric), _by_case(variant, evalset, metric))
         for evalset in sorted(evidence.metrics)
@@ -69,10 +69,10 @@ def _by_case(arm: ArmEvidence, evalset: str, metric: str) -> dict[str, float]:
     return {case: fmean(values) for case, values in repeats.items()}
 
 
-def _asked(rule: PeerRule, found: Outcomes) -> PeerVerdict:
-    """A plug-in is other people's code: what goes wrong in it is said in its line and costs nobody the verdict."""
+def _ask(rule: PeerRule, outcome: Outcomes) -> PeerVerdict:
+    """Apply a rule. A plug-in is third-party code: its errors appear in its line and never cost the verdict."""
     try:
-        verdict = rule.judge(found)
+        verdict = rule.judge(outcome)
     except (Exception, SystemExit) as error:
         return cannot(rule.name, rule.source, f"the rule failed: {type(error).__name__}: {error}")
     if not isinstance(verdict, PeerVerdict) or verdict.says not in get_args(Says):

@@ -1,4 +1,4 @@
-"""SGLang's habit: a threshold 5 points below the mean that was measured when the test was written."""
+"""SGLang's habit: a threshold 5 points below the mean measured when the test was written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SOURCE = "sgl-project/sglang#27342"
 
 
 def judge(outcomes: Outcomes, *, below: float = 0.05) -> PeerVerdict:
-    """below: in rates. The run's baseline stands for the mean."""
+    """Apply the rule. below: distance as a rate. The run's baseline stands for the mean."""
     if why := unanswered(outcomes):
         return cannot(NAME, SOURCE, why)
     least, measured = outcomes.baseline.mean - below, outcomes.variant.mean

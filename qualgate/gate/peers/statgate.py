@@ -1,9 +1,9 @@
-"""statgate 0.1.1: a 95 % bootstrap interval of the paired difference above −2 points ships, one below them blocks.
+"""statgate 0.1.1: a 95 % bootstrap interval of the paired difference above −2 points ships, one below blocks.
 
-The interval is Efron's BCa, two-sided, from 10,000 resamples; of five shared cases or more that are half of all. Where
-they are fewer it is the percentile bootstrap of two samples. Differences that are all equal have an interval of no
-width, so ten cases without a flip ship, and so does a baseline that is right on nothing. It draws with a new seed each
-time; here the seed is one, and resamples are drawn as counts of the values that occur, which is the same draw.
+The interval is Efron's BCa, two-sided, from 10,000 resamples, given at least five shared cases that are half of all;
+otherwise the percentile bootstrap of two samples. Equal differences have an interval of no width, so ten cases without
+a flip ship, and so does a baseline that is right on nothing. statgate draws with a new seed each time; here the seed is
+fixed, and resamples are drawn as counts of the distinct values, which is the same distribution.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RESAMPLES, LEAST_PAIRS, LEAST_SHARE = 10_000, 5, 0.5
 
 
 def judge(outcomes: Outcomes, *, margin: float = 0.02, alpha: float = 0.05) -> PeerVerdict:
-    """The statistic is the interval's lower end. What it calls inconclusive does not ship."""
+    """Apply the rule. The statistic is the interval's lower end. INCONCLUSIVE does not ship."""
     if why := unanswered(outcomes):
         return cannot(NAME, SOURCE, why)
     shared = outcomes.difference.n
@@ -51,14 +51,14 @@ def _resampled(values: Sequence[float], rng: np.random.Generator) -> NDArray:
 
 
 def _bca(values: Sequence[float], alpha: float) -> tuple[float, float]:
-    found = np.asarray(values, float)
-    mean, n = found.mean(), len(found)
-    if np.ptp(found) < 1e-12:
+    numbers = np.asarray(values, float)
+    mean, n = numbers.mean(), len(numbers)
+    if np.ptp(numbers) < 1e-12:
         return float(mean), float(mean)
     draws = _resampled(values, np.random.default_rng(0))
     below = np.mean(draws < mean - 1e-12) + np.mean(np.abs(draws - mean) <= 1e-12) / 2
     bias = ndtri(np.clip(below, 1 / (RESAMPLES + 1), RESAMPLES / (RESAMPLES + 1)))
-    off = (found - mean) / (n - 1)  # of the mean without each case
+    off = (numbers - mean) / (n - 1)  # of the mean without each case
     cubed = 6 * float(np.sum(off**2)) ** 1.5
     skew = float(np.sum(off**3)) / cubed if cubed > 1e-12 else 0.0
     ends = []

@@ -21,7 +21,7 @@ def threshold(reference: float, n: int, *, alpha: float = 0.05, sigma: float = 0
 
 
 def judge(outcomes: Outcomes, *, alpha: float = 0.05, sigma: float = 0.5) -> PeerVerdict:
-    """alpha, sigma: the test's level and the standard deviation that it takes for each sample."""
+    """Apply the rule. alpha: level of the test. sigma: its assumed standard deviation of each sample."""
     if why := unanswered(outcomes):
         return cannot(NAME, SOURCE, why)
     least = threshold(outcomes.baseline.mean, outcomes.variant.n, alpha=alpha, sigma=sigma)

@@ -9,7 +9,7 @@ SOURCE = "vllm-project/vllm: .buildkite/lm-eval-harness/test_lm_eval_correctness
 
 
 def judge(outcomes: Outcomes, *, rtol: float = 0.08) -> PeerVerdict:
-    """The baseline of the run stands for the registered score."""
+    """Apply the rule. The run's baseline stands for the registered score."""
     if why := unanswered(outcomes):
         return cannot(NAME, SOURCE, why)
     least, measured = outcomes.baseline.mean * (1 - rtol), outcomes.variant.mean

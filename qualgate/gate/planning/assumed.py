@@ -26,9 +26,9 @@ COLLAPSED_ALIKE = "any or all of the repeats like one answer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumed:
-    """What is taken for true, by (outcome, evalset); what is not listed has the default.
+    """Assumed rates by (outcome, evalset); the others have the defaults.
 
-    An outcome is a metric, or what a metric gives any or all of a question's answers: "exact_match any".
+    An outcome is a metric, or a metric over any or all of a question's answers: "exact_match any".
     """
 
     disagreement: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Assumed:
         return self.disagreement.get((outcome, name), self.default_disagreement)
 
     def right(self, outcome: str, name: str) -> float:
-        """The baseline's rate."""
+        """The baseline's assumed rate of right answers."""
         return self.baseline.get((outcome, name), self.default_baseline)
 
     def alike(self, questions: float, repeats: int) -> float:
@@ -59,10 +59,10 @@ Pairs = list[tuple[float, float]]  # (the baseline's value, the variant's) of an
 
 
 def seen_in(evidence: RunEvidence, repeats: int = 1) -> Assumed:
-    """Disagreement and baseline rates of an earlier run, the least of its variants': the one most like the baseline.
+    """Disagreement and baseline rates of an earlier run, from its variant most like the baseline.
 
-    One flip is added, so that none seen is not taken for none ever. repeats: answers to each question that are planned;
-    of as many the run also tells what any and all of them give, of another number they are taken to be like one answer.
+    One flip is added, so that a run without any does not predict none. repeats: planned answers to each question. If
+    the run has as many, it also gives the rates of any and all of them; otherwise one answer's rate stands for those.
     """
     answered = 1 + max((unit.key.repeat for unit in evidence.baseline.units), default=0)
     changed: dict[tuple[str, str], float] = {}
@@ -88,10 +88,10 @@ def seen_in(evidence: RunEvidence, repeats: int = 1) -> Assumed:
 
 
 def _answers(evidence: RunEvidence, arm: ArmEvidence) -> dict[tuple[str, str], dict[str, Pairs]]:
-    """(metric, evalset) → case, or trajectory → its answers on both sides. A score that nobody could give is as an
-    approval takes it: the baseline right, the variant wrong."""
+    """(metric, evalset) → case or trajectory → its scores on both sides. A null score counts as in an approval: the
+    baseline right, the variant wrong."""
     before = {(u.key.evalset, u.key.case_id, u.key.repeat): u.values for u in evidence.baseline.units}
-    found: dict[tuple[str, str], dict[str, Pairs]] = {}
+    answers: dict[tuple[str, str], dict[str, Pairs]] = {}
     whole: dict[
         tuple[str, str, str, int], tuple[float, float]
     ] = {}  # of a trajectory's turns in one repeat: the smaller
@@ -100,7 +100,7 @@ def _answers(evidence: RunEvidence, arm: ArmEvidence) -> dict[tuple[str, str], d
         for metric in evidence.metrics.get(unit.key.evalset, ()):
             if metric in base and metric in unit.values:
                 was, now = base[metric], unit.values[metric]
-                questions = found.setdefault((metric, unit.key.evalset), {})
+                questions = answers.setdefault((metric, unit.key.evalset), {})
                 pair = (1.0 if was is None else was, 0.0 if now is None else now)
                 turn = turn_of(unit.key.case_id) if metric in BY_TRAJECTORY else None
                 if turn is None:
@@ -110,12 +110,12 @@ def _answers(evidence: RunEvidence, arm: ArmEvidence) -> dict[tuple[str, str], d
                 before_it, after_it = whole.get(place, pair)
                 whole[place] = min(before_it, pair[0]), min(after_it, pair[1])
     for (metric, name, trajectory, _), pair in whole.items():
-        found[metric, name].setdefault(trajectory, []).append(pair)
-    return found
+        answers[metric, name].setdefault(trajectory, []).append(pair)
+    return answers
 
 
 def _outcomes(metric: str, questions: Mapping[str, Pairs], repeats: int, answered: int) -> dict[str, Pairs]:
-    """Outcome → its pairs: one an answer, and where several are planned what any and what all of a question's give."""
+    """Outcome → its pairs: one per answer and, with several planned, any and all of a question's answers."""
     single = [pair for pairs in questions.values() for pair in pairs]
     if repeats == 1:
         return {metric: single}
@@ -132,12 +132,12 @@ def _changes(pairs: Pairs) -> int:
 
 
 def _alike(seen: Mapping[tuple[str, str], Mapping[str, Pairs]]) -> float:
-    """Correlation of the differences of two answers to one question: the most that a 95 % bound leaves, 0 to 1.
+    """Upper 95 % bound of the correlation of the differences of two answers to one question, 0 to 1.
 
-    The moment estimator Σ dᵢ dⱼ / (k − 1) over Σ dᵢ², both over questions, d the difference less its mean. Of fewer
-    than `MIN_CLUSTERS` questions with any difference never less than what is assumed without a run.
+    The moment estimator Σ dᵢ dⱼ / (k − 1) over Σ dᵢ², both over questions, d the difference less its mean. With fewer
+    than `MIN_CLUSTERS` questions with any difference, at least the default.
     """
-    products, squares, asked, flipped = [], [], [], set()
+    products, squares, question_numbers, flipped = [], [], [], set()
     numbers: dict[tuple[str, str], int] = {}
     for (_, name), questions in seen.items():
         several = {case: np.array([b - a for a, b in pairs]) for case, pairs in questions.items() if len(pairs) > 1}
@@ -146,7 +146,7 @@ def _alike(seen: Mapping[tuple[str, str], Mapping[str, Pairs]]) -> float:
             off = differences - mean
             squares.append(float(off @ off))
             products.append((float(off.sum()) ** 2 - squares[-1]) / (len(off) - 1))
-            asked.append(numbers.setdefault((name, case), len(numbers)))  # by several metrics perhaps
-            flipped |= {asked[-1]} if differences.any() else set()
+            question_numbers.append(numbers.setdefault((name, case), len(numbers)))  # by several metrics perhaps
+            flipped |= {question_numbers[-1]} if differences.any() else set()
     least = REPEAT_CORRELATION if len(flipped) < MIN_CLUSTERS else 0.0
-    return min(max(clustered_ratio(products, squares, asked, 0.0).upper, least), 1.0) if flipped else least
+    return min(max(clustered_ratio(products, squares, question_numbers, 0.0).upper, least), 1.0) if flipped else least

@@ -1,4 +1,4 @@
-"""The number of cases that a slice would need, and the sets with so many of them."""
+"""Estimate the number of cases that a slice needs, and enlarge the sets to it."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from qualgate.stats.paired.compare import MIN_CLUSTERS
 from qualgate.stats.power import MOST_PAIRS, pairs_to_approve
 from qualgate.stats.unseen_clusters import p_at_most, trials_needed
 
-_TRIED = 2_000  # draws by which an estimate of the cases that a slice needs is tried
+_TRIED = 2_000  # draws that check an estimate
 _TRIES = 6
 
 
 def cases_that_do(model: Prediction, slice_: Slice) -> int | None:
     """Cases of the slice at which an identical variant is proven in `AIM` of draws: an estimate, raised until draws
-    bear it out. None: too many, or not known."""
+    confirm it. None: too many, or unknown."""
     alone = replace(model.policy, rules=(replace(slice_.rule, tier="critical"),))
     model = replace(model, policy=alone, draws=min(model.draws, _TRIED))
-    (slice_,) = (one for one in model.slices if one.name == slice_.name)
+    (slice_,) = (planned_slice for planned_slice in model.slices if planned_slice.name == slice_.name)
     cases = cases_needed(model, slice_, AIM)
     for _ in range(_TRIES):
         grown = with_cases(model, slice_, cases) if cases is not None else None
         if grown is None or cases is None:
             return None
-        (mine,) = (one for one in grown.slices if one.name == slice_.name)
+        (mine,) = (planned_slice for planned_slice in grown.slices if planned_slice.name == slice_.name)
         if grown.alone(mine) >= AIM:
             return grown.cases(mine)
         cases = ceil(max(cases, model.cases(slice_)) * 1.15)
@@ -50,27 +50,27 @@ def cases_needed(model: Prediction, slice_: Slice, target: float) -> int | None:
         cases_surely_right(right, enough_right(slice_.rule, bound), target),
         model.mean(slice_, model.assumed.flips),
     )
-    found, margin, alpha = None, bound, model.policy.alpha
+    pairs, margin, alpha = None, bound, model.policy.alpha
     for _ in range(1 if slice_.rule.max_drop is not None else 4):  # a relative margin is the wider the more cases tell
-        margin, alpha = absolute_margin(model, slice_, bound, found or max(cases, 30))
-        found = pairs_to_approve(margin, flips, target, alpha)
-        if sure is None or found is None:
+        margin, alpha = absolute_margin(model, slice_, bound, pairs or max(cases, 30))
+        pairs = pairs_to_approve(margin, flips, target, alpha)
+        if sure is None or pairs is None:
             return None
-    assert found is not None, "tried at least once"
+    assert pairs is not None, "tried at least once"
     assert sure is not None, "likewise"
-    found = max(found, sure)
-    repeats = max(answers_of(slice_.rule, one) for one in model.among(slice_))
-    answers = _in_clusters(model, slice_, found, flips, repeats, margin, alpha, target)
+    pairs = max(pairs, sure)
+    repeats = max(answers_of(slice_.rule, planned_set) for planned_set in model.among(slice_))
+    answers = _in_clusters(model, slice_, pairs, flips, repeats, margin, alpha, target)
     return None if answers is None else ceil(answers / repeats)
 
 
 def _in_clusters(
     model: Prediction, slice_: Slice, pairs: int, flips: float, repeats: int, margin: float, alpha: float, target: float
 ) -> float | None:
-    """Answers, in clusters like the slice's, that tell as much as so many independent pairs.
+    """Answers, in clusters like the slice's, that are worth so many independent pairs.
 
-    Each cluster for one pair, or where enough of them flip to tell how alike their answers are, by that; and so many
-    that clusters which fail as a whole and were not drawn cannot hide the margin.
+    A cluster counts as one pair, or by the correlation of its answers if enough clusters flip to estimate it; and there
+    are enough clusters that undrawn ones which fail as a whole cannot hide the margin.
     """
     sizes = model.sizes(slice_)
     typical = sum(size * many for size, many in sizes.items()) / trials_of(sizes, alpha)
@@ -85,44 +85,46 @@ def _in_clusters(
         if clusters <= MOST_TRIALS * trials_needed(margin, alpha):
             return max(clusters, MIN_CLUSTERS) * typical
     flipping = 1 - (1 - flips) ** (1 + (1 - sqrt(alike)) * (typical - 1))  # of clusters, by about that many outcomes
-    told = max(pairs * effect * 1.1, 1.3 * MIN_CLUSTERS * typical / max(flipping, 1e-6))
-    found = max(min(pairs * typical, told), max(MIN_CLUSTERS, trials_needed(margin, alpha)) * typical)
+    by_design_effect = max(pairs * effect * 1.1, 1.3 * MIN_CLUSTERS * typical / max(flipping, 1e-6))
+    needed = max(min(pairs * typical, by_design_effect), max(MIN_CLUSTERS, trials_needed(margin, alpha)) * typical)
     z = normal_quantile(target)
 
     def proven(answers: float) -> bool:
-        """Whether clusters prove it where the variant's luck is as bad as in a share 1 − target of draws."""
+        """Whether clusters prove the margin at the 1 − target quantile of the variant's luck."""
         error, trials = sqrt(flips * effect / answers), answers / typical
         return bool(p_at_most(-z * error, error, max(2, int(trials)), trials, -margin) <= alpha)
 
-    while not proven(found):
-        found *= 1.02
-        if found > MOST_PAIRS:
+    while not proven(needed):
+        needed *= 1.02
+        if needed > MOST_PAIRS:
             return None
-    return found
+    return needed
 
 
 def _grown(sizes: Mapping[int, int], trials: float, alpha: float) -> NDArray:
-    """Clusters like these, so many that hardly more than `trials` of them are independent."""
+    """Clusters of these sizes, worth about `trials` independent ones."""
     share = trials / trials_of(sizes, alpha)
     return np.repeat(list(sizes), [max(1, int(many * share)) for many in sizes.values()])
 
 
 def with_cases(model: Prediction, slice_: Slice, cases: float) -> Prediction | None:
-    """The sets with at least so many cases of a slice; None where it has none yet, or that would be too many."""
+    """The sets with at least so many cases of a slice; None if it has none yet, or needs too many."""
     now = model.cases(slice_)
     if not now:
         return None
     if cases <= now:
         return model
     sets = tuple(
-        _enlarged(one, model.view(slice_, one), cases, now) if one.name in slice_.evalsets else one
-        for one in model.sets
+        _enlarged(planned_set, model.view(slice_, planned_set), cases, now)
+        if planned_set.name in slice_.evalsets
+        else planned_set
+        for planned_set in model.sets
     )
-    return None if max(one.cases for one in sets) > MOST_PAIRS else replace(model, sets=sets)
+    return None if max(planned_set.cases for planned_set in sets) > MOST_PAIRS else replace(model, sets=sets)
 
 
-def _enlarged(one: PlannedSet, view: View, cases: float, now: int) -> PlannedSet:
-    """The set once a slice that has `now` cases has so many. view: which of the set's questions the slice sees."""
+def _enlarged(planned_set: PlannedSet, view: View, cases: float, now: int) -> PlannedSet:
+    """The set enlarged so that a slice grows from `now` to `cases`. view: the questions that the slice sees."""
     if view is None:  # all of them: cases of every kind
-        return one.grown(ceil(one.cases * cases / now))
-    return one.multiplied(cases / now, view.__contains__) if view else one
+        return planned_set.grown(ceil(planned_set.cases * cases / now))
+    return planned_set.multiplied(cases / now, view.__contains__) if view else planned_set

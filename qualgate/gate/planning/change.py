@@ -1,4 +1,4 @@
-"""An edit that makes a policy decidable: it is offered only when draws bear it out."""
+"""Edits that make a policy decidable, offered only when draws confirm them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qualgate.records import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """An edit that makes the policy decidable, with what the planner then predicts."""
+    """An edit that makes the policy decidable, with the planner's prediction."""
 
     kind: str  # "more cases", "repeats", "pooled endpoint", "wider margins"
     lines: tuple[str, ...]  # what to write, one line each; of rules: lines of the gate file's list of rules
@@ -25,23 +25,23 @@ class Change:
 
     @property
     def cases(self) -> dict[str, int]:
-        """By evalset."""
-        return {one.name: one.cases for one in self.sets}
+        """Evalset → cases."""
+        return {planned_set.name: planned_set.cases for planned_set in self.sets}
 
     @property
     def answers(self) -> int:
-        """To all of them."""
-        return sum(one.cases * one.repeats for one in self.sets)
+        """Answers to all cases."""
+        return sum(planned_set.cases * planned_set.repeats for planned_set in self.sets)
 
 
 def targets(model: Prediction, together: float = ENOUGH) -> Iterator[float]:
-    """Chances that each critical rule should have, so that all of them have this one together."""
+    """Chances for each critical rule that give all of them the chance `together`."""
     critical, rest = max(1, model.family("critical")), 1 - together
     yield from (together ** (1 / critical), 1 - rest / critical, 1 - rest / critical / 3, 0.999)
 
 
 def tried(changed: Prediction, kind: str, lines: Sequence[str]) -> Change | None:
-    """The change, where other draws bear out that it makes the policy decidable."""
+    """The change, if fresh draws confirm that it makes the policy decidable."""
     changed = replace(changed, seed=changed.seed + 1)
     if changed.approve < ENOUGH + 3 * sqrt(ENOUGH * (1 - ENOUGH) / changed.used):  # not by the luck of these draws
         return None

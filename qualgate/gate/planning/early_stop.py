@@ -1,10 +1,10 @@
-"""The worth of stopping early, before anything is generated: cases until an identical variant is settled, and until
-one that loses twice the margin is.
+"""Predict what stopping early saves: cases until an identical variant is settled, and until one that loses twice the
+margin is.
 
-Outcomes are drawn as `planning.outcomes` draws them, in one seeded order of cases; each rule's capital is followed
-along it. Whether the baseline is right often enough is asked of all cases, though a look has fewer of them. A rule that
-waits for every case (see `gate.early`) has the rates of its one test. Left out: that a rule may be broken by chance on
-the way to an approval, and answers of the baseline that are cut off."""
+Outcomes are drawn as in `planning.outcomes`, in one seeded order of cases along which each rule's capital grows. The
+test of the baseline's rate uses all cases, though a look has fewer. A rule that waits for every case (see `gate.early`)
+has the rates of its one test. Not modelled: breaks by chance on the way to an approval, and cut answers of the
+baseline."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LATE = 2_000  # of the rules that wait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntilSettled:
-    """How soon looks would settle a policy, and how surely."""
+    """How soon looks settle a policy, and with which rates."""
 
     approve: float  # P(approve | identical) by these tests, which looking makes weaker than one test of all cases
     identical: float  # answers of each arm, on average
@@ -46,7 +46,7 @@ class UntilSettled:
 
     @property
     def decidable(self) -> bool:
-        """Is an identical variant approved often enough?"""
+        """Whether an identical variant is approved often enough."""
         return self.approve >= ENOUGH
 
 
@@ -59,23 +59,23 @@ def until_settled(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> UntilSettled:
-    """policy: what is foreseeable of it, with its planned looks. earlier: as `plan_policy` takes it. Same arguments,
-    same numbers."""
+    """Simulate the looks. policy: its predictable part, with planned looks. earlier: as in `plan_policy`. The same
+    arguments give the same numbers."""
     stop, assumed = policy.stop, assumed or Assumed()
     assert stop is not None, "a policy that stops early"
     model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=_LATE, seed=seed, earlier=earlier)
     order, looks = _Order.of(sets, seed), np.array(stop.looks)
-    asked = [slice_ for slice_ in model.slices if in_sequence(slice_.rule) and slice_.rule.tier != "advisory"]
-    critical = [slice_ for slice_ in asked if slice_.rule.tier == "critical"]
+    sequential = [slice_ for slice_ in model.slices if in_sequence(slice_.rule) and slice_.rule.tier != "advisory"]
+    critical = [slice_ for slice_ in sequential if slice_.rule.tier == "critical"]
     waiting = [s.rule.id for s in model.slices if s.rule.tier != "advisory" and not in_sequence(s.rule)]
-    proven, broken = _answers_until(model, asked, order, draws, seed)
+    proven, broken = _answers_until(model, sequential, order, draws, seed)
     needed = np.max([np.zeros(draws), *(proven[slice_] for slice_ in critical)], axis=0)
     settled = np.full(draws, order.total) if waiting else np.max([*proven.values()], axis=0)
     late = [slice_ for slice_ in model.critical if slice_ not in critical]
     late_approve, late_block = model.rates(late) if late else (1.0, 0.0)
 
     def at_look(seen: NDArray) -> float:
-        """Mean answers at the look that comes with them, or after them."""
+        """Mean answers at the first look that has so many."""
         return float(looks[np.minimum(np.searchsorted(looks, seen), len(looks) - 1)].mean())
 
     return UntilSettled(
@@ -86,22 +86,22 @@ def until_settled(
         of=order.total,
         looks=len(looks),
         waiting=tuple(dict.fromkeys(waiting)),
-        repeats=max(one.repeats for one in sets),
+        repeats=max(planned_set.repeats for planned_set in sets),
     )
 
 
 def _answers_until(
-    model: Prediction, asked: Sequence[Slice], order: _Order, draws: int, seed: int
+    model: Prediction, sequential: Sequence[Slice], order: _Order, draws: int, seed: int
 ) -> tuple[dict[Slice, NDArray], NDArray]:
-    """[draws] answers that are in when each slice is proven of an identical variant, and when any critical one is
-    broken of one that loses twice the margins; more than all where that never happens."""
+    """[draws] answers until each slice is proven for an identical variant, and until any critical one is broken for one
+    that loses twice the margins; more than all answers if that never happens."""
     never = np.full(draws, order.total + 1)
-    told = [slice_ for slice_ in asked if not model.too_few(slice_)]
-    critical = [slice_ for slice_ in told if slice_.rule.tier == "critical"]
-    same = _Course.of(model, told, order, {}, draws, [seed, 0])
+    large_enough = [slice_ for slice_ in sequential if not model.too_few(slice_)]
+    critical = [slice_ for slice_ in large_enough if slice_.rule.tier == "critical"]
+    same = _Course.of(model, large_enough, order, {}, draws, [seed, 0])
     worse = _Course.of(model, critical, order, model.twice, draws, [seed, 1])
     alpha = model.policy.alpha
-    proven = dict.fromkeys(asked, never) | same.settled(beyond=False, alpha=alpha)
+    proven = dict.fromkeys(sequential, never) | same.settled(beyond=False, alpha=alpha)
     broken = worse.settled(beyond=True, alpha=alpha / model.family("critical"))
     return proven, np.min([never, *broken.values()], axis=0)
 
@@ -109,10 +109,14 @@ def _answers_until(
 def until_settled_after(
     change: Change, assumed: Assumed | None = None, *, earlier: RunEvidence | None = None
 ) -> UntilSettled:
-    """`until_settled` of the policy and the sets once the change is made, its looks laid out anew."""
+    """`until_settled` after the change, with newly planned looks."""
     stop = change.policy.stop
     assert stop is not None, "a policy that stops early"
-    sizes = (size * one.repeats for one in change.sets for size in one.clusters or (1,) * one.cases)
+    sizes = (
+        size * planned_set.repeats
+        for planned_set in change.sets
+        for size in planned_set.clusters or (1,) * planned_set.cases
+    )
     looks = planned_looks(tuple((("", "", 0),) * size for size in sizes), change.policy)
     return until_settled(change.sets, replace(change.policy, stop=replace(stop, looks=looks)), assumed, earlier=earlier)
 
@@ -126,12 +130,14 @@ class _Order:
 
     @classmethod
     def of(cls, sets: Sequence[PlannedSet], seed: int) -> _Order:
-        sizes = [np.array(one.clusters or (1,) * one.cases) * one.repeats for one in sets]
+        sizes = [
+            np.array(planned_set.clusters or (1,) * planned_set.cases) * planned_set.repeats for planned_set in sets
+        ]
         order = np.random.default_rng([seed, 7]).permutation(sum(map(len, sizes)))
         places = np.argsort(order)
         ends = np.cumsum([len(each) for each in sizes])
         return cls(
-            places={one.name: at for one, at in zip(sets, np.split(places, ends[:-1]), strict=True)},
+            places={planned_set.name: at for planned_set, at in zip(sets, np.split(places, ends[:-1]), strict=True)},
             answers=np.concatenate(sizes)[order].cumsum(),
         )
 
@@ -142,7 +148,7 @@ class _Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Course:
-    """Drawn outcomes of each slice, along the order. By slice; arrays over the clusters in which it has any answer."""
+    """Drawn outcomes by slice along the order; arrays over the clusters in which the slice has an answer."""
 
     policy: Policy
     order: _Order
@@ -161,12 +167,14 @@ class _Course:
         draws: int,
         stream: Sequence[int],
     ) -> _Course:
-        found: dict[Slice, list[tuple[NDArray, ...]]] = {slice_: [] for slice_ in slices}
+        parts: dict[Slice, list[tuple[NDArray, ...]]] = {slice_: [] for slice_ in slices}
         for key, mine in model.by_key(slices).items():
-            one = next(one for one in model.sets if one.name == key[1])
-            views = [model.view(slice_, one) for slice_ in mine]
+            planned_set = next(planned_set for planned_set in model.sets if planned_set.name == key[1])
+            views = [model.view(slice_, planned_set) for slice_ in mine]
             columns = Columns.of(
-                (shape_of(kind, views, one.repeats) for kind in one.each()), model.assumed, one.repeats
+                (shape_of(kind, views, planned_set.repeats) for kind in planned_set.each()),
+                model.assumed,
+                planned_set.repeats,
             )
             generator = np.random.default_rng([*stream, *"\0".join(key).encode("utf-8", "surrogatepass")])
             cells = outcome_chances(*key, losses.get(key, 0.0), model.assumed)
@@ -175,9 +183,9 @@ class _Course:
                 at, starts = columns.of_view(view)
                 net = np.add.reduceat((lost - gained)[:, at], starts, axis=1)
                 home, sizes = columns.home[at][starts], np.add.reduceat(columns.sizes[at], starts)
-                found[slice_].append((order.places[one.name][home], sizes, net, right[:, at].sum(axis=1)))
+                parts[slice_].append((order.places[planned_set.name][home], sizes, net, right[:, at].sum(axis=1)))
         places, sizes, net, total = {}, {}, {}, {}
-        for slice_, of_sets in found.items():
+        for slice_, of_sets in parts.items():
             columns_of = [np.concatenate([each[index] for each in of_sets], axis=-1) for index in range(3)]
             along = np.argsort(columns_of[0])
             places[slice_], sizes[slice_], net[slice_] = (each[..., along] for each in columns_of)
@@ -185,7 +193,7 @@ class _Course:
         return cls(policy=model.policy, order=order, places=places, sizes=sizes, net=net, right=total)
 
     def settled(self, *, beyond: bool, alpha: float) -> dict[Slice, NDArray]:
-        """[draws] answers that are in when a slice is proven (beyond: broken); more than all when it never is."""
+        """[draws] answers until a slice is proven (beyond: broken); more than all if it never is."""
         return {slice_: self._settled(slice_, beyond, alpha) for slice_ in self.places}
 
     def _settled(self, slice_: Slice, beyond: bool, alpha: float) -> NDArray:

@@ -1,4 +1,4 @@
-"""A relative margin as a share of all answers."""
+"""Convert a relative margin to a share of all answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qualgate.stats.relative import RATE_PART
 
 
 def absolute_margin(model: Prediction, slice_: Slice, margin: float, cases: float) -> tuple[float, float]:
-    """The margin as a share of all answers, and the alpha that its test has: a relative one's rests on a rate."""
+    """(margin as a share of all answers, alpha of its test); a relative margin spends alpha on the baseline's rate."""
     alpha = model.policy.alpha
     if slice_.rule.max_drop is not None:
         return margin, alpha

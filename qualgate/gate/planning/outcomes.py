@@ -1,9 +1,9 @@
-"""Paired outcomes as the planner foresees them: many draws of what is assumed, and the gate's tests on every draw.
+"""Simulate paired outcomes for the planner: draws under its assumptions, and the gate's tests on every draw.
 
-A draw of a slice is kept as a few sums (`Drawn`), for the gate's tests on counts and on clusters need no more; sums of
-several sets add up to those of a slice over all of them. Clusters of one size are exchangeable: how many of them hold
-each possible set of outcomes is one multinomial draw, so thousands of clusters cost as little as a few. Where slices
-divide a cluster it is drawn by itself, and each slice sees its own part.
+A draw of a slice is stored as a few sums (`Drawn`), which suffice for the gate's tests on counts and on clusters; sums
+of several sets add up. Clusters of one size are exchangeable: the counts of each possible set of outcomes are one
+multinomial draw, so thousands of clusters cost as little as a few. A cluster that slices divide is drawn by itself,
+and each slice sees its own part.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ALIKE = 0.02  # margins that hang on the baseline's rate are rounded to so fine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bets:
-    """By which a slice is proven, see `stats.cluster_bets`."""
+    """Parameters of the bets that prove a slice, see `stats.cluster_bets`."""
 
     margin: float
     largest: int  # answers of the slice's largest cluster
@@ -51,7 +51,7 @@ Shape = tuple[int, tuple[Part, ...]]  # questions of a cluster, and its parts th
 
 
 def outcome_chances(outcome: str, name: str, loss: float, assumed: Assumed) -> NDArray:
-    """P(lost, gained, both right, both wrong) of one answer. loss: what P(lost) has beyond an identical variant's."""
+    """P(lost, gained, both right, both wrong) of one answer. loss: excess of P(lost) over an identical variant's."""
     flips, right = assumed.flips(outcome, name), assumed.right(outcome, name)
     gained, lost = min(flips / 2, 1 - right), min(flips / 2 + loss, right)
     cells = np.array([lost, gained, right - lost, 1 - right - gained]).clip(0)
@@ -75,19 +75,19 @@ class Drawn:
 
     @classmethod
     def of_cases(cls, lost: NDArray, gained: NDArray, right: NDArray) -> Drawn:
-        """Of questions that share nothing, each with one answer."""
+        """Sums for independent questions with one answer each."""
         return cls(lost, gained, right, lost + gained, gained - lost, lost + gained, 0.0 * lost)
 
     def __add__(self, other: Drawn) -> Drawn:
         return self._each(lambda name: getattr(self, name) + getattr(other, name))
 
     def at(self, which: NDArray) -> Drawn:
-        """Some of the draws."""
+        """Select draws."""
         return self._each(lambda name: getattr(self, name)[which])
 
     @staticmethod
     def _each(value: Callable[[str], NDArray]) -> Drawn:
-        return Drawn(*(value(one.name) for one in fields(Drawn)))
+        return Drawn(*(value(column.name) for column in fields(Drawn)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Columns:
         return cls(np.array(home, int), np.array(sizes, int), np.array(shares, float), seen)
 
     def of_view(self, view: int) -> tuple[NDArray, NDArray]:
-        """Its columns, and where among them each cluster begins."""
+        """The view's columns, and where among them each cluster begins."""
         mine = np.flatnonzero([view in seen for seen in self.seen])
         return mine, np.flatnonzero(np.diff(self.home[mine], prepend=-1))
 
@@ -133,12 +133,12 @@ class Columns:
 
     @property
     def clusters(self) -> int:
-        """How many there are."""
+        """Number of clusters."""
         return int(self.home[-1]) + 1 if len(self.home) else 0
 
 
 def shape_of(kind: Kind, views: Sequence[View], repeats: int) -> Shape:
-    """repeats: answers to each question that count by themselves."""
+    """The shape of a cluster. repeats: answers to each question that count separately."""
     parts: Counter[tuple[int, ...]] = Counter()
     for marks, count in kind:
         seen = tuple(index for index, view in enumerate(views) if view is None or marks in view)
@@ -147,23 +147,23 @@ def shape_of(kind: Kind, views: Sequence[View], repeats: int) -> Shape:
     return sum(count for _, count in kind), tuple(sorted(parts.items()))
 
 
-def shapes_of(one: PlannedSet, views: Sequence[View], repeats: int) -> Counter[Shape]:
-    """How many clusters of the set there are of each shape, of those that any view sees."""
-    found: Counter[Shape] = Counter()
-    for kind, many in one.kinds.items():
+def shapes_of(planned_set: PlannedSet, views: Sequence[View], repeats: int) -> Counter[Shape]:
+    """Count the set's clusters by shape, as far as any view sees them."""
+    shapes: Counter[Shape] = Counter()
+    for kind, many in planned_set.kinds.items():
         shape = shape_of(kind, views, repeats)
         if shape[1]:
-            found[shape] += many
-    return found
+            shapes[shape] += many
+    return shapes
 
 
 def drawn_singly(shapes: Mapping[Shape, int]) -> int:
-    """Parts that have to be drawn one by one."""
+    """Number of parts that must be drawn one by one."""
     return sum(many * len(parts) for (_, parts), many in shapes.items() if not _as_kinds(parts, many))
 
 
 def draw(
-    one: PlannedSet,
+    planned_set: PlannedSet,
     views: Sequence[View],
     cells: NDArray,
     assumed: Assumed,
@@ -172,13 +172,13 @@ def draw(
     repeats: int = 1,
     bets: Sequence[Bets | None] = (),
 ) -> tuple[Drawn, ...]:
-    """What each view sees of the same draws. cells: chances of an answer, as `outcome_chances` gives them.
+    """Draw outcomes once and sum them for each view. cells: chances of an answer, from `outcome_chances`.
 
     repeats: answers to each question that count by themselves. bets: of each view; empty when none has any.
     """
     laid = bets or (None,) * len(views)
     sums, single = np.zeros((len(views), draws, len(fields(Drawn)))), []
-    for shape, many in sorted(shapes_of(one, views, repeats).items()):
+    for shape, many in sorted(shapes_of(planned_set, views, repeats).items()):
         questions, parts = shape
         if not _as_kinds(parts, many):
             single += [shape] * many
@@ -196,17 +196,17 @@ def draw(
         columns = Columns.of(single, assumed, repeats)
         seen_by = [columns.of_view(view) for view in range(len(views))]
         for start in range(0, draws, step := max(1, _CELLS // len(columns.sizes))):
-            found = columns.draw(cells, min(step, draws - start), generator)
+            drawn = columns.draw(cells, min(step, draws - start), generator)
             for view, (mine, starts) in enumerate(seen_by):
                 if len(mine):
-                    lost, gained, right = (np.add.reduceat(each[:, mine], starts, axis=1) for each in found)
+                    lost, gained, right = (np.add.reduceat(each[:, mine], starts, axis=1) for each in drawn)
                     sizes = np.add.reduceat(columns.sizes[mine], starts)
                     sums[view, start : start + step] += _features(lost, gained, right, sizes, laid[view]).sum(axis=1)
     return tuple(Drawn(*np.rint(view[:, :-1]).astype(int).T, capital=view[:, -1]) for view in sums)
 
 
 def _as_kinds(parts: Sequence[Part], many: int) -> bool:
-    """Are so many clusters drawn at once? Not those that views divide, nor of more outcomes than they are worth."""
+    """Whether so many clusters are drawn at once: not if views divide them, or they have too many outcomes."""
     return len(parts) == 1 and comb(parts[0][1] + 3, 3) <= max(4 * many, 84)
 
 
@@ -243,7 +243,7 @@ def _kinds(size: int, share: float, cells: tuple[float, ...]) -> tuple[NDArray, 
 
 
 def trials_of(sizes: Mapping[int, int], alpha: float) -> float:
-    """Surely independent ones among clusters, so many of each size."""
+    """Effective number of independent clusters. sizes: size → number of clusters."""
     return independent_clusters(np.repeat(list(sizes), list(sizes.values())), alpha)
 
 
@@ -266,9 +266,9 @@ def decide_clusters(
     *,
     by_bets: bool = False,
 ) -> tuple[NDArray, NDArray]:
-    """Likewise as `compare_clustered_pairs` would. sizes: clusters of each size, at least two in all. margins: of all
-    draws or of each. by_bets: they were laid, and prove what is within the margin."""
-    keep, lose = (np.broadcast_to(np.asarray(one, float), drawn.lost.shape) for one in margins)
+    """Likewise, as `compare_clustered_pairs`. sizes: size → clusters, at least two in all. margins: one, or one per
+    draw. by_bets: prove the margin by the bets' capital."""
+    keep, lose = (np.broadcast_to(np.asarray(margin, float), drawn.lost.shape) for margin in margins)
     count, n = sum(sizes.values()), sum(size * many for size, many in sizes.items())
     squared = sum(size * size * many for size, many in sizes.items())
     down, up = drawn.lost, drawn.gained
@@ -280,10 +280,10 @@ def decide_clusters(
         wider = (spread * stdtrit(count - 1, 1 - alpha)) / (plain * stdtrit(n - 1, 1 - alpha))
     trials = trials_of(sizes, alpha)
     most = n / trials  # pairs for one that is surely independent
-    told = (drawn.flipped >= MIN_CLUSTERS) & (plain > 0)
-    effect = np.where(told, np.minimum(np.maximum(np.nan_to_num(wider, nan=1.0) ** 2, 1.0), most), most)
+    estimable = (drawn.flipped >= MIN_CLUSTERS) & (plain > 0)
+    effect = np.where(estimable, np.minimum(np.maximum(np.nan_to_num(wider, nan=1.0) ** 2, 1.0), most), most)
     size = np.maximum((n / effect).astype(int), 1)
-    few, step = told & (size <= _FEW), np.maximum(size // _SIZES, 1)  # each of these takes a threshold of its own
+    few, step = estimable & (size <= _FEW), np.maximum(size // _SIZES, 1)  # each of these takes a threshold of its own
     size = np.where(few, np.minimum((size + step // 2) // step * step, n), size)
     share = size / n
     lost, gained = (np.ceil(down * share), np.floor(down * share)), (np.floor(up * share), np.ceil(up * share))
@@ -306,10 +306,10 @@ def decide_clusters(
 def _trusted(
     down: NDArray, up: NDArray, n: int, flipped: NDArray, size: NDArray, least: int, loss: NDArray, alpha: float
 ) -> NDArray:
-    """[draws] that pass the test joined with that at the surely independent pairs, where flips in few clusters tell the
-    clustering: as `compare_clustered_pairs` joins them."""
+    """[draws] that also pass the test at the effective number of pairs, if few clusters flip: as in
+    `compare_clustered_pairs`."""
     trust = (flipped - MIN_CLUSTERS + 1) / (TRUSTED_CLUSTERS - MIN_CLUSTERS + 1)
-    held = np.full(len(flipped), True)
+    passed = np.full(len(flipped), True)
     some = (trust > 0) & (trust < 1) & (size > least)
     if some.any():
         each = []
@@ -317,17 +317,17 @@ def _trusted(
             worst = np.minimum(np.ceil(down * pairs / n), pairs - np.floor(up * pairs / n))
             each.append(evidence(worst[some], np.floor(up * pairs / n)[some], pairs[some], loss[some]))
         joined = each[0] + trust[some] * (each[1] - each[0])
-        held[some] = joined >= normal_quantile(1 - alpha)
-    return held
+        passed[some] = joined >= normal_quantile(1 - alpha)
+    return passed
 
 
 def decide_relative(
     drawn: Drawn, sizes: Mapping[int, int], limit: float, alpha: float, strict: float
 ) -> tuple[NDArray, NDArray]:
-    """Likewise as `compare_relative` would against a loss of `limit` of the baseline's rate.
+    """Likewise, as `compare_relative`, against a loss of `limit` of the baseline's rate.
 
-    The margins hang on how often the baseline is right. Of single cases, draws in which that is about the same are
-    decided by one: whole regions are found for it.
+    The margins depend on how often the baseline is right. For single cases, draws with about the same rate share one
+    margin, for which whole regions are computed.
     """
     n, spent = sum(size * many for size, many in sizes.items()), RATE_PART * alpha
     trials = trials_of(sizes, spent)
@@ -336,8 +336,8 @@ def decide_relative(
     step = max(1.0, sqrt(trials) / _BINS) if single else trials / n
     kinds, kind = np.unique(np.rint(drawn.right / n * trials / step), return_inverse=True)
     right = np.clip(kinds * step, min(1.0, trials), trials)
-    least = limit * np.array([binomial_lower(one, trials, spent) for one in right])  # type: ignore[arg-type]  # fractions are fine
-    most = np.minimum(limit * np.array([binomial_upper(one, trials, spent) for one in right]), 1 - 1e-9)  # type: ignore[arg-type]
+    least = limit * np.array([binomial_lower(hits, trials, spent) for hits in right])  # type: ignore[arg-type]  # fractions are fine
+    most = np.minimum(limit * np.array([binomial_upper(hits, trials, spent) for hits in right]), 1 - 1e-9)  # type: ignore[arg-type]
     if not single:
         within, beyond = decide_clusters(drawn, sizes, (least[kind], most[kind]), alpha, sure)
         return within & some, beyond & some & (strict > spent)
@@ -351,25 +351,25 @@ def decide_relative(
 
 
 def _each(lost: NDArray, gained: NDArray, n: NDArray, loss: NDArray, alpha: float) -> NDArray:
-    """Draws at which "the loss is at least `loss`" is rejected, each with its own number of pairs and its own margin.
+    """Draws that reject "the loss is at least `loss`", each with its own number of pairs and margin.
 
-    To `_FEW` pairs each number has its threshold of the evidence found; above, it drifts slowly with n: a few have it
-    found and the others' lie between. Margins that differ are rounded: with few pairs tables come and go at once.
+    Up to `_FEW` pairs each number has its own threshold of the evidence. Above, the threshold drifts slowly with n and
+    is interpolated between a few. Differing margins are rounded: with few pairs, tables change abruptly.
     """
     if len(loss) and loss.min() < loss.max():
         loss = np.sign(loss) * np.exp(_ALIKE * np.rint(np.log(np.abs(loss)) / _ALIKE))
-    held, aim = evidence(lost, gained, n, loss), normal_quantile(1 - alpha)
-    result = held >= aim
-    near, few = (n > _FEW) & (np.abs(held - aim) < _CLEAR), n <= _FEW
+    strength, aim = evidence(lost, gained, n, loss), normal_quantile(1 - alpha)
+    result = strength >= aim
+    near, few = (n > _FEW) & (np.abs(strength - aim) < _CLEAR), n <= _FEW
     for margin in map(float, np.unique(loss[near | few])):
         many = near & (loss == margin)
         if many.any():
             place = np.log(n[many] / _FEW) / log(_STEP)
             knots = np.unique(np.concatenate([np.floor(place), np.floor(place) + 1]))
             least = [evidence_threshold(round(_FEW * _STEP**knot) + 1, margin, alpha) for knot in knots]
-            result[many] = held[many] >= np.interp(place, knots, least)
+            result[many] = strength[many] >= np.interp(place, knots, least)
         mine = few & (loss == margin)
         for size in map(int, np.unique(n[mine])):
             at = mine & (n == size)
-            result[at] = held[at] >= evidence_threshold(size, margin, alpha, roughly=True)
+            result[at] = strength[at] >= evidence_threshold(size, margin, alpha, roughly=True)
     return result

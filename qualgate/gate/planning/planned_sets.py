@@ -27,10 +27,10 @@ class PlannedSet:
     metrics: tuple[str, ...]
     cases: int
     clusters: tuple[int, ...] = ()  # questions of each; empty when every question stands for itself
-    held: int = 0  # more questions, which run and do not count
+    quarantined: int = 0  # more questions, which run and do not count
     repeats: int = 1
     labels: tuple[Marks, ...] = ()  # of each question that counts, cluster after cluster; empty when none has any
-    held_labels: tuple[Marks, ...] = ()  # of those that do not count: rules may name them
+    quarantined_labels: tuple[Marks, ...] = ()  # of those that do not count: rules may name them
     whole: PlannedSet | None = None  # of turns: the same set by trajectory, each of which is told by its first turn
 
     def __post_init__(self) -> None:
@@ -38,11 +38,11 @@ class PlannedSet:
             raise ValueError(f"{self.name}: clusters and labels are not those of {self.cases} questions")
 
     @classmethod
-    def of(cls, evalset: Evalset, held: frozenset[str] = frozenset(), repeats: int = 1) -> PlannedSet:
-        """held: ids of cases in quarantine. repeats: answers to each case."""
+    def of(cls, evalset: Evalset, quarantined: frozenset[str] = frozenset(), repeats: int = 1) -> PlannedSet:
+        """quarantined: ids of cases. repeats: answers to each case."""
         members: dict[tuple[str, bool], list[Marks]] = {}
         for case in evalset.cases:
-            if case.id not in held:
+            if case.id not in quarantined:
                 members.setdefault((case.cluster or case.id, case.cluster is None), []).append(case.labels)
         sizes = tuple(map(len, members.values()))
         firsts = tuple(case for case in evalset.cases if (turn := turn_of(case.id)) and turn[1] == 1)
@@ -52,15 +52,15 @@ class PlannedSet:
             metrics=evalset.metrics,
             cases=sum(sizes),
             clusters=sizes if max(sizes, default=1) > 1 else (),
-            held=len(evalset.cases) - sum(sizes),
+            quarantined=len(evalset.cases) - sum(sizes),
             repeats=repeats,
             labels=tuple(marks for cluster in members.values() for marks in cluster),
-            held_labels=tuple(sorted({case.labels for case in evalset.cases if case.id in held})),
-            whole=cls.of(replace(evalset, cases=firsts), held, repeats) if of_turns else None,
+            quarantined_labels=tuple(sorted({case.labels for case in evalset.cases if case.id in quarantined})),
+            whole=cls.of(replace(evalset, cases=firsts), quarantined, repeats) if of_turns else None,
         )
 
     def each(self) -> Iterator[Kind]:
-        """The kind of every cluster, in order; a question that shares nothing is one."""
+        """The kind of every cluster, in order; an independent question is a cluster."""
         labels = iter(self.labels)
         for size in self.clusters or (1,) * self.cases:
             yield tuple(sorted(Counter(islice(labels, size)).items())) if self.labels else (((), size),)
@@ -75,11 +75,11 @@ class PlannedSet:
 
     @cached_property
     def marks(self) -> tuple[Marks, ...]:
-        """Every one that a question has, of those in quarantine too."""
-        return tuple(sorted({marks for kind in self.kinds for marks, _ in kind} | set(self.held_labels)))
+        """All distinct marks of questions, quarantined ones included."""
+        return tuple(sorted({marks for kind in self.kinds for marks, _ in kind} | set(self.quarantined_labels)))
 
     def grown(self, cases: int) -> PlannedSet:
-        """The set with more cases of the same kinds: clusters are repeated, not enlarged. With labels, a few over."""
+        """The set with more cases of the same kinds: clusters repeat, they do not grow. Labels may add a few more."""
         if cases == self.cases:
             return self
         if self.whole is not None:
@@ -94,10 +94,7 @@ class PlannedSet:
         return replace(self, cases=sum(sizes), clusters=sizes)
 
     def multiplied(self, times: float, chosen: Callable[[Marks], bool]) -> PlannedSet:
-        """The set with `times` as many clusters of each kind that holds a chosen question, and of the others as many.
-
-        Rounded up: it has the questions asked for, or a few over.
-        """
+        """The set with `times` as many clusters of each kind with a chosen question, rounded up; the others unchanged."""
 
         def wanted(kind: Kind, many: int) -> int:
             return ceil(many * times - 1e-9) if any(chosen(marks) for marks, _ in kind) else many

@@ -1,14 +1,14 @@
-"""Could this policy decide at all? Asked before anything is generated.
+"""Predict, before anything is generated, whether a policy can decide.
 
 For each rule, and for the whole policy jointly: how often an identical variant would be approved, and how often a
-variant that loses twice the margin would be blocked (`planning.power`). A policy that would rarely approve an
-identical variant is told with the changes that mend it, each tried out in the same way (`planning.suggestions`).
+variant that loses twice the margin would be blocked (`planning.power`). For a policy that rarely approves an identical
+variant the planner suggests changes, each checked in the same way (`planning.suggestions`).
 
-What is assumed is said: the disagreement of an identical variant (from an earlier run, else `ASSUMED_DISAGREEMENT`),
-how often the baseline is right, and that different metrics of one set flip independently; real ones rise and fall
-together, which can only help an approval by all of them. A loss adds lost answers and leaves the gained ones.
+The plan lists its assumptions: the disagreement of an identical variant (from an earlier run, else
+`ASSUMED_DISAGREEMENT`), the baseline's rate, and independent flips of different metrics of one set. Real metrics rise
+and fall together, which can only help an approval by all of them. A loss adds lost answers and no gained ones.
 
-Only quality rules are predicted. A rule on drift or latency is checked for the cases that it needs to say anything.
+Only quality rules are predicted. Rules on drift or latency are checked for the number of cases that they need.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from qualgate.records import Policy, Rule, RunEvidence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPolicy:
-    """What is predicted of a policy, and what to change where it can hardly decide."""
+    """Predicted rates of a policy, and changes if it can hardly decide."""
 
     approve: float  # P(every critical rule proven, nothing broken | identical)
     block: float  # P(block | every set loses twice the smallest margin of a critical rule on it)
@@ -44,30 +44,30 @@ class PlannedPolicy:
 
     @property
     def decidable(self) -> bool:
-        """Is an identical variant approved often enough?"""
+        """Whether an identical variant is approved often enough."""
         return self.approve >= ENOUGH
 
     @property
     def refused(self) -> bool:
-        """Neither can it decide nor is there a change that would make it."""
+        """Whether the policy can neither decide nor be changed so that it can."""
         return not self.decidable and not self.changes
 
 
 def foreseeable(sets: Sequence[PlannedSet], policy: Policy) -> tuple[Policy | None, tuple[str, ...]]:
-    """The policy without the rules whose outcome is not simulated here, and those rules' ids.
+    """(the policy without rules on scores that no set declares, the ids of those rules).
 
-    Left out: rules on scores that no set declares. None: no critical quality rule is left, so nothing can be foretold.
+    None instead of the policy: no critical quality rule remains, so nothing can be predicted.
     """
-    carried = {metric for one in sets for metric in one.metrics}
+    carried = {metric for planned_set in sets for metric in planned_set.metrics}
 
     def fits(rule: Rule) -> bool:
         metric = METRICS[rule.metric]
         return not metric.approves or metric.everywhere or rule.metric in carried
 
-    left = tuple(rule for rule in policy.rules if fits(rule))
+    predictable = tuple(rule for rule in policy.rules if fits(rule))
     out = tuple(rule.id for rule in policy.rules if not fits(rule))
-    critical = any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in left)
-    return (replace(policy, rules=left) if critical else None), out
+    critical = any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in predictable)
+    return (replace(policy, rules=predictable) if critical else None), out
 
 
 def plan_policy(
@@ -87,17 +87,17 @@ def plan_policy(
     """
     assumed = assumed or Assumed()
     model = Prediction(sets=tuple(sets), policy=policy, assumed=assumed, draws=draws, seed=seed, earlier=earlier)
-    rules, found = model.rules(), ()
+    rules, edits = model.rules(), ()
     if search:
         rules = tuple(_with_cases(model, slice_, rule) for slice_, rule in zip(model.slices, rules, strict=True))
-        found = () if model.approve >= ENOUGH else tuple(changes(model, rules))
+        edits = () if model.approve >= ENOUGH else tuple(changes(model, rules))
     return PlannedPolicy(
         approve=model.approve,
         block=model.block,
         rules=rules,
-        changes=found,
-        cases={one.name: one.cases for one in model.sets},
-        answers=sum(one.cases * one.repeats for one in model.sets),
+        changes=edits,
+        cases={planned_set.name: planned_set.cases for planned_set in model.sets},
+        answers=sum(planned_set.cases * planned_set.repeats for planned_set in model.sets),
         draws=model.used,
         error=model.error,
         source=_source(model),
@@ -105,18 +105,18 @@ def plan_policy(
 
 
 def _with_cases(model: Prediction, slice_: Slice, rule: PlannedRule) -> PlannedRule:
-    """Of a slice that is rarely proven: by formula, or where none tells an estimate that was tried."""
+    """Add the cases that a rarely proven slice needs: by formula, or by an estimate checked in draws."""
     if rule.approve is None or rule.approve >= ENOUGH or rule.needed is not None:
         return rule
-    told = slice_.rule.max_drop is not None and not model.clustered(slice_)
-    return replace(rule, needed=cases_needed(model, slice_, AIM) if told else cases_that_do(model, slice_))
+    by_formula = slice_.rule.max_drop is not None and not model.clustered(slice_)
+    return replace(rule, needed=cases_needed(model, slice_, AIM) if by_formula else cases_that_do(model, slice_))
 
 
 def _source(model: Prediction) -> str:
-    """Where the assumed disagreement comes from, and what it leaves out."""
-    told, source = model.assumed.disagreement, model.assumed.source
+    """The source of the assumed disagreement, and what it does not cover."""
+    disagreement, source = model.assumed.disagreement, model.assumed.source
     collapsed = {
-        (name, one.name) for slice_ in model.quality for one in model.among(slice_)
-        if (name := outcome_of(slice_.rule, one)) != slice_.rule.metric
+        (name, planned_set.name) for slice_ in model.quality for planned_set in model.among(slice_)
+        if (name := outcome_of(slice_.rule, planned_set)) != slice_.rule.metric
     }  # fmt: skip
-    return source if collapsed <= told.keys() or COLLAPSED_ALIKE in source else f"{source}; {COLLAPSED_ALIKE}"
+    return source if collapsed <= disagreement.keys() or COLLAPSED_ALIKE in source else f"{source}; {COLLAPSED_ALIKE}"

@@ -1,4 +1,4 @@
-"""How often a policy would approve an identical variant, and how often block one that loses twice its margins.
+"""Predict how often a policy approves an identical variant, and how often it blocks one that loses twice its margins.
 
 Outcomes are drawn for each metric and evalset (`planning.outcomes`); every rule decides on the sums over its own sets,
 as the gate would, so rules on the same cases agree or err together. Rules on what is measured (time, cost, drift …)
@@ -52,7 +52,7 @@ _LEAST_DRAWS = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRule:
-    """What is predicted of one slice of a rule."""
+    """Predicted rates of one slice of a rule."""
 
     rule: str  # Rule.id
     name: str  # likewise, with the slice in place of what spreads the rule
@@ -70,21 +70,21 @@ class PlannedRule:
 Key = tuple[str, str]  # outcome, evalset
 
 
-def outcome_of(rule: Rule, one: PlannedSet) -> str:
-    """What is drawn for a rule: each answer by its metric, or of several to a question what any or all of them give."""
-    if rule.repeats == "mean" or one.repeats == 1:
+def outcome_of(rule: Rule, planned_set: PlannedSet) -> str:
+    """The outcome drawn for a rule: its metric on each answer, or over any or all of the answers to a question."""
+    if rule.repeats == "mean" or planned_set.repeats == 1:
         return rule.metric
     return f"{rule.metric} {'any' if rule.repeats == 'any' else 'all'}"  # pass^k: as its hardest, all there are
 
 
-def answers_of(rule: Rule, one: PlannedSet) -> int:
-    """Answers to a question that count by themselves."""
-    return one.repeats if rule.repeats == "mean" else 1
+def answers_of(rule: Rule, planned_set: PlannedSet) -> int:
+    """Answers to a question that count separately."""
+    return planned_set.repeats if rule.repeats == "mean" else 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """A policy on its sets under what is assumed. Same fields, same numbers. UsageError: a policy that does not fit."""
+    """A policy on its sets under assumptions. The same fields give the same numbers. UsageError: an unfit policy."""
 
     sets: tuple[PlannedSet, ...]
     policy: Policy
@@ -96,18 +96,22 @@ class Prediction:
 
     @cached_property
     def slices(self) -> tuple[Slice, ...]:
-        """A slice by label names as its cases (evalset, number of the marks that they have in common)."""
-        labels = {(one.name, str(number)): marks for one in self.sets for number, marks in enumerate(one.marks)}
-        return check_policy(self.policy, {one.name: one.metrics for one in self.sets}, labels)
+        """The policy's slices; a slice by label lists as its cases (evalset, number of a set of marks)."""
+        labels = {
+            (planned_set.name, str(number)): marks
+            for planned_set in self.sets
+            for number, marks in enumerate(planned_set.marks)
+        }
+        return check_policy(self.policy, {planned_set.name: planned_set.metrics for planned_set in self.sets}, labels)
 
     @cached_property
     def used(self) -> int:
-        """Draws of every rate."""
+        """Number of draws for every rate."""
         single = {}
         for key, slices in self.by_key(self.quality).items():
-            one, name = self._at(key), key[1]
-            views = [self.view(slice_, one) for slice_ in slices]
-            shapes = shapes_of(one, views, answers_of(slices[0].rule, one))
+            planned_set, name = self._at(key), key[1]
+            views = [self.view(slice_, planned_set) for slice_ in slices]
+            shapes = shapes_of(planned_set, views, answers_of(slices[0].rule, planned_set))
             single[name] = max(drawn_singly(shapes), single.get(name, 0))
         cells = sum(single.values())
         return min(self.draws, max(_SINGLE_CELLS // cells, _LEAST_DRAWS)) if cells else self.draws
@@ -124,31 +128,35 @@ class Prediction:
 
     @property
     def critical(self) -> list[Slice]:
-        """Those of them that a verdict hangs on."""
+        """The critical quality slices."""
         return [slice_ for slice_ in self.quality if slice_.rule.tier == "critical"]
 
     @cached_property
     def measured(self) -> dict[Slice, Foretold]:
-        """What is known beforehand of each slice that is no quality rule."""
+        """Predictions for each slice that is no quality rule."""
         slices = [slice_ for slice_ in self.slices if METRICS[slice_.rule.metric].kind != "quality"]
 
         def planned(slice_: Slice) -> Slice:
-            """Ours: the earlier run's may hold other cases."""
-            return next(one for one in slices if (one.rule, one.name) == (slice_.rule, slice_.name))
+            """The planned slice for an earlier run's, which may have other cases."""
+            return next(
+                planned_slice
+                for planned_slice in slices
+                if (planned_slice.rule, planned_slice.name) == (slice_.rule, slice_.name)
+            )
 
         def known(slice_: Slice) -> tuple[object, ...]:
             sizes = self.sizes(planned(slice_))
             return slice_.rule, slice_.name, self.family(slice_.rule.tier), frozenset(sizes.items())
 
         if missing := {(slice_.rule, slice_.name) for slice_ in slices if known(slice_) not in self.foretold}:
-            found = foretell(
+            foretold = foretell(
                 self._slices_before,
                 lambda slice_: self.sizes(planned(slice_)),
                 self.policy,
                 self.earlier,
                 lambda slice_: (slice_.rule, slice_.name) in missing,
             )
-            self.foretold.update({known(slice_): one for slice_, one in found.items()})
+            self.foretold.update({known(slice_): chances for slice_, chances in foretold.items()})
         return {slice_: self.foretold[known(slice_)] for slice_ in slices if known(slice_) in self.foretold}
 
     @property
@@ -163,38 +171,42 @@ class Prediction:
 
     @cached_property
     def _named(self) -> dict[str, PlannedSet]:
-        return {one.name: one for one in self.sets}
+        return {planned_set.name: planned_set for planned_set in self.sets}
 
     def _at(self, key: Key) -> PlannedSet:
-        """The set in whose questions the outcome is counted: trajectories, or cases."""
-        one = self._named[key[1]]
-        return (one.whole or one) if key[0].split()[0] in BY_TRAJECTORY else one
+        """The set whose questions count the outcome: by trajectory, or by case."""
+        planned_set = self._named[key[1]]
+        return (planned_set.whole or planned_set) if key[0].split()[0] in BY_TRAJECTORY else planned_set
 
     def among(self, slice_: Slice) -> list[PlannedSet]:
-        """The sets that the slice is held against."""
-        return [self._at((slice_.rule.metric, one.name)) for one in self.sets if one.name in slice_.evalsets]
+        """The sets that the slice covers."""
+        return [
+            self._at((slice_.rule.metric, planned_set.name))
+            for planned_set in self.sets
+            if planned_set.name in slice_.evalsets
+        ]
 
-    def view(self, slice_: Slice, one: PlannedSet) -> View:
+    def view(self, slice_: Slice, planned_set: PlannedSet) -> View:
         """The questions of a set that a slice sees, by their marks."""
         if slice_.only is None:
             return None
-        known = self._named[one.name].marks  # by whose numbers `only` names them
-        return frozenset(marks for number, marks in enumerate(known) if (one.name, str(number)) in slice_.only)
+        known = self._named[planned_set.name].marks  # by whose numbers `only` names them
+        return frozenset(marks for number, marks in enumerate(known) if (planned_set.name, str(number)) in slice_.only)
 
     @cached_property
     def _questions(self) -> dict[Slice, dict[str, int]]:
-        """Of each slice, by evalset."""
+        """Slice → evalset → questions."""
         return {
             slice_: {
-                one.name: sum(size * many for size, many in self._sizes_in(slice_, one, 1).items())
-                for one in self.among(slice_)
+                planned_set.name: sum(size * many for size, many in self._sizes_in(slice_, planned_set, 1).items())
+                for planned_set in self.among(slice_)
             }
             for slice_ in self.slices
         }
 
-    def _sizes_in(self, slice_: Slice, one: PlannedSet, answers: int) -> Counter[int]:
+    def _sizes_in(self, slice_: Slice, planned_set: PlannedSet, answers: int) -> Counter[int]:
         sizes: Counter[int] = Counter()
-        for (_, ((_, size),)), many in shapes_of(one, [self.view(slice_, one)], answers).items():
+        for (_, ((_, size),)), many in shapes_of(planned_set, [self.view(slice_, planned_set)], answers).items():
             sizes[size] += many
         return sizes
 
@@ -202,7 +214,11 @@ class Prediction:
     def _sizes(self) -> dict[Slice, Counter[int]]:
         return {
             slice_: sum(
-                (self._sizes_in(slice_, one, answers_of(slice_.rule, one)) for one in self.among(slice_)), Counter()
+                (
+                    self._sizes_in(slice_, planned_set, answers_of(slice_.rule, planned_set))
+                    for planned_set in self.among(slice_)
+                ),
+                Counter(),
             )
             for slice_ in self.slices
         }
@@ -216,12 +232,12 @@ class Prediction:
         return self._sizes[slice_]
 
     def clustered(self, slice_: Slice) -> bool:
-        """Does any answer share its cluster with another?"""
+        """Whether any answer shares its cluster with another."""
         return max(self.sizes(slice_), default=1) > 1
 
     @cached_property
     def bets(self) -> dict[Slice, Bets | None]:
-        """Those that prove each slice, where its sizes and margin choose them."""
+        """Bets that prove each slice, where its sizes and margin call for them."""
         return {slice_: self._laid(slice_) for slice_ in self.slices}
 
     def _laid(self, slice_: Slice) -> Bets | None:
@@ -232,18 +248,18 @@ class Prediction:
         return Bets(margin=margin, largest=max(sizes)) if bets_serve(each, margin, self.policy.alpha) else None
 
     def mean(self, slice_: Slice, rate: Callable[[str, str], float]) -> float:
-        """Of a rate by (outcome, evalset), over the slice's questions."""
-        asked, named = self._questions[slice_], self._named
-        found = sum(rate(outcome_of(slice_.rule, named[name]), name) * many for name, many in asked.items())
-        return found / max(1, self.cases(slice_))
+        """Mean of a rate by (outcome, evalset) over the slice's questions."""
+        questions, named = self._questions[slice_], self._named
+        total = sum(rate(outcome_of(slice_.rule, named[name]), name) * many for name, many in questions.items())
+        return total / max(1, self.cases(slice_))
 
     def family(self, tier: str) -> int:
-        """Slices of the tier: so many claims Holm's correction is over."""
+        """Number of slices of the tier: the claims that Holm's correction covers."""
         return sum(slice_.rule.tier == tier for slice_ in self.slices)
 
     def too_few(self, slice_: Slice) -> str:
-        """Why a slice could say nothing at all, in words; empty when it could."""
-        if empty := [one.name for one in self.among(slice_) if not one.cases]:
+        """Say why a slice could decide nothing; "" when it could."""
+        if empty := [planned_set.name for planned_set in self.among(slice_) if not planned_set.cases]:
             return f"no case of {empty[0]} counts"
         if not self.cases(slice_):
             return "none of its cases counts"
@@ -252,7 +268,7 @@ class Prediction:
         return few if units < least else ""
 
     def units_needed(self, slice_: Slice) -> int:
-        """Independent cases without which the slice says nothing."""
+        """Independent cases that the slice needs at least."""
         kind, rule = METRICS[slice_.rule.metric].kind, slice_.rule
         if rule.metric == "drift.kl_mean":
             return clusters_needed(100 - 100 / UNSEEN_KL["of_limit"], 0.05)
@@ -261,13 +277,13 @@ class Prediction:
         return MIN_CLUSTERS if kind != "quality" or self.clustered(slice_) else 1
 
     def twice_the_margin(self, slice_: Slice) -> dict[Key, float]:
-        """Loss by (outcome, evalset); a relative one is of the baseline's rate on each set."""
-        found = {}
-        for one in self.among(slice_):
-            key = (outcome_of(slice_.rule, one), one.name)
+        """(outcome, evalset) → twice the margin; a relative margin is of the baseline's rate on each set."""
+        losses = {}
+        for planned_set in self.among(slice_):
+            key = (outcome_of(slice_.rule, planned_set), planned_set.name)
             rate = self.assumed.right(*key) if slice_.rule.max_drop is None else 1.0
-            found[key] = 2 * (slice_.rule.max_drop or slice_.rule.max_relative_drop or 0.0) * rate
-        return found
+            losses[key] = 2 * (slice_.rule.max_drop or slice_.rule.max_relative_drop or 0.0) * rate
+        return losses
 
     @cached_property
     def _proven(self) -> tuple[dict[Slice, NDArray], NDArray]:
@@ -316,7 +332,7 @@ class Prediction:
         return float(self._decide(slice_, self._draw({}, 0, only=slice_))[0].mean())
 
     def rules(self) -> tuple[PlannedRule, ...]:
-        """Of every slice, in their order."""
+        """Predictions for every slice, in order."""
         return tuple(self._rule(slice_, index) for index, slice_ in enumerate(self.slices))
 
     def _rule(self, slice_: Slice, index: int) -> PlannedRule:
@@ -328,9 +344,9 @@ class Prediction:
             disagreement = self.mean(slice_, self.assumed.flips)
         approve = None if proven is None else float(proven.mean())
         note = self.too_few(slice_) or self._too_rarely_right(slice_)
-        if told := self.measured.get(slice_):
-            approve, block, note = told.approve, told.block, note or told.note
-            needed = told.needed and ceil(told.needed * self.cases(slice_) / max(1, self.sizes(slice_).total()))
+        if foretold := self.measured.get(slice_):
+            approve, block, note = foretold.approve, foretold.block, note or foretold.note
+            needed = foretold.needed and ceil(foretold.needed * self.cases(slice_) / max(1, self.sizes(slice_).total()))
         return PlannedRule(
             rule=slice_.rule.id,
             name=replace(slice_.rule, evalset=slice_.name, where=None).id,
@@ -346,7 +362,7 @@ class Prediction:
         )
 
     def _too_rarely_right(self, slice_: Slice) -> str:
-        """That no number of cases would show a loss, and what to do instead; empty where it could be shown."""
+        """Say that no number of cases would show a loss, and what to do instead; "" where it could be shown."""
         right, enough = self.mean(slice_, self.assumed.right), enough_right(slice_.rule, bound_of(slice_.rule)[1])
         if slice_ not in self.quality or right > enough:
             return ""
@@ -355,31 +371,31 @@ class Prediction:
         return f"the baseline is right on {right:.1%}, under {enough:.0%} a loss would not show; {advice}"
 
     def by_key(self, chosen: Sequence[Slice]) -> dict[Key, list[Slice]]:
-        """By what has to be drawn for them; slices of one key see the same draws."""
-        found: dict[Key, list[Slice]] = {}
+        """Group slices by the outcomes to draw; slices of one key see the same draws."""
+        grouped: dict[Key, list[Slice]] = {}
         for slice_ in chosen:
-            for one in self.among(slice_):
-                found.setdefault((outcome_of(slice_.rule, one), one.name), []).append(slice_)
-        return dict(sorted(found.items()))
+            for planned_set in self.among(slice_):
+                grouped.setdefault((outcome_of(slice_.rule, planned_set), planned_set.name), []).append(slice_)
+        return dict(sorted(grouped.items()))
 
     def _draw(self, losses: Mapping[Key, float], stream: int, *, only: Slice | None = None) -> dict[Slice, Drawn]:
-        """losses: extra P(lost). stream: draws of the same stream are the same."""
-        found: dict[Slice, Drawn] = {}
+        """Draw outcomes for the slices. losses: extra P(lost). stream: the same stream gives the same draws."""
+        sums: dict[Slice, Drawn] = {}
         for index, (key, slices) in enumerate(self.by_key([only] if only else self.quality).items()):
-            one = self._at(key)
+            planned_set = self._at(key)
             drawn = draw(
-                one,
-                [self.view(slice_, one) for slice_ in slices],
+                planned_set,
+                [self.view(slice_, planned_set) for slice_ in slices],
                 outcome_chances(*key, losses.get(key, 0.0), self.assumed),
                 self.assumed,
                 self.used,
                 np.random.default_rng([self.seed, stream, index]),
-                answers_of(slices[0].rule, one),
+                answers_of(slices[0].rule, planned_set),
                 [self.bets[slice_] for slice_ in slices],
             )
             for slice_, seen in zip(slices, drawn, strict=True):
-                found[slice_] = found[slice_] + seen if slice_ in found else seen
-        return found
+                sums[slice_] = sums[slice_] + seen if slice_ in sums else seen
+        return sums
 
     def _decide(self, slice_: Slice, drawn: Mapping[Slice, Drawn]) -> tuple[NDArray, NDArray]:
         """[draws] proven, and [draws] broken by Holm's first step, which is where a block begins."""
@@ -400,7 +416,7 @@ class Prediction:
 
 
 def surely_right(share: NDArray, trials: float, margin: float, alpha: float = SENSITIVITY_ALPHA) -> NDArray:
-    """Is the baseline right often enough to lose `margin`? share: of its cases, [draws]. alpha: of its lower bound."""
+    """Whether the baseline is surely right often enough to lose `margin`. share: [draws]. alpha: of its lower bound."""
     return share >= _least_share(trials, max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin), alpha)
 
 

@@ -1,4 +1,4 @@
-"""Rules that a policy could decide by with the cases it has: a pooled endpoint, or wider margins."""
+"""Rewrite rules so that a policy can decide with its present cases: a pooled endpoint, or wider margins."""
 
 from __future__ import annotations
 
@@ -21,32 +21,36 @@ from qualgate.stats.power import chance_to_approve
 
 
 def pooled_endpoint(model: Prediction, rules: Sequence[PlannedRule]) -> Change | None:
-    """One critical rule over everything keeps the margin; slices too small to prove it guard against a collapse."""
+    """Add one critical rule over everything at the same margin; slices too small to prove it get wider margins."""
     partial = [slice_ for slice_ in _failing(model, rules) if slice_.name != "pooled"]
     if not any(len(model.sets) > 1 or slice_.only is not None for slice_ in partial):
         return None
-    found: dict[tuple[str, str, str], list[Slice]] = {}
+    by_kind: dict[tuple[str, str, str], list[Slice]] = {}
     for slice_ in partial:
-        found.setdefault(_kind_of(slice_), []).append(slice_)
+        by_kind.setdefault(_kind_of(slice_), []).append(slice_)
     added: list[Rule] = []
-    for kind, slices in sorted(found.items()):
+    for kind, slices in sorted(by_kind.items()):
         metric, _, bound = kind
-        carrying = {one.name for one in model.sets if METRICS[metric].everywhere or metric in one.metrics}
-        there = any(_kind_of(slice_) == kind and slice_.only is None and carrying == set(slice_.evalsets)
+        carrying = {
+            planned_set.name
+            for planned_set in model.sets
+            if METRICS[metric].everywhere or metric in planned_set.metrics
+        }
+        exists = any(_kind_of(slice_) == kind and slice_.only is None and carrying == set(slice_.evalsets)
                     for slice_ in model.critical)  # fmt: skip
-        if not there:
+        if not exists:
             least = min(bound_of(slice_.rule)[1] for slice_ in slices)
             added.append(replace(slices[0].rule, scope="pooled", evalset=None, where=None, **{bound: least}))
     return _rewritten(model, failing=_failing(model, rules), added=added, kind="pooled endpoint")
 
 
 def _kind_of(slice_: Slice) -> tuple[str, str, str]:
-    """Rules of one kind can stand in for each other on other cases: metric, repeats, and which bound."""
+    """(metric, repeats, name of the bound): rules of one kind can replace each other."""
     return slice_.rule.metric, slice_.rule.repeats, bound_of(slice_.rule)[0]
 
 
 def wider_margins(model: Prediction, rules: Sequence[PlannedRule]) -> Change | None:
-    """Every failing slice with the least margin by which it would decide."""
+    """Give every failing slice the least margin at which it would decide."""
     failing = _failing(model, rules)
     if not failing or (
         len(model.sets) > 1 and any(slice_.name != "pooled" and slice_.only is None for slice_ in failing)
@@ -70,7 +74,7 @@ def _rewritten(model: Prediction, failing: Sequence[Slice], added: Sequence[Rule
             (rule, _widened(model, [slice_ for slice_ in model.slices if slice_.rule is rule], failing, target))
             for rule in model.policy.rules
         ]
-        changed = replace(model.policy, rules=_strictest([*(one for _, new in becomes for one in new), *added]))
+        changed = replace(model.policy, rules=_strictest([*(rule for _, new in becomes for rule in new), *added]))
         lines = rewritten_lines(becomes, added, changed.rules)
         if not any(r.tier == "critical" and METRICS[r.metric].kind == "quality" for r in changed.rules):
             continue
@@ -81,7 +85,7 @@ def _rewritten(model: Prediction, failing: Sequence[Slice], added: Sequence[Rule
 
 
 def _widened(model: Prediction, mine: Sequence[Slice], failing: Sequence[Slice], target: float) -> list[Rule]:
-    """What a rule becomes. mine: all of its slices. A slice that no margin saves is kept as advice."""
+    """The rules that replace one. mine: all of its slices. A slice that no margin saves becomes advisory."""
     rule, (name, bound) = mine[0].rule, bound_of(mine[0].rule)
     if not any(slice_ in failing for slice_ in mine):
         return [rule]
@@ -93,14 +97,14 @@ def _widened(model: Prediction, mine: Sequence[Slice], failing: Sequence[Slice],
         whole = replace(rule, **{name: max(least, default=bound)})
         return [whole if len(least) == len(mine) else replace(rule, tier="advisory")]
     return [
-        replace(one, tier="advisory") if margin is None else replace(one, **{name: margin})
-        for one, margin in zip(alone, margins.values(), strict=True)
-        if one is not None
+        replace(rule, tier="advisory") if margin is None else replace(rule, **{name: margin})
+        for rule, margin in zip(alone, margins.values(), strict=True)
+        if rule is not None
     ]
 
 
 def _alone(slice_: Slice) -> Rule | None:
-    """The rule on this slice only; None where no line of a gate file can say that: two labels at once."""
+    """The rule on this slice only; None if no line of a gate file can express it: two labels at once."""
     rule = slice_.rule
     if rule.evalset is not None or rule.scope == "pooled":
         return rule
@@ -111,14 +115,14 @@ def _alone(slice_: Slice) -> Rule | None:
 
 def _strictest(rules: Sequence[Rule]) -> tuple[Rule, ...]:
     """Of rules on the same cases in the same tier, which no gate file may hold, the one with the least margin."""
-    kept: dict[tuple[object, ...], Rule] = {}
+    strictest: dict[tuple[object, ...], Rule] = {}
     for index, rule in enumerate(rules):
         name, bound = bound_of(rule)
         where = rule.evalset is None and rule.scope, rule.evalset, rule.where, rule.repeats
         key = (rule.metric, rule.tier, name, *where) if bound else (index,)
-        if key not in kept or bound < bound_of(kept[key])[1]:
-            kept[key] = rule
-    return tuple(kept.values())
+        if key not in strictest or bound < bound_of(strictest[key])[1]:
+            strictest[key] = rule
+    return tuple(strictest.values())
 
 
 def _least_margin(model: Prediction, slice_: Slice, target: float) -> float | None:

@@ -1,4 +1,4 @@
-"""Rules as lines of a gate file's list of rules."""
+"""Write rules as lines of a gate file's list of rules."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ def as_line(rule: Rule) -> str:
 def rewritten_lines(
     becomes: Sequence[tuple[Rule, list[Rule]]], added: Sequence[Rule], final: Sequence[Rule]
 ) -> tuple[str, ...]:
-    """What is to be taken out, each with what comes in its place, and what is new."""
+    """Lines of the rules to remove, each with its replacements, then the new rules."""
     lines, open_ = [], list(final)
     for rule, new in becomes:
         if new == [rule] and rule in open_:
             open_.remove(rule)
             continue
         lines.append(f"# instead of - {as_line(rule)}")
-        for one in new:
-            if one in open_:
-                open_.remove(one)
-                lines.append(f"- {as_line(one)}")
+        for replacement in new:
+            if replacement in open_:
+                open_.remove(replacement)
+                lines.append(f"- {as_line(replacement)}")
     return (*lines, *(f"- {as_line(rule)}  # new" for rule in added if rule in open_))
 
 
 def _word(text: str) -> str:
-    """The text as YAML reads it back: as it stands, or quoted."""
+    """The text as YAML, quoted if need be."""
     if text.replace("_", "").replace("-", "").isalnum() and text[0].isalpha() and text.lower() not in _NOT_WORDS:
         return text
     shown = (c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text)

@@ -1,5 +1,5 @@
-"""Changes that would make a policy decidable: first those that keep every margin and tier (more cases, more answers
-to each), then those that cost no case (a pooled endpoint, wider margins). Each change was tried in draws.
+"""Suggest changes that make a policy decidable: first those that keep every margin and tier (more cases, more answers
+to each), then those that cost no case (a pooled endpoint, wider margins). Draws confirm each change.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from qualgate.gate.planning.rewritten_rules import pooled_endpoint, wider_margin
 
 
 def changes(model: Prediction, rules: Sequence[PlannedRule]) -> Iterator[Change]:
-    """rules: what `model` predicts of each slice. None where a set has no case that counts: it cannot grow."""
-    if not all(one.cases for one in model.sets):
+    """Yield changes; none if a set has no case that counts: it cannot grow. rules: predictions for each slice."""
+    if not all(planned_set.cases for planned_set in model.sets):
         return
     pooled = pooled_endpoint(model, rules)
     wider = None if pooled else wider_margins(model, rules)
-    found = (_more_cases(model), _repeated(model), pooled, wider)
-    yield from (one for one in found if one is not None)
+    candidates = (_more_cases(model), _repeated(model), pooled, wider)
+    yield from (change for change in candidates if change is not None)
 
 
 def _more_cases(model: Prediction) -> Change | None:
-    """More of what a slice sees: of a whole set cases of all kinds, of a label those that have it."""
-    factor, found = 1.0, None
+    """Add cases: of all kinds for a whole set, of one label for a slice by label."""
+    factor, change = 1.0, None
     for target in targets(model, AIM):
         larger = _large_enough(model, target, factor)
         lines = _growth(model, larger) if larger is not None else []
         if larger is None or not lines:
             break
-        found = tried(larger, "more cases", lines) or found
-        if found is not None and found.approve >= AIM:
+        change = tried(larger, "more cases", lines) or change
+        if change is not None and change.approve >= AIM:
             break
         factor *= (
             1.3 if any(model.clustered(slice_) or slice_.rule.max_drop is None for slice_ in model.quality) else 1.0
         )
-    return found
+    return change
 
 
 def _large_enough(model: Prediction, target: float, factor: float) -> Prediction | None:
-    """The sets with what each critical slice needs, times `factor` where that is an estimate; None: no such sets."""
+    """The sets with the cases that each critical slice needs, times `factor`; None: not possible."""
     larger: Prediction | None = model
     labels_first = sorted(model.critical, key=lambda slice_: slice_.only is None)  # what they need counts for the set
     for slice_ in labels_first:
@@ -50,7 +50,7 @@ def _large_enough(model: Prediction, target: float, factor: float) -> Prediction
         larger = with_cases(larger, slice_, total * factor) if total is not None else None
         if larger is None:
             return None
-    for slice_ in model.slices:  # what cannot be said for want of cases alone
+    for slice_ in model.slices:  # the least number of cases for each rule
         if slice_.rule.tier == "critical":
             least = model.units_needed(slice_) * model.cases(slice_) / max(1, model.sizes(slice_).total())
             larger = with_cases(larger, slice_, least)
@@ -60,11 +60,12 @@ def _large_enough(model: Prediction, target: float, factor: float) -> Prediction
 
 
 def _repeated(model: Prediction) -> Change | None:
-    """More answers to each case, where they are alike to a part only and all could help.
+    """Ask for more answers to each case, if their correlation is below 1 and all critical rules average them.
 
-    However many there are, they tell at most 1 / (what two of them have in common) times as much.
+    However many there are, they are worth at most 1 / correlation answers.
     """
-    now, failing = max(one.repeats for one in model.sets), [one for one in model.critical if one.rule.repeats == "mean"]
+    now = max(planned_set.repeats for planned_set in model.sets)
+    failing = [slice_ for slice_ in model.critical if slice_.rule.repeats == "mean"]
     if len(failing) < len(model.critical):
         return None
     most = 1 / max(model.assumed.repeat_correlation, 1e-3)
@@ -73,28 +74,33 @@ def _repeated(model: Prediction) -> Change | None:
         return None
     for repeats in (2, 4, 8):
         if repeats > now:
-            sets = tuple(replace(one, repeats=repeats) for one in model.sets)
-            said = f"repeats: {repeats}" if now > 1 else f"temperature: 0.7, repeats: {repeats}"
-            lines = [f"generation: {{{said}}}  # answers to each case; they are sampled"]
+            sets = tuple(replace(planned_set, repeats=repeats) for planned_set in model.sets)
+            settings = f"repeats: {repeats}" if now > 1 else f"temperature: 0.7, repeats: {repeats}"
+            lines = [f"generation: {{{settings}}}  # answers to each case; they are sampled"]
             if (change := tried(replace(model, sets=sets), "repeats", lines)) is not None:
                 return change
     return None
 
 
 def _growth(before: Prediction, after: Prediction) -> list[str]:
-    """What to write for each set that has grown, one line each."""
+    """Describe each set that has grown, one line each."""
     lines = []
     for old, new in zip(before.sets, after.sets, strict=True):
         if new.cases == old.cases:
             continue
-        line = f"evalset {new.name}: {new.cases + new.held:,} cases instead of {old.cases + old.held:,}"
+        line = f"evalset {new.name}: {new.cases + new.quarantined:,} cases instead of {old.cases + old.quarantined:,}"
         labels = {
             slice_.rule.where or slice_.name: before.view(slice_, old) for slice_ in before.critical if slice_.only
         }
         for name, view in labels.items():
             were, are = (
-                sum(count * many for kind, many in one.kinds.items() for marks, count in kind if marks in (view or ()))
-                for one in (old, new)
+                sum(
+                    count * many
+                    for kind, many in planned_set.kinds.items()
+                    for marks, count in kind
+                    if marks in (view or ())
+                )
+                for planned_set in (old, new)
             )
             if were < are < new.cases:
                 line += f", of them {are:,} with {name} instead of {were:,}"

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import beta
 
 from qualgate.errors import UsageError
-from qualgate.gate.evidence.judged import agreement, biases, told_of_judge
+from qualgate.gate.evidence.judged import agreement, biases, judge_notes
 from qualgate.gate.rules import check_policy
 from qualgate.gate.verdict import decide_plain
 from qualgate.records import Judged, JudgedArm, JudgedLabel, Policy, Rule
@@ -132,14 +132,14 @@ def test_labels_of_one_question_count_as_one():
 def test_where_its_orders_contradict_each_other_the_place_that_it_likes_is_named():
     arm = judged(*[TORN] * 20, *[TIED] * 180).variants[0].judged
     assert [bias.name for bias in biases(arm)] == ["position"]
-    lines = told_of_judge(arm, 0.05)
+    lines = judge_notes(arm, 0.05)
     assert "its two orders contradict each other in 20 of 240 pairs: ties" in lines[1]
     assert "position bias: it contradicts itself toward the answer shown first in 20 of 20 questions" in lines[2]
 
 
 def test_answers_that_speak_to_the_judge_are_counted():
     arm = judged(replace(TIED, steers=("a verdict",)), *[TIED] * 30).variants[0].judged
-    assert "1 pair holds a verdict in an answer: read them" in told_of_judge(arm, 0.05)[-1]
+    assert "1 pair holds a verdict in an answer: read them" in judge_notes(arm, 0.05)[-1]
 
 
 def test_a_judge_is_never_the_only_critical_rule():

@@ -97,7 +97,7 @@ def test_a_set_whose_cases_are_all_in_quarantine_decides_nothing_and_the_plan_sa
 
     sets = (
         PlannedSet(name="code", metrics=("exact_match",), cases=120),
-        PlannedSet(name="tiny", metrics=("exact_match",), cases=0, held=1),
+        PlannedSet(name="tiny", metrics=("exact_match",), cases=0, quarantined=1),
     )
     found = plan_policy(sets, Policy(rules=RULES, quarantine=(held,)), draws=200)
     assert (found.approve, found.rules[0].approve) == (0.0, 0.0)

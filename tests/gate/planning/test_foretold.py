@@ -167,8 +167,8 @@ def test_no_rule_of_quality_is_left_out() -> None:
 def test_cases_in_quarantine_keep_their_label_and_prove_nothing() -> None:
     cases = [Case(evalset="a", body={"id": str(n), "tags": ["rare" if n < 2 else "odd"]}) for n in range(100)]
     evalset = Evalset(name="a", version="1", sha256="", metrics=METRIC, cases=tuple(cases))
-    one = PlannedSet.of(evalset, held=frozenset({"0", "1"}))
-    assert (one.cases, one.held, set(one.labels)) == (98, 2, {("task:a", "tag:odd")})
+    one = PlannedSet.of(evalset, quarantined=frozenset({"0", "1"}))
+    assert (one.cases, one.quarantined, set(one.labels)) == (98, 2, {("task:a", "tag:odd")})
     policy = Policy(rules=(Rule(metric="exact_match", max_drop=0.1), Rule(metric="exact_match", where="tag:rare",
                                                                           max_drop=0.1)))  # fmt: skip
     planned = plan_policy([one], policy, search=False, draws=200)

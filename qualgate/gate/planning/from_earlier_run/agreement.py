@@ -1,6 +1,6 @@
-"""How surely a rule on a share of cases would decide: parity of answers, the same answers again, goodput by `min`.
+"""Predict the rates of a rule on a share of cases: parity of answers, stability, goodput by `min`.
 
-The gate's test takes a cluster for one trial, so the chances are binomial.
+The gate's test counts a cluster as one trial, so the chances are binomial.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ALL_OR_NOTHING = "a single answer that differs breaks it"
 
 
 def share_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float) -> Chances:
-    """Of a rule by `min`. strict: the alpha of a block."""
+    """Chances of a rule by `min`. strict: the alpha of a block."""
     limit, metric = slice_.rule.min or 0.0, slice_.rule.metric
     fact = limit == 1 and metric != "goodput"  # decided by what was seen, without a test
     good, note = _expected(slice_, before)
@@ -43,7 +43,7 @@ def share_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
 
 
 def _expected(slice_: Slice, before: EarlierRun) -> tuple[float | None, str]:
-    """The share that an identical variant has, and how it is known; None and why it is not."""
+    """(share of an identical variant, its source); None and the reason if unknown."""
     if slice_.rule.metric in ("parity.tokens", "parity.scores"):
         return 1.0, "an identical variant says the same"
     own = before.itself(slice_)
@@ -55,5 +55,5 @@ def _expected(slice_: Slice, before: EarlierRun) -> tuple[float | None, str]:
 
 
 def _reached(hits: NDArray, n: int, share: float) -> NDArray:
-    """P(so many hits or more of n)."""
+    """P(at least so many hits of n)."""
     return np.where(hits > 0, bdtrc(np.maximum(hits - 1, 0), n, share), 1.0)

@@ -1,4 +1,4 @@
-"""How surely a rule on an arm as a whole would decide: bytes and coverage are counted, so no chance enters."""
+"""Predict a rule on an arm as a whole: bytes and coverage are counted, so no chance enters."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ NO_CHANCE = "counted, so no chance enters: kept or broken as the variant is"
 
 
 def arm_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float) -> Chances:
-    """Decided surely wherever it is measured: what an earlier run could not measure, or none has, is not foretold."""
+    """Certain where the number is measured; no prediction if no earlier run measured it."""
     rule, sure = slice_.rule, Chances(approve=lambda sizes: 1.0, block=lambda sizes: 1.0, note=NO_CHANCE)
     if rule.max_ratio is not None:
         return sure
-    one = None
-    for arm, one in before.measured(slice_):
-        if one.comparison.variant is not None and not same_weights(arm):
-            seen = f"{one.comparison.variant:.4g} {METRICS[rule.metric].unit}"
+    measured = None
+    for arm, measured in before.measured(slice_):
+        if measured.comparison.variant is not None and not same_weights(arm):
+            seen = f"{measured.comparison.variant:.4g} {METRICS[rule.metric].unit}"
             return replace(sure, note=f"{NO_CHANCE}; {arm.variant} had {seen} in run {before.run}")
-    return Chances(note=before.silence(slice_, one) if one is not None else "no earlier run has measured it")
+    return Chances(note=before.silence(slice_, measured) if measured is not None else "no earlier run has measured it")

@@ -1,7 +1,7 @@
-"""How surely a rule on what is measured would decide: asked of the module that knows the metric's kind.
+"""Predict the rates of rules on measured quantities, with the module for the metric's kind.
 
-How much times, costs and divergences vary from case to case is no assumption but what an earlier run of the gate file
-measured. Without one, only what is sure is told: an identical variant neither drifts nor answers otherwise.
+The spread of times, costs and divergences comes from an earlier run of the gate file, never from an assumption. Without
+such a run only certainties are predicted: an identical variant neither drifts nor answers otherwise.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BY_KIND: dict[str, Callable[[Slice, EarlierRun, float, float], Chances]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foretold:
-    """What is known beforehand of one slice."""
+    """Prediction for one slice."""
 
     approve: float | None = None  # P(proven | identical, or twice the saving that is asked for); None: not known
     block: float | None = None  # P(broken at Holm's first step | twice the allowance, or no saving); None: not known
@@ -58,41 +58,43 @@ def foretell(
     earlier: RunEvidence | None = None,
     chosen: Callable[[Slice], bool] = lambda _: True,
 ) -> dict[Slice, Foretold]:
-    """Every slice of the policy that is no quality rule. Same arguments, same numbers.
+    """Predict every slice of the policy that is no quality rule. The same arguments give the same numbers.
 
-    sizes: of a slice, how many clusters are planned of each number of answers. earlier: a run of the same gate file;
-    what it does not hold, or holds broken, is as if there were none. chosen: those that are wanted.
+    sizes: of a slice, size of a cluster → planned clusters. earlier: a run of the same gate file; broken parts count as
+    absent. chosen: selects slices.
     """
     before, family = EarlierRun.of(earlier, policy), Counter(slice_.rule.tier for slice_ in slices)
-    found = {}
+    foretold = {}
     for slice_ in filter(chosen, slices):
         kind = METRICS[slice_.rule.metric].kind
         if kind == "judged":
-            found[slice_] = Foretold(note="what a judge will prefer is not foretold")
+            foretold[slice_] = Foretold(note="what a judge will prefer is not foretold")
         if (chances_of := BY_KIND.get(kind)) is None:
             continue
         if slice_.obstacle:
-            found[slice_] = Foretold(note=slice_.obstacle)
+            foretold[slice_] = Foretold(note=slice_.obstacle)
             continue
         planned = sizes(slice_)
         clusters = np.repeat(np.array([*planned], float), [*planned.values()])
         chances = chances_of(slice_, before, policy.alpha, policy.alpha / family[slice_.rule.tier])
-        found[slice_] = _foretold(chances, clusters)
-    return found
+        foretold[slice_] = _foretold(chances, clusters)
+    return foretold
 
 
-def jointly(found: Mapping[Slice, Foretold]) -> float:
-    """P(every critical rule of these proven | identical), of those foretold, taken to be independent.
+def jointly(foretold: Mapping[Slice, Foretold]) -> float:
+    """P(every predicted critical rule proven | identical), as if they were independent.
 
-    Times of one run rise and fall together, and with them rules on several of their percentiles: it can only be more.
+    Times of one run, and rules on their percentiles, rise and fall together, so the true chance can only be larger.
     """
     return prod(
-        one.approve for slice_, one in found.items() if slice_.rule.tier == "critical" and one.approve is not None
+        chances.approve
+        for slice_, chances in foretold.items()
+        if slice_.rule.tier == "critical" and chances.approve is not None
     )
 
 
 def _foretold(chances: Chances, clusters: NDArray) -> Foretold:
-    """clusters: the cases in each of those that are planned."""
+    """Evaluate the chances. clusters: cases in each planned cluster."""
     if not len(clusters):
         return Foretold(approve=0.0, block=0.0, note="no case counts")
     approve = needed = None
@@ -108,7 +110,7 @@ def _foretold(chances: Chances, clusters: NDArray) -> Foretold:
 
 
 def _needed(approve: Rate, clusters: NDArray) -> int | None:
-    """To 1 %, of clusters like these; None above `MOST_CLUSTERS`."""
+    """Clusters like these needed for `ENOUGH`, to 1 %; None above `MOST_CLUSTERS`."""
     low = high = len(clusters)
     while approve(np.resize(clusters, high)) < ENOUGH:
         low, high = high, 2 * high

@@ -1,4 +1,4 @@
-"""How surely a rule would decide, as a function of the cases that are planned."""
+"""Chances that a rule decides, as a function of the planned cases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rate = Callable[[NDArray], float]  # of the cases in each cluster, [clusters]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chances:
-    """Of one slice. None: not known."""
+    """Chances of one slice. None: unknown."""
 
     approve: Rate | None = None  # P(proven) of an identical variant
     block: Rate | None = None  # P(broken) of one that breaks the rule by as much again as it allows
@@ -25,5 +25,5 @@ class Chances:
 
 
 def whole_trials(sizes: NDArray, alpha: float) -> int:
-    """How many clusters of these sizes count as independent cases, one at least."""
+    """Number of independent cases that clusters of these sizes are worth, at least one."""
     return max(1, floor(independent_clusters(sizes, alpha) + 1e-9))

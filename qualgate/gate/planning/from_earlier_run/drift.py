@@ -1,7 +1,7 @@
-"""How surely a rule on drift would decide: on sums over positions, on lengths, and on common beginnings.
+"""Predict the rates of rules on drift: on sums over positions, on lengths, and on common beginnings.
 
-Clusters of the earlier run are drawn again, their drift scaled to twice the limit, and judged by the gate's own test of
-each. An identical variant does not drift, so what is approved needs no draw.
+Clusters of the earlier run are resampled, their drift scaled to twice the limit, and judged by the gate's own tests. An
+identical variant does not drift, so approvals need no draws.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CELLS = 1_000_000  # draws x clusters
 
 
 def drift_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float) -> Chances:
-    """Of a rule on drift or parity. strict: the alpha of a block."""
+    """Chances of a rule on drift or parity. strict: the alpha of a block."""
     rule = slice_.rule
     if rule.metric in ("parity.tokens", "parity.scores"):
         return share_chances(slice_, before, alpha, strict)
@@ -71,7 +71,7 @@ def drift_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
 
 
 def _allowance(rule: Rule) -> float:
-    """What the rule leaves room for: a drift, or a share that may differ."""
+    """The drift that the rule allows, or the share that may differ."""
     if rule.metric in LENGTHS:
         return (rule.max or 0.0) - 1
     return rule.max if rule.max is not None else 1 - (rule.min or 0.0)
@@ -94,14 +94,14 @@ def _judged(
         case _ if len(drift) < MIN_CLUSTERS:
             return 1.0, 1.0
         case "drift.kl_mean":
-            found = nonnegative_ratio(drift, weights, each, limit, alpha, **UNSEEN_KL)
+            bounds = nonnegative_ratio(drift, weights, each, limit, alpha, **UNSEEN_KL)
         case metric if metric in LENGTHS:
-            found = length_bounds(drift, weights, each, limit + 1, alpha, most)
+            bounds = length_bounds(drift, weights, each, limit + 1, alpha, most)
         case "drift.kl_p99":
-            found = clustered_share(drift, weights, each, 0.01, alpha)
+            bounds = clustered_share(drift, weights, each, 0.01, alpha)
         case _:  # drift.top1_agreement, parity.prefix
-            found = clustered_share(drift, weights, each, limit, alpha)
-    return found.p_below, found.p_above
+            bounds = clustered_share(drift, weights, each, limit, alpha)
+    return bounds.p_below, bounds.p_above
 
 
 # ---------------------------------------------------------------------------------- a drift of twice what is allowed
@@ -117,20 +117,20 @@ class _Scaled:
 
 
 def _drifting(slice_: Slice, before: EarlierRun) -> tuple[str, int, _Scaled] | None:
-    """(name, cases, drift) of the variant that has to be scaled least to drift by twice the limit."""
-    least, found = inf, None
+    """(name, cases, scaled drift) of the variant nearest to twice the limit."""
+    least, nearest = inf, None
     for arm in before.arms:
         pairs = pairs_of(slice_, arm.pairs)
         if same_weights(arm) or not pairs or before.measure(slice_, arm).comparison.variant is None:
             continue
         scaled = _to_twice(slice_.rule, pairs)
         if scaled is not None and abs(log(scaled.factor)) < least:
-            least, found = abs(log(scaled.factor)), (arm.variant, len(pairs), scaled)
-    return found
+            least, nearest = abs(log(scaled.factor)), (arm.variant, len(pairs), scaled)
+    return nearest
 
 
 def _to_twice(rule: Rule, pairs: Sequence[Pair]) -> _Scaled | None:
-    """None where there is nothing to scale, or no factor would do."""
+    """Scale an arm's drift to twice the limit; None if there is nothing to scale, or no factor would do."""
     pairs = having(rule.metric, pairs)
     labels, members = np.unique(clusters_of(pairs), return_inverse=True)
 
@@ -162,16 +162,16 @@ def _to_twice(rule: Rule, pairs: Sequence[Pair]) -> _Scaled | None:
             return _share_to_twice(rule, weights - agreed, weights)
 
 
-def _times(target: float, found: float, drift: NDArray, weights: NDArray) -> _Scaled | None:
-    """By the factor that takes what was found to the target."""
-    factor = target / found if found > 0 else 0.0
+def _times(target: float, measured: float, drift: NDArray, weights: NDArray) -> _Scaled | None:
+    """Scale the drift by target / measured; None without drift."""
+    factor = target / measured if measured > 0 else 0.0
     return _Scaled(factor=factor, drift=factor * drift, weights=weights) if factor > 0 else None
 
 
 def _percentile_to_twice(
     rule: Rule, pairs: Sequence[Pair], summed: Callable[[Callable[[Pair], float]], NDArray], weights: NDArray
 ) -> _Scaled | None:
-    """Positions beyond half the arm's own percentile: they lie beyond the limit once that is twice the limit."""
+    """Count positions above half the arm's own percentile: scaled to twice the limit, they exceed the limit."""
     twice = 2 * _allowance(rule)
     level = float(np.quantile(np.concatenate([pair.variant.kl for pair in pairs]), 0.99))
     if twice <= 0 or level <= 0:
@@ -181,7 +181,7 @@ def _percentile_to_twice(
 
 
 def _share_to_twice(rule: Rule, drift: NDArray, weights: NDArray) -> _Scaled | None:
-    """A share of positions: no cluster can have more than all of its own."""
+    """Scale a share of positions, at most to all of a cluster's own."""
     drift, target = drift.clip(0), min(2 * _allowance(rule), 1.0) * weights.sum()
     drifting = drift > 1e-9
     if not 0 < target <= weights[drifting].sum():

@@ -1,4 +1,4 @@
-"""Rates of an earlier run of the gate file, if nothing is wrong with it."""
+"""Measure the slices of an earlier, intact run of the gate file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qualgate.records import NOISE, TWIN, Policy, RunEvidence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierRun:
-    """Its arms that can be compared, and the terms by which the policy in question judges them."""
+    """The comparable arms of an earlier run, and the terms of the planned policy."""
 
     run: str = ""  # its id; "" = there is none
     arms: tuple[Examination, ...] = ()  # most like the baseline first
@@ -32,54 +32,58 @@ class EarlierRun:
 
     @classmethod
     def of(cls, evidence: RunEvidence | None, policy: Policy) -> EarlierRun:
-        """Without what is broken in it; an empty one where there is none."""
+        """Take the intact arms of the run; empty without a run."""
         if evidence is None:
             return cls()
-        sound = [one for one in examine(evidence) if one.pairs and not one.variant.endswith(TWIN)]
-        rerun = next((one.pairs for one in sound if one.variant.endswith(NOISE)), {})
-        arms = [replace(one, about=replace(one.about, rerun=rerun)) for one in sound]
+        sound = [
+            examination
+            for examination in examine(evidence)
+            if examination.pairs and not examination.variant.endswith(TWIN)
+        ]
+        rerun = next((examination.pairs for examination in sound if examination.variant.endswith(NOISE)), {})
+        arms = [replace(examination, about=replace(examination.about, rerun=rerun)) for examination in sound]
         return cls(
             run=evidence.run_id,
-            arms=tuple(sorted(arms, key=lambda one: (not same_weights(one), _flips(one, evidence), one.variant))),
+            arms=tuple(sorted(arms, key=lambda arm: (not same_weights(arm), _flips(arm, evidence), arm.variant))),
             terms=terms_of(evidence, policy),
             alpha=policy.alpha,
             most_unfinished=policy.max_unfinished,
         )
 
     def measured(self, slice_: Slice) -> Iterator[tuple[Examination, Measured]]:
-        """The slice of each arm, in their order."""
+        """Measure the slice on each arm, in order."""
         for arm in self.arms:
             yield arm, self.measure(slice_, arm)
 
     def measure(self, slice_: Slice, arm: Examination) -> Measured:
-        """The slice of one arm, as the gate measures it."""
+        """Measure the slice on one arm as the gate does."""
         return measure(
             slice_, arm.pairs, unfinished_sets(arm.pairs, self.most_unfinished), self.alpha, self.terms, arm.about
         )
 
     def itself(self, slice_: Slice) -> Measured | None:
-        """The slice of the baseline's own answers, as if a variant had given them."""
+        """Measure the slice on the baseline's own answers, as if a variant had given them."""
         if not self.arms:
             return None
         pairs = {
-            name: tuple(replace(pair, variant=pair.baseline) for pair in found)
-            for name, found in self.arms[0].pairs.items()
+            name: tuple(replace(pair, variant=pair.baseline) for pair in of_set)
+            for name, of_set in self.arms[0].pairs.items()
         }
         return self.measure(slice_, replace(self.arms[0], pairs=pairs))
 
     def lengths(self, slice_: Slice) -> NDArray:
-        """Tokens of the baseline's answers, or thoughts; [1] where none is known: all are taken to be equally long."""
+        """Tokens of the baseline's answers or thoughts; [1] if unknown: all count as equally long."""
         metric = slice_.rule.metric
         pairs = [pair for arm in self.arms[:1] for pair in having(metric, pairs_of(slice_, arm.pairs))]
-        found = [tokens(metric, pair.baseline) or 0 for pair in pairs]
-        return np.array(found if any(found) else [1], float)
+        counts = [tokens(metric, pair.baseline) or 0 for pair in pairs]
+        return np.array(counts if any(counts) else [1], float)
 
     def longest(self, slice_: Slice) -> float | None:
-        """How long an answer may become, in times of the baseline's mean answer; None: not known."""
+        """The longest possible answer as a multiple of the baseline's mean; None: unknown."""
         return next((longest(slice_.rule.metric, pairs_of(slice_, arm.pairs)) for arm in self.arms), None)
 
     def silence(self, slice_: Slice, measured: Measured | None) -> str:
-        """Why the run says nothing of the slice, of which it measured this."""
+        """Say why the run predicts nothing for the slice. measured: its measurement."""
         if measured is None or not measured.obstacle:
             return UNTOLD
         why, *_ = measured.obstacle.removeprefix(f"{slice_.head}: ").split(". ")
@@ -87,12 +91,12 @@ class EarlierRun:
 
 
 def same_weights(arm: Examination) -> bool:
-    """Does the arm have the baseline's own weights?"""
+    """Whether the arm has the baseline's own weights."""
     return arm.variant.endswith(NOISE) or any(note.startswith("A/A") for note in arm.notes)
 
 
 def _flips(arm: Examination, evidence: RunEvidence) -> int:
-    """Scores that are not the baseline's."""
+    """Number of scores that differ from the baseline's."""
     return sum(
         pair.baseline.values.get(metric) != pair.variant.values.get(metric)
         for name, pairs in arm.pairs.items()

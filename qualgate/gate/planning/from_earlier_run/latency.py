@@ -1,7 +1,7 @@
-"""How surely a rule on times would decide: on their sum as any ratio of sums, on a percentile by drawing it again.
+"""Predict the rates of a rule on times: on their sum as any ratio of sums, on a percentile by resampling.
 
-What ran together in the earlier run's arm most like the baseline is drawn again, the variant's times scaled to the
-truth asked about, and judged by the gate's own test.
+Groups of answers that ran together, from the earlier run's arm most like the baseline, are resampled with the variant's
+times scaled to the assumed truth, and judged by the gate's own test.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _CELLS = 100_000  # draws x groups
 
 
 def latency_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float) -> Chances:
-    """Of a rule by `max_ratio`, with or without a percentile. strict: the alpha of a block."""
+    """Chances of a rule by `max_ratio`, with or without a percentile. strict: the alpha of a block."""
     if slice_.rule.percentile is None:
         return ratio_chances(slice_, before, alpha, strict)
     limit, measured = slice_.rule.max_ratio or 0.0, list(before.measured(slice_))
     if limit <= 0:
         return NO_RATIO
-    seen = [(arm, one.comparison.variant, one.comparison.baseline) for arm, one in measured]
-    found = [(arm, variant / baseline) for arm, variant, baseline in seen if variant and baseline]
-    if not found:
+    seen = [(arm, result.comparison.variant, result.comparison.baseline) for arm, result in measured]
+    ratios = [(arm, variant / baseline) for arm, variant, baseline in seen if variant and baseline]
+    if not ratios:
         return Chances(note=before.silence(slice_, measured[-1][1]) if measured else UNTOLD)
-    arm, ratio = found[0]
+    arm, ratio = ratios[0]
     times, (good, bad) = _Times.of(slice_, arm, ratio, slice_.rule.percentile), true_ratios(limit)
     least = least_groups(slice_.rule.percentile, alpha)
     return Chances(
@@ -74,7 +74,7 @@ class _Times:
         )
 
     def groups_in(self, sizes: NDArray) -> int:
-        """Groups like these in planned clusters of so many cases."""
+        """Number of groups like these in planned clusters of such sizes."""
         return floor(self.timed * min(len(sizes), sizes.sum() * len(self.groups) / len(self.baseline)) + 1e-9)
 
     def chance(self, sizes: NDArray, truth: float, limit: float, level: float) -> float:

@@ -1,11 +1,11 @@
-"""How surely a rule on a ratio of sums would decide: of times, and of costs per accepted answer.
+"""Predict the rates of a rule on a ratio of sums: of times, and of costs per accepted answer.
 
-The log of a ratio is taken as normal; its standard error is that of the gate's own bounds in the earlier run, narrowed
-by the root of the clusters. Of the variants the one most like the baseline counts, the baseline against itself before
-all. A truth of 1 is approved, one of twice the allowance (1 + 2 (r − 1)) blocked.
+The log of a ratio is assumed normal; its standard error comes from the gate's own bounds in the earlier run and shrinks
+with the root of the clusters. The variant most like the baseline counts, ideally the baseline against itself. The
+assumed truths: 1 to be approved, twice the allowance (1 + 2 (r − 1)) to be blocked.
 
-A ratio below 1 asks for a saving, and nothing identical saves: approved is what saves twice as much (r²), blocked what
-saves nothing.
+A ratio below 1 asks for a saving, which nothing identical has: then r² (twice the saving) is to be approved, and no
+saving to be blocked.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ NO_RATIO = Chances(approve=lambda sizes: 0.0, note="nothing takes no time and co
 
 
 def true_ratios(limit: float) -> tuple[float, float]:
-    """Those to be approved and to be blocked."""
+    """(ratio to be approved, ratio to be blocked)."""
     return (1.0, 1 + 2 * (limit - 1)) if limit >= 1 else (limit * limit, 1.0)
 
 
 def saving_note(limit: float, note: str) -> str:
-    """A ratio below 1 is a promise: what "approve" and "block" then mean."""
+    """Explain what "approve" and "block" mean for a ratio below 1, which asks for a saving."""
     if limit >= 1:
         return note
     return f"{note}; asks for a saving: proven if it takes {limit * limit:.3g} times as much, broken if as much"
 
 
 def ratio_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float) -> Chances:
-    """Of a rule by `max_ratio`. strict: the alpha of a block."""
+    """Chances of a rule by `max_ratio`. strict: the alpha of a block."""
     limit, costs = slice_.rule.max_ratio or 0.0, METRICS[slice_.rule.metric].kind == "cost"
     spread = _spread(slice_, before, alpha)
     if limit <= 0:
@@ -68,10 +68,10 @@ def ratio_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
             )
         unseen = _unseen(trials, alpha)
         slow = latency.UNSEEN_SECONDS["of_limit"] * limit * unseen / (1 - unseen)
-        asked = limit / (1 - unseen) if truth > limit else limit - slow
-        if asked <= 0:
+        effective_limit = limit / (1 - unseen) if truth > limit else limit - slow
+        if effective_limit <= 0:
             return 0.0
-        distance = log(truth / asked) if truth > limit else log(asked / truth)
+        distance = log(truth / effective_limit) if truth > limit else log(effective_limit / truth)
         return _tail(distance, error, level, cost_ratio.DRAWS)
 
     return Chances(
@@ -83,7 +83,7 @@ def ratio_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spread:
-    """How a ratio varied in an earlier run."""
+    """The spread of a ratio in an earlier run."""
 
     arm: str
     error: float  # standard error of its log
@@ -94,15 +94,15 @@ class _Spread:
 
 
 def _spread(slice_: Slice, before: EarlierRun, alpha: float) -> _Spread | str:
-    """Of the variant most like the baseline that has bounds; in words why there is none.
+    """Spread of the variant most like the baseline that has bounds, or why there is none.
 
-    From the lower bound alone: the upper one allows for slow cases that were not drawn as well.
+    Taken from the lower bound: the upper one also allows for slow cases that were not drawn.
     """
     why, metric = UNTOLD, slice_.rule.metric
-    for arm, one in before.measured(slice_):
-        seen, pairs = one.comparison, pairs_of(slice_, arm.pairs)
+    for arm, measured in before.measured(slice_):
+        seen, pairs = measured.comparison, pairs_of(slice_, arm.pairs)
         if not seen.lower or seen.upper is None or not seen.baseline or not seen.variant:
-            why = before.silence(slice_, one)
+            why = before.silence(slice_, measured)
             continue
         labels, costs = clusters_of(pairs), METRICS[metric].kind == "cost"
         weights = [1.0 if costs else pair.baseline.values.get(metric) or 0.0 for pair in pairs]

@@ -1,0 +1,54 @@
+"""Judge a trial: a few cases, or a first look without rules. It neither passes nor blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from qualgate.errors import Exit
+from qualgate.gate.remark import DECIDES, FAULTY, Judged, Remark, Remarks, no_choice
+from qualgate.gate.verdict import NOTHING_CRITICAL
+from qualgate.records import Verdict
+
+NO_POLICY = (
+    "no policy, no verdict: these arms were looked at, and nobody said what loss is accepted; say it by a rule of a "
+    "gate file, and run that"
+)
+
+
+def trial_remarks(judged: Judged) -> Remarks:
+    """Withhold what a trial decides, whichever policy judges it. Broken or incomplete evidence stays that."""
+    trial, policy = judged.evidence.trial, judged.policy
+    if not trial:
+        return {}
+    first_look = policy.trial is not None and policy.trial.first_look  # else it was given rules later
+    return {
+        verdict.variant: _first_look(verdict) if first_look else _trial(verdict, f"{trial}: it decides nothing")
+        for verdict in judged.verdicts
+    }
+
+
+def _trial(verdict: Verdict, why: str) -> Remark:
+    if verdict.exit in FAULTY:
+        return Remark(lines=(why,))
+    line = f"{why}; judged on these alone it would be {verdict.word}"
+    return Remark(lines=(line,), withholds=DECIDES, answer=no_choice(verdict, why))
+
+
+def _first_look(verdict: Verdict) -> Remark:
+    """Show what was measured without a margin: nobody chose any."""
+    if verdict.exit in FAULTY:
+        return Remark(lines=(NO_POLICY,))
+    by_margins = {comparison.reason for comparison in verdict.comparisons} | {NOTHING_CRITICAL}
+    measured = tuple(
+        replace(
+            comparison,
+            rule=f"{comparison.metric} [{comparison.slice}]",
+            status="undecided",
+            tier="advisory",
+            reason=NO_POLICY,
+        )
+        for comparison in verdict.comparisons
+    )
+    reasons = (NO_POLICY, *(reason for reason in verdict.reasons if reason not in by_margins))
+    facts = {"word": "undecided", "exit": int(Exit.UNDECIDED), "reasons": reasons, "comparisons": measured}
+    return Remark(facts=facts)
