@@ -96,16 +96,16 @@ def _rest_above(
     own: NDArray, left: Span, most: float, least: float, theirs: NDArray, neither: int, within: float
 ) -> float:
     """theirs: log-probs that q alone lists; neither: tokens that nobody lists."""
-    found = 0.0
+    bound = 0.0
     if len(own):
         if least == -inf:
             return inf
-        found = float(_most(own, least - within, within).sum())
+        bound = float(_most(own, least - within, within).sum())
     if left[1] <= 0:
-        return found
+        return bound
     floor = min(float(theirs.min(initial=inf)), least if neither else inf)
     if floor == -inf:
         return inf
     one_by_one = max(mass * (most + 2 * within - floor) for mass in left)
     all_in_one = max(mass * (log(mass) + within - floor) if mass > 0 else 0.0 for mass in left)
-    return found + min(one_by_one, all_in_one)
+    return bound + min(one_by_one, all_in_one)

@@ -16,5 +16,5 @@ from numpy.typing import ArrayLike, NDArray
 
 def kl_error(kl: ArrayLike, eta: ArrayLike) -> NDArray[np.float64]:
     """Nats, at each `kl`; 0 where `eta` is 0. Beside it stands what float32 logits round by, some 1e-6."""
-    found, eta = np.asarray(kl, np.float64), np.asarray(eta, np.float64)
-    return eta**2 / 2 + np.expm1(eta) * (found + np.sqrt(2 * found))
+    values, eta = np.asarray(kl, np.float64), np.asarray(eta, np.float64)
+    return eta**2 / 2 + np.expm1(eta) * (values + np.sqrt(2 * values))

@@ -36,7 +36,7 @@ UNSEEN_SECONDS = {"of_limit": 5.0, "of_largest": 3.0}
 # never drawn may lie beyond it.
 UNSEEN_TURNS = 2.5
 # Of an integral over levels, dense where they begin: they are the cubes of these.
-_NODES, _WEIGHTS = (one / 2 for one in np.polynomial.legendre.leggauss(64))
+_NODES, _WEIGHTS = (array / 2 for array in np.polynomial.legendre.leggauss(64))
 _NODES += 0.5
 _WEIGHTS *= 3 * _NODES**2
 
@@ -111,17 +111,17 @@ class SumsOfTurns:
     def p_below(self, ratio: float) -> float:
         """Of "the ratio of sums is at least this"."""
         open_ = self._beyond(ratio)
-        found = self._quantiles((1 - open_) * (1 - _NODES**3))
+        ratios = self._quantiles((1 - open_) * (1 - _NODES**3))
         return max(
-            open_ + (1 - open_) * _missed(ratio - found, max(high, ratio) - found, trials)
+            open_ + (1 - open_) * _missed(ratio - ratios, max(high, ratio) - ratios, trials)
             for trials, high in self._unseen
         )
 
     def p_above(self, ratio: float) -> float:
         """Of "it is at most this": the cases never drawn may take no time at all."""
         beyond = self._beyond(ratio)
-        found = self._quantiles(1 - beyond * (1 - _NODES**3))
-        return 1 - beyond + beyond * _missed(found - ratio, found, self._unseen[0][0])
+        ratios = self._quantiles(1 - beyond * (1 - _NODES**3))
+        return 1 - beyond + beyond * _missed(ratios - ratio, ratios, self._unseen[0][0])
 
     def _beyond(self, ratio: float) -> float:
         """The paired t-test's p of "the mean of variant − ratio · baseline is not below 0"."""
@@ -137,11 +137,11 @@ class SumsOfTurns:
         square, middle, rest = x * x - t * t * xx, x * y - t * t * xy, y * y - t * t * yy
         with np.errstate(divide="ignore", invalid="ignore"):
             root = np.sqrt(np.maximum(middle * middle - square * rest, 0.0))
-            found = (middle + np.sign(t) * root) / square
-        return np.where(square > 0, np.maximum(found, 0.0), np.where(t > 0, inf, 0.0))
+            ratios = (middle + np.sign(t) * root) / square
+        return np.where(square > 0, np.maximum(ratios, 0.0), np.where(t > 0, inf, 0.0))
 
 
-def told_from(error: float, trials: float, turns: float, limit: float, level: float, above: bool) -> float:
+def detectable_log_ratio(error: float, trials: float, turns: float, limit: float, level: float, above: bool) -> float:
     """The log of the estimated ratio from which on the tests above tell it from the limit at `level`, where the log of
     the ratio is as good as normal with this standard error: what a plan foretells. trials: independent cases."""
     tail = error * sqrt(turns) * float(ndtri(1 - 1 / (turns + 1)))  # of the slowest turn seen
@@ -149,12 +149,12 @@ def told_from(error: float, trials: float, turns: float, limit: float, level: fl
     def p(estimate: float) -> float:
         beyond = float(ndtr((estimate - log(limit)) / error)) if error > 0 else float(estimate >= log(limit))
         levels = 1 - beyond * (1 - _NODES**3) if above else (1 - beyond) * (1 - _NODES**3)
-        found = np.exp(estimate + error * ndtri(np.clip(levels, 1e-15, 1 - 1e-15)))
+        ratios = np.exp(estimate + error * ndtri(np.clip(levels, 1e-15, 1 - 1e-15)))
         if above:
-            return 1 - beyond + beyond * _missed(found - limit, found, trials)
+            return 1 - beyond + beyond * _missed(ratios - limit, ratios, trials)
         by_turn = exp(estimate) * (1 + UNSEEN_TURNS * (exp(tail) - 1))
         kinds = [(trials, UNSEEN_SECONDS["of_limit"] * limit), (turns, max(by_turn, limit))]
-        return max(beyond + (1 - beyond) * _missed(limit - found, high - found, count) for count, high in kinds)
+        return max(beyond + (1 - beyond) * _missed(limit - ratios, high - ratios, count) for count, high in kinds)
 
     near, far = log(limit), log(limit) + (20.0 if above else -20.0)
     for _ in range(40):

@@ -47,15 +47,15 @@ class SameLaw:
 def same_law(prompts: Sequence[tuple[Answers, Answers]], seed: int = 0, deals: int = DEALS) -> SameLaw:
     """prompts: of each the tokens of one sampler's answers and of the other's. seed: of the deals."""
     generator = np.random.default_rng(seed)
-    far, sharp, most, found = np.zeros(deals + 1), np.zeros(deals + 1), 0.0, SameLaw(p=1.0)
-    for number, (one, other) in enumerate(prompts):
-        shared = beginnings([*one, *other])
-        if not (one and other and shared):
+    far, sharp, most, result = np.zeros(deals + 1), np.zeros(deals + 1), 0.0, SameLaw(p=1.0)
+    for number, (ours, theirs) in enumerate(prompts):
+        shared = beginnings([*ours, *theirs])
+        if not (ours and theirs and shared):
             continue
-        members = np.zeros((len(shared), len(one) + len(other)))
+        members = np.zeros((len(shared), len(ours) + len(theirs)))
         for row, (_, who) in enumerate(shared):
             members[row, who] = 1.0
-        labels = np.repeat([1 / len(one), -1 / len(other)], [len(one), len(other)])
+        labels = np.repeat([1 / len(ours), -1 / len(theirs)], [len(ours), len(theirs)])
         every = np.vstack([labels, generator.permuted(np.tile(labels, (deals, 1)), axis=1)])
         apart, size = every @ members.T, members.sum(1)
         parts = apart**2 / size
@@ -63,13 +63,13 @@ def same_law(prompts: Sequence[tuple[Answers, Answers]], seed: int = 0, deals: i
         sharp += apart @ size
         if parts[0].max() > most:
             most, row = float(parts[0].max()), int(parts[0].argmax())
-            mine = int(members[row, : len(one)].sum())
-            found = SameLaw(
-                p=1.0, prompt=number, length=shared[row][0], of=(len(one), len(other)),
+            mine = int(members[row, : len(ours)].sum())
+            result = SameLaw(
+                p=1.0, prompt=number, length=shared[row][0], of=(len(ours), len(theirs)),
                 count=(mine, int(size[row]) - mine),
             )  # fmt: skip
     value = _score(far) + _score(sharp) ** 2 / sqrt(2)
-    return replace(found, p=float((value >= value[0] - 1e-9).mean()))
+    return replace(result, p=float((value >= value[0] - 1e-9).mean()))
 
 
 def _score(deals: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -81,7 +81,7 @@ def _score(deals: NDArray[np.float64]) -> NDArray[np.float64]:
 def beginnings(answers: Answers) -> list[tuple[int, NDArray[np.intp]]]:
     """Each set of at least two and not all answers that share a beginning: the longest such, in tokens, and who they
     are. That an answer ends is told from its going on."""
-    found, open_ = [], [(0, list(range(len(answers))))]
+    shared, open_ = [], [(0, list(range(len(answers))))]
     while open_:
         length, who = open_.pop()
         nexts: dict[int | None, list[int]] = {}
@@ -89,10 +89,10 @@ def beginnings(answers: Answers) -> list[tuple[int, NDArray[np.intp]]]:
             ends = len(answers[index]) == length
             nexts.setdefault(None if ends else answers[index][length], []).append(index)
         if (len(nexts) > 1 or None in nexts) and len(who) < len(answers):
-            found.append((length, np.array(who)))
+            shared.append((length, np.array(who)))
         for token, those in nexts.items():
             if token is not None and len(those) > 1:
                 open_.append((length + 1, those))
             elif len(those) > 1 and len(nexts) > 1:
-                found.append((length, np.array(those)))
-    return found
+                shared.append((length, np.array(those)))
+    return shared

@@ -47,7 +47,7 @@ class LikelihoodRatio:
         self.limit, self.alpha, allowed = limit, alpha, self._rate(limit)
         _, members = np.unique(np.asarray(clusters), return_inverse=True)
         columns = np.asarray(y, float), np.asarray(x, float)
-        self._y, self._x = (np.bincount(members, one) / columns[1].mean() for one in columns)
+        self._y, self._x = (np.bincount(members, column) / columns[1].mean() for column in columns)
         self.count, weight = len(self._x), float(self._x.sum())
         self._estimate = float(self._y.sum()) / weight
         self.ratio = ratio_of(self._estimate) if logs else 1 + self._estimate

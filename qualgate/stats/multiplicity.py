@@ -19,7 +19,7 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     return tuple(adjusted)
 
 
-def held_together(claims: Mapping[str, Collection[str]], among: Mapping[str, int]) -> frozenset[str]:
+def provable_together(claims: Mapping[str, Collection[str]], among: Mapping[str, int]) -> frozenset[str]:
     """Claims that may all be made, with a chance of any false one ≤ alpha, whatever depends on what.
 
     claims: the parts that each rests on, one of which is false where the claim is; claims may share parts. among: the

@@ -145,9 +145,9 @@ class _Sides:
         low = np.flatnonzero(self._few(ranks, self.share) > _SURELY)[0]
         high = np.flatnonzero(self._few(self.total - ranks, 1 - self.share) > _SURELY)[-1]
         ends = self.sorted[max(low - 1, 0)], self.sorted[min(high, self.total - 1)]
-        found = np.unique(np.concatenate([self.sorted, ordered]))
-        parts = np.split(found, [np.searchsorted(found, ends[0]), np.searchsorted(found, ends[1], side="right")])
-        return np.concatenate([one[_spread(len(one))] for one in parts])
+        values = np.unique(np.concatenate([self.sorted, ordered]))
+        parts = np.split(values, [np.searchsorted(values, ends[0]), np.searchsorted(values, ends[1], side="right")])
+        return np.concatenate([part[_spread(len(part))] for part in parts])
 
     def _few(self, hits: NDArray, rate: float) -> NDArray:
         """P(at most so many of the cases have what a share `rate` has), a cluster being one trial."""

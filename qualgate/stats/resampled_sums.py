@@ -45,7 +45,7 @@ class Sums:
         are, with replacement, all alike (Efron, 1979; Cameron, Gelbach and Miller, 2008)."""
         labels, members = np.unique(np.asarray(clusters), return_inverse=True)
         count = len(labels)
-        sums = np.stack([np.bincount(members, np.asarray(one, float), count) for one in columns.values()], axis=1)
+        sums = np.stack([np.bincount(members, np.asarray(column, float), count) for column in columns.values()], axis=1)
         generator, block = np.random.default_rng(seed), max(1, AT_ONCE // max(count, 1))
         parts = []
         for start in range(0, draws if count else 0, block):
@@ -70,12 +70,12 @@ class Sums:
     def share(self, numerator: str, denominator: str, alpha: float, *, nothing: str) -> Ratio:
         """Likewise, of a numerator that is part of the denominator. Where it is all or none of it, the other bound is
         Clopper and Pearson's of as many trials as clusters hold any, so that it is no surer than they can make it."""
-        found, trials = self.ratio(numerator, denominator, alpha, nothing=nothing), self.with_any[denominator]
-        if found.lower is None or found.value not in (0.0, 1.0):
-            return found
-        if found.value:
-            return replace(found, lower=binomial_lower(trials, trials, alpha))
-        return replace(found, upper=binomial_upper(0, trials, alpha))
+        ratio, trials = self.ratio(numerator, denominator, alpha, nothing=nothing), self.with_any[denominator]
+        if ratio.lower is None or ratio.value not in (0.0, 1.0):
+            return ratio
+        if ratio.value:
+            return replace(ratio, lower=binomial_lower(trials, trials, alpha))
+        return replace(ratio, upper=binomial_upper(0, trials, alpha))
 
     def statistic(self, formula: Callable[[Mapping[str, NDArray]], NDArray], alpha: float) -> Ratio:
         """Any formula of the sums, name → [draws] to [draws], that is finite of the whole.
@@ -83,7 +83,7 @@ class Sums:
         Without bounds where clusters are few, or where in some draws nothing is left to divide by.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
-            value = float(formula({name: np.array([one]) for name, one in self.whole.items()})[0])
+            value = float(formula({name: np.array([total]) for name, total in self.whole.items()})[0])
             values = formula(self.drawn)
         if self.clusters < MIN_CLUSTERS:
             return Ratio(value=value, reason=f"{self.clusters} prompts are too few for bounds ({MIN_CLUSTERS} needed)")

@@ -29,7 +29,7 @@ def verify_cost(known: Mapping[int, float], rows: float) -> float | None:
     if not measured[0] <= rows <= measured[-1]:
         return None
     above = measured[bisect_left(measured, rows)]
-    below = max(one for one in measured if one <= rows)
+    below = max(point for point in measured if point <= rows)
     if above == below:
         return at[above]
     return at[below] + (at[above] - at[below]) * (rows - below) / (above - below)
@@ -42,10 +42,10 @@ def drafted_cost(costs: Sequence[float], levels: Sequence[tuple[float, float]]) 
     level above, tokens that such a pass emits): with them a token of level k costs (γ′ c′ + c) / τ′, c′ of the level
     below. One pass of a draft over several rows is taken for one over one row.
     """
-    found = costs[-1]
+    token_cost = costs[-1]
     for cost, (drafted, emitted) in zip(reversed(costs[:-1]), reversed(levels), strict=True):
-        found = (drafted * found + cost) / emitted
-    return found
+        token_cost = (drafted * token_cost + cost) / emitted
+    return token_cost
 
 
 def speedup(tokens: float, drafted: float, cost: float, verify: float) -> float:
@@ -64,8 +64,8 @@ def best_length(chances: Sequence[float], cost: float, known: Mapping[int, float
         verify = verify_cost(known, length + 1)
         if verify is None:
             break
-        found = speedup(tokens_expected(chances[:length]), length, cost, verify)
-        best = max(best, (length, found), key=lambda one: one[1])
+        gain = speedup(tokens_expected(chances[:length]), length, cost, verify)
+        best = max(best, (length, gain), key=lambda choice: choice[1])
     return best
 
 
@@ -81,19 +81,19 @@ def by_batch(
     chances: as for `tokens_expected`; cost: c, of one sequence; passes: seconds by (sequences, rows in all), in any
     unit; steps: of the draft by sequences, likewise, none where nothing is computed; length: γ, 0 for the best of each.
     """
-    found = {}
+    gains = {}
     for count in sorted({count for count, _ in passes}):
         plain = passes.get((count, count))
         if not plain or (steps and count not in steps):
             continue
-        known = {rows // count: seconds / plain for (one, rows), seconds in passes.items() if one == count}
+        known = {rows // count: seconds / plain for (sequences, rows), seconds in passes.items() if sequences == count}
         slower = steps[count] / steps[1] * passes[1, 1] / plain if steps and steps.get(1) and (1, 1) in passes else 1.0
         if not length:
-            found[count] = best_length(chances, cost * slower, known)[1]
+            gains[count] = best_length(chances, cost * slower, known)[1]
         elif (verify := verify_cost(known, length + 1)) is not None:
             own = [*chances, *[chances[-1] if chances else 0.0] * length][:length]
-            found[count] = speedup(tokens_expected(own), length, cost * slower, verify)
-    return found
+            gains[count] = speedup(tokens_expected(own), length, cost * slower, verify)
+    return gains
 
 
 def crossover(gains: Mapping[int, float]) -> float | None:

@@ -23,7 +23,7 @@ from scipy.special import gammaln, stdtr, stdtrit
 from qualgate.stats.bounded import least_mean
 from qualgate.stats.intervals import Bounds, clustered_ratio, independent_trials
 
-_NODES, _WEIGHTS = (one / 2 for one in np.polynomial.legendre.leggauss(64))
+_NODES, _WEIGHTS = (array / 2 for array in np.polynomial.legendre.leggauss(64))
 _NODES += 0.5
 _NEGLIGIBLE = 1e-12
 
@@ -64,7 +64,7 @@ def p_at_most(mean: ArrayLike, error: ArrayLike, count: float, trials: float, li
     mean, error: as seen, −1..1, and its standard error. count: clusters; trials: how many count as independent.
     With μ = mean + error · T it is E[min(1, ((1 + limit) / (1 + μ))^trials)], T being Student's.
     """
-    mean, error, limit = np.broadcast_arrays(*(np.asarray(one, float) for one in (mean, error, limit)))
+    mean, error, limit = np.broadcast_arrays(*(np.asarray(array, float) for array in (mean, error, limit)))
     with np.errstate(divide="ignore"):
         p = np.array(np.exp(np.minimum(trials * (np.log1p(limit) - np.log1p(np.maximum(mean, -1.0))), 0.0)))
     spread = (error > 0) & (mean > -1)

@@ -225,7 +225,7 @@ def _at_effective_size(
     trust = min(max((flipped - MIN_CLUSTERS + 1) / (TRUSTED_CLUSTERS - MIN_CLUSTERS + 1), 0.0), 1.0)
     unclustered = len(difference) / independent_trials(np.ones(len(difference)), members, alpha)
     effects = [unclustered] * (trust < 1) + [_design_effect(difference, mean, alpha, unclustered)] * (trust > 0)
-    tests = [_both_sides(difference, max(int(len(difference) / one), 1), margin, alpha) for one in effects]
+    tests = [_both_sides(difference, max(int(len(difference) / effect), 1), margin, alpha) for effect in effects]
     if len(tests) == 1 or tests[0] == tests[1]:
         return tests[0]
     (worst, better), (best, surer) = zip(*tests, strict=True)
@@ -245,7 +245,7 @@ def _both_sides(difference: NDArray, size: int, margin: float, alpha: float) -> 
 
 def _joined(first: _Excluded, second: _Excluded, trust: float, margin: float, alpha: float) -> _Excluded:
     """Between two tests of one side, `trust` of the way from the first to the second; no stricter than the second."""
-    z = [float(ndtri(min(max(one.p, 1e-12), 1 - 1e-12))) for one in (first, second)]
+    z = [float(ndtri(min(max(test.p, 1e-12), 1 - 1e-12))) for test in (first, second)]
     p = max(float(ndtr(z[0] + trust * (z[1] - z[0]))), second.p)
     most = max(first.most + trust * (second.most - first.most), second.most)
     return _Excluded(p, min(most, margin) if p <= alpha else max(most, nextafter(margin, 2)))

@@ -86,9 +86,9 @@ def _reach(n: int) -> float:
     return min(1.0, 6 / sqrt(n), 60 / n)
 
 
-def _rank(chance: NDArray, held: NDArray, n: int) -> NDArray:
+def _rank(chance: NDArray, strength: NDArray, n: int) -> NDArray:
     normal = -ndtri(np.minimum(np.maximum(chance, 0.0), 1.0))
-    return np.minimum(np.maximum(normal, held - _reach(n)), held + _reach(n))
+    return np.minimum(np.maximum(normal, strength - _reach(n)), strength + _reach(n))
 
 
 def _tables(n: int, outer: NDArray, inner: NDArray) -> tuple[NDArray, NDArray]:
@@ -121,12 +121,12 @@ def _ranks(inner: Region, loss: float, lost: NDArray, gained: NDArray) -> NDArra
     Chances add up along the evidence: at a block of discordances those tables count within 6.5 standard deviations
     of the flips expected.
     """
-    n, held = inner.n, evidence(lost, gained, inner.n, loss)
+    n, strength = inner.n, evidence(lost, gained, inner.n, loss)
     discordance, stride = _estimates(n, loss)
     nearest, above = _nearest(lost, gained, n, loss), inner.chances(loss)[stride:-1:stride]
-    order = np.argsort(-held, kind="stable")
+    order = np.argsort(-strength, kind="stable")
     l, g, at = lost[order], gained[order], nearest[order]  # noqa: E741
-    last = np.searchsorted(-held[order], -held[order] + _TIE, side="right")  # equal evidence counts together
+    last = np.searchsorted(-strength[order], -strength[order] + _TIE, side="right")  # equal evidence counts together
     flips = l + g
     counts = np.stack([l, g, n - flips, log_ways(n, l, g)]).astype(float)
     logs = np.log(np.stack([(discordance + loss) / 2, (discordance - loss) / 2, 1 - discordance]))
@@ -142,5 +142,5 @@ def _ranks(inner: Region, loss: float, lost: NDArray, gained: NDArray) -> NDArra
         total = np.cumsum(np.exp(logs[:, block].T @ counts[:3, near] + counts[3, near]), axis=1)
         chance[mine] = above[at[mine]] + total[at[mine] - start, np.searchsorted(near, last[mine]) - 1]
     result = np.empty(len(l))
-    result[order] = _rank(chance, held[order], n)
+    result[order] = _rank(chance, strength[order], n)
     return result

@@ -49,7 +49,7 @@ def chosen_region(n: int, loss: float) -> Region:
     for at in [np.isin(discordance, _COARSE)] + [np.ones(len(discordance), bool)] * (not few):
         grown += [core.by(at * 1.0, np.max), core.by(at * np.where(expected, 1.0, 0.3), np.sum)]
     sound = [(estimated, np.array([estimated.chance(truth, d) for d in discordance]))]
-    sound += [(one, power) for one, power in grown if one.largest_chance(loss) <= USUAL_ALPHA]
+    sound += [(region, power) for region, power in grown if region.largest_chance(loss) <= USUAL_ALPHA]
     power = np.array([power for _, power in sound])
     regret = (power.max(axis=0) - power) * np.where(expected, 1.0, 0.5)
     return sound[int(np.argmin(regret.max(axis=1)))][0]
