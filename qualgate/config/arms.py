@@ -53,7 +53,7 @@ def _dtype(name: Any) -> Any:
     return name
 
 
-def _kept(name: Any) -> Any:
+def _kv_cache(name: Any) -> Any:
     spelling = name.casefold() if isinstance(name, str) else name
     meant = next((right for right, others in KEPT.items() if spelling in (right, *others)), name)
     if meant != name:
@@ -74,7 +74,7 @@ def _arithmetic(name: Any) -> Any:
 
 
 ArithmeticAs = Annotated[Arithmetic, BeforeValidator(_arithmetic)]
-KeptAs = Annotated[Kept, BeforeValidator(_kept)]
+KeptAs = Annotated[Kept, BeforeValidator(_kv_cache)]
 Dtype = Annotated[Literal["bfloat16", "float16", "float32"], BeforeValidator(_dtype)]
 
 

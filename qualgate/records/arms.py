@@ -102,8 +102,8 @@ class ArmSpec:
         """An adapter, how keys and values are held, and how it computes where not in float32: " + LoRA support, KV
         int8, served"; "" where none is said."""
         adapter = f" + {self.adapter.label}" if self.adapter else ""
-        kept = "" if self.kv_cache == "float32" else f", KV {self.kv_cache}"
-        return adapter + kept + ("" if self.arithmetic == "float32" else f", {self.arithmetic}")
+        cache = "" if self.kv_cache == "float32" else f", KV {self.kv_cache}"
+        return adapter + cache + ("" if self.arithmetic == "float32" else f", {self.arithmetic}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

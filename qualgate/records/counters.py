@@ -45,26 +45,26 @@ class DraftCounts:
 
     def since(self, before: DraftCounts) -> DraftCounts | None:
         """What came to it; None where a count fell, or is told by one of the two alone: then the server is another."""
-        found: dict[str, int | None] = {}
+        differences: dict[str, int | None] = {}
         for name in ("verifications", "proposed", "accepted"):
-            one, other = getattr(before, name), getattr(self, name)
-            if (one is None) != (other is None) or (other or 0) < (one or 0):
+            old, new = getattr(before, name), getattr(self, name)
+            if (old is None) != (new is None) or (new or 0) < (old or 0):
                 return None
-            found[name] = None if other is None else other - (one or 0)
+            differences[name] = None if new is None else new - (old or 0)
         earlier = (*before.by_place, *[0] * len(self.by_place))
         places = tuple(now - then for now, then in zip(self.by_place, earlier, strict=False))
         if len(self.by_place) < len(before.by_place) or min(places, default=0) < 0:
             return None
-        return DraftCounts(**found, by_place=places)
+        return DraftCounts(**differences, by_place=places)
 
     def __add__(self, other: DraftCounts) -> DraftCounts:
         """Of both; what one of them does not know is not known of both."""
         sums = {}
         for name in ("verifications", "proposed", "accepted"):
-            one, two = getattr(self, name), getattr(other, name)
-            sums[name] = None if one is None or two is None else one + two
+            ours, theirs = getattr(self, name), getattr(other, name)
+            sums[name] = None if ours is None or theirs is None else ours + theirs
         most = max(len(self.by_place), len(other.by_place))
-        padded = [(*one.by_place, *[0] * (most - len(one.by_place))) for one in (self, other)]
+        padded = [(*side.by_place, *[0] * (most - len(side.by_place))) for side in (self, other)]
         return DraftCounts(**sums, by_place=tuple(map(sum, zip(*padded, strict=True))))
 
 
@@ -81,28 +81,30 @@ class DraftWindow:
 
 def joined(windows: Iterable[DraftWindow]) -> tuple[DraftWindow, ...]:
     """The same time, each part of it once: jobs that one server answers side by side have windows that overlap."""
-    found: list[DraftWindow] = []
-    for one in sorted(windows, key=lambda one: (one.server, one.before.reading, one.after.reading)):
-        last = found[-1] if found else None
-        if last is None or last.server != one.server or one.before.reading > last.after.reading:
-            found.append(one)
-        elif one.before.reading < last.after.reading or one.evalset == last.evalset:
-            evalset = one.evalset if one.evalset == last.evalset else ""
-            after = max(last.after, one.after, key=lambda counts: counts.reading)
-            found[-1] = DraftWindow(server=one.server, evalset=evalset, before=last.before, after=after)
-        elif one.after != one.before:  # it begins where the last one ends, with another set; without drafts it is over
-            found.append(one)
-    return tuple(found)
+    merged: list[DraftWindow] = []
+    for window in sorted(windows, key=lambda window: (window.server, window.before.reading, window.after.reading)):
+        last = merged[-1] if merged else None
+        if last is None or last.server != window.server or window.before.reading > last.after.reading:
+            merged.append(window)
+        elif window.before.reading < last.after.reading or window.evalset == last.evalset:
+            evalset = window.evalset if window.evalset == last.evalset else ""
+            after = max(last.after, window.after, key=lambda counts: counts.reading)
+            merged[-1] = DraftWindow(server=window.server, evalset=evalset, before=last.before, after=after)
+        elif (
+            window.after != window.before
+        ):  # it begins where the last one ends, with another set; without drafts it is over
+            merged.append(window)
+    return tuple(merged)
 
 
 def counted_in(windows: Iterable[DraftWindow], evalset: str | None = None) -> DraftCounts | None:
     """What windows that do not overlap add up to; None where there are none, or their ends are no one server's.
     evalset: of its windows alone."""
     total: DraftCounts | None = None
-    for one in windows:
-        if evalset is not None and one.evalset != evalset:
+    for window in windows:
+        if evalset is not None and window.evalset != evalset:
             continue
-        came = one.after.since(one.before)
+        came = window.after.since(window.before)
         if came is None:
             return None
         total = came if total is None else total + came
@@ -111,5 +113,5 @@ def counted_in(windows: Iterable[DraftWindow], evalset: str | None = None) -> Dr
 
 def evalsets_of(windows: Iterable[DraftWindow]) -> tuple[str, ...]:
     """Sets with a window of their own, where every window is one set's: else a set's drafts are in others' windows."""
-    names = [one.evalset for one in windows]
+    names = [window.evalset for window in windows]
     return () if "" in names else tuple(sorted(set(names)))

@@ -42,8 +42,8 @@ class Rule:
         each = {"pooled": "pooled", "evalset": "each set", "task": "each task"}
         where = self.evalset or each.get(self.scope, f"each {self.scope.removeprefix('tag:')}")
         where += f", {self.where}" if self.where else ""
-        said = {"mean": "", "any": ", any repeat", "all": ", all repeats"}
-        where += said.get(self.repeats, f", {self.repeats}")
+        repeats_text = {"mean": "", "any": ", any repeat", "all": ", all repeats"}
+        where += repeats_text.get(self.repeats, f", {self.repeats}")
         where += ", none below the floor" if self.skip else ""
         bound = next(
             f"{name} {value:g}"
@@ -108,7 +108,7 @@ class FourArms:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", tuple(self.blocks))  # JSON gives lists and mappings
-        drafting = (one if isinstance(one, Drafted) else Drafted(**one) for one in self.drafting)
+        drafting = (entry if isinstance(entry, Drafted) else Drafted(**entry) for entry in self.drafting)
         object.__setattr__(self, "drafting", tuple(drafting))
 
 

@@ -41,8 +41,8 @@ class Sampling:
         if not 0 <= self.min_p < 1:
             raise ValueError(f"min_p: expected a number from 0 and below 1, got {self.min_p!r:.40}")
         if not 0 < self.repetition_penalty <= MOST_REPETITION:
-            said = f"{self.repetition_penalty!r:.40}"
-            raise ValueError(f"repetition_penalty: expected a number over 0 to {MOST_REPETITION:g}, got {said}")
+            given = f"{self.repetition_penalty!r:.40}"
+            raise ValueError(f"repetition_penalty: expected a number over 0 to {MOST_REPETITION:g}, got {given}")
         for name in ("presence_penalty", "frequency_penalty"):
             if not -MOST_PENALTY <= (value := getattr(self, name)) <= MOST_PENALTY:
                 raise ValueError(

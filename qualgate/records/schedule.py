@@ -24,13 +24,13 @@ class Schedule:
         today = now.astimezone(ZoneInfo(self.timezone)).date()
         ends = min(today, self.until) if self.until else today
         times = (self._on(ends - timedelta(days=back)) for back in range(8))
-        return next((one for one in times if one is not None and one <= now), None)
+        return next((moment for moment in times if moment is not None and moment <= now), None)
 
     def next(self, now: datetime) -> datetime | None:
         """The first time after `now` at which it is due, in UTC; None where it never is again."""
         today = now.astimezone(ZoneInfo(self.timezone)).date()
         times = (self._on(today + timedelta(days=ahead)) for ahead in range(-1, 9))
-        return next((one for one in times if one is not None and one > now), None)
+        return next((moment for moment in times if moment is not None and moment > now), None)
 
     def _on(self, day: date) -> datetime | None:
         if WEEKDAYS[day.weekday()] not in self.days or (self.until is not None and day > self.until):

@@ -21,12 +21,12 @@ NUMBERS_BY = ("VLLM_BATCH_INVARIANT", "VLLM_ATTENTION_BACKEND", "NVIDIA_TF32_OVE
 def invariant_mode(started: str) -> str:
     """Which mode of `INVARIANT` a server was started in, by `Served.started`: "vLLM's batch-invariant mode
     (VLLM_BATCH_INVARIANT=1)"; "" where it says of none."""
-    found = [
+    modes = [
         f"{mode} ({word})"
         for word, mode in INVARIANT.items()
         if word in started.split() and (word.startswith("--") or "vllm" in started)  # a variable tells vLLM alone
     ]
-    return ", ".join(found)
+    return ", ".join(modes)
 
 
 OMIT = "omit"
@@ -105,4 +105,4 @@ class Served:
 
 def who_answered(probes: Sequence[Probe]) -> tuple[str, ...]:
     """The names of models that answered the probes, as far as their server tells."""
-    return next((tuple(one.saw.split(", ")) for one in probes if one.name == WHO and one.values), ())
+    return next((tuple(probe.saw.split(", ")) for probe in probes if probe.name == WHO and probe.values), ())

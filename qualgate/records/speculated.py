@@ -119,9 +119,9 @@ class Speculated:
 
 def costs_of(facts: Mapping[str, float], name: str) -> dict[tuple[int, int], float]:
     """Those facts that `name` begins, by the two numbers behind it: as BATCH_COST and DRAFT_STEP_COST have them."""
-    found = {}
+    costs = {}
     for full, value in facts.items():
         first, _, second = full.removeprefix(name).partition("x")
         if full.startswith(name) and first.isdecimal() and second.isdecimal():
-            found[int(first), int(second)] = value
-    return found
+            costs[int(first), int(second)] = value
+    return costs

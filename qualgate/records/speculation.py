@@ -55,16 +55,16 @@ class Speculation:
     def content(self) -> dict[str, Any]:
         """What it is known by, as plain JSON; folders are known by their files, which a plan adds."""
         draft = self.draft
-        said: dict[str, Any] = {
+        source: dict[str, Any] = {
             item.name: value
             for item in fields(draft)
             if item.name not in ("quantize", "under") and (value := getattr(draft, item.name)) != item.default
         }
         if draft.quantize:
-            said["quantize"] = draft.quantize.content
+            source["quantize"] = draft.quantize.content
         if draft.under:
-            said["under"] = draft.under.content
-        return {"draft": said, "tokens": self.tokens, "rule": self.rule}
+            source["under"] = draft.under.content
+        return {"draft": source, "tokens": self.tokens, "rule": self.rule}
 
     @property
     def label(self) -> str:

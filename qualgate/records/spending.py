@@ -49,7 +49,7 @@ class Spent:
 
     def __add__(self, other: Spent) -> Spent:
         """Of both; cost: of what of it has a price."""
-        costs = [one for one in (self.cost, other.cost) if one is not None]
+        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
         return Spent(
             requests=self.requests + other.requests,
             prompt=self.prompt + other.prompt,

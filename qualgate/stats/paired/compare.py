@@ -234,7 +234,8 @@ def _at_effective_size(
 
 
 def _both_sides(difference: NDArray, size: int, margin: float, alpha: float) -> tuple[_Excluded, _Excluded]:
-    """Test both sides with lost and gained scaled to `size` pairs, rounded against its side; `plainly`, as the size is approximate."""
+    """Test both sides with counts scaled to `size` pairs, rounded against each; `plainly`, as the size is
+    approximate."""
     lost, gained = (np.count_nonzero(flip) * size / len(difference) for flip in (difference < 0, difference > 0))
     worst = min(ceil(lost), size - int(gained)), int(gained)
     best = int(lost), min(ceil(gained), size - int(lost))
