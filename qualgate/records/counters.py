@@ -1,4 +1,4 @@
-"""A server's counts of its drafts, read before and after each job of an arm, and their sums."""
+"""A server's draft counters, read before and after each job of an arm, and their sums."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftCounts:
-    """Totals since a server started; None: it does not count that. verifications: passes that verified a draft.
-    by_place: tokens accepted at each place of a draft, the first place first."""
+    """Totals since a server started; None: not counted. verifications: passes that verified a draft. by_place: accepted
+    tokens at each place of a draft, the first place first."""
 
     verifications: int | None = None
     proposed: int | None = None
@@ -18,7 +18,7 @@ class DraftCounts:
 
     @property
     def told(self) -> bool:
-        """Whether any of it says that drafts were made, or that none were."""
+        """Whether the counters show if drafts were made."""
         return self.verifications is not None or self.proposed is not None
 
     @property
@@ -28,23 +28,24 @@ class DraftCounts:
 
     @property
     def acceptance_rate(self) -> float | None:
-        """Accepted of the proposed tokens."""
+        """Accepted / proposed tokens."""
         return self.accepted / self.proposed if self.accepted is not None and self.proposed else None
 
     @property
     def acceptance_length(self) -> float | None:
-        """Tokens that a verification gives, its own token among them: 1 + accepted / verifications, as vLLM has it."""
+        """Tokens per verification, its own included: 1 + accepted / verifications, as in vLLM."""
         if self.accepted is None or not self.verifications:
             return None
         return 1 + self.accepted / self.verifications
 
     @property
     def reading(self) -> int:
-        """Grows with every draft: readings of one server are ordered by it."""
+        """A number that grows with every draft, to order readings of one server."""
         return (self.verifications or 0) + (self.proposed or 0) + (self.accepted or 0)
 
     def since(self, before: DraftCounts) -> DraftCounts | None:
-        """What came to it; None where a count fell, or is told by one of the two alone: then the server is another."""
+        """The increase since `before`; None if a count fell or exists in one reading only: then the server is
+        another."""
         differences: dict[str, int | None] = {}
         for name in ("verifications", "proposed", "accepted"):
             old, new = getattr(before, name), getattr(self, name)
@@ -58,7 +59,7 @@ class DraftCounts:
         return DraftCounts(**differences, by_place=places)
 
     def __add__(self, other: DraftCounts) -> DraftCounts:
-        """Of both; what one of them does not know is not known of both."""
+        """Add up two counts; a number unknown in one is unknown in the sum."""
         sums = {}
         for name in ("verifications", "proposed", "accepted"):
             ours, theirs = getattr(self, name), getattr(other, name)
@@ -70,8 +71,8 @@ class DraftCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftWindow:
-    """A time in which a server answered for an arm. server: which process, so far as it is known. evalset: whose
-    answers alone were made in it; "": several sets'."""
+    """A time in which a server answered for an arm. server: its process, as far as known. evalset: the only set
+    answered in it; "": several sets."""
 
     server: str
     evalset: str
@@ -80,7 +81,7 @@ class DraftWindow:
 
 
 def joined(windows: Iterable[DraftWindow]) -> tuple[DraftWindow, ...]:
-    """The same time, each part of it once: jobs that one server answers side by side have windows that overlap."""
+    """Merge overlapping windows, which come from concurrent jobs at one server."""
     merged: list[DraftWindow] = []
     for window in sorted(windows, key=lambda window: (window.server, window.before.reading, window.after.reading)):
         last = merged[-1] if merged else None
@@ -98,8 +99,8 @@ def joined(windows: Iterable[DraftWindow]) -> tuple[DraftWindow, ...]:
 
 
 def counted_in(windows: Iterable[DraftWindow], evalset: str | None = None) -> DraftCounts | None:
-    """What windows that do not overlap add up to; None where there are none, or their ends are no one server's.
-    evalset: of its windows alone."""
+    """Sum of non-overlapping windows; None without any, or if a window's ends are from different servers. evalset:
+    count its windows only."""
     total: DraftCounts | None = None
     for window in windows:
         if evalset is not None and window.evalset != evalset:
@@ -112,6 +113,6 @@ def counted_in(windows: Iterable[DraftWindow], evalset: str | None = None) -> Dr
 
 
 def evalsets_of(windows: Iterable[DraftWindow]) -> tuple[str, ...]:
-    """Sets with a window of their own, where every window is one set's: else a set's drafts are in others' windows."""
+    """Sets with windows of their own, if every window belongs to one set; else ()."""
     names = [window.evalset for window in windows]
     return () if "" in names else tuple(sorted(set(names)))
