@@ -100,11 +100,11 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """The records and `load_gate_file`, when they are first asked for."""
+    """Import records and `load_gate_file` on first use."""
     if name not in _HOME:
         raise AttributeError(f"module 'qualgate' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOME[name]), name)
-    return found
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:
@@ -112,21 +112,21 @@ def __dir__() -> list[str]:
 
 
 def _unheard(what: str, done: int, total: int) -> None:
-    """Progress that nobody follows."""
+    """Ignore progress."""
 
 
 def _unseen(event: Event) -> None:
-    """Whoever watches a run may leave it out."""
+    """Ignore an event."""
 
 
 def _untold(line: str) -> None:
-    """A note that nobody reads."""
+    """Ignore a note."""
 
 
 def make_plan(gate: GateFile | str | Path, *, blame: bool = False, four_arm: bool = False) -> Plan:
-    """What `run_gate` would do with the same arguments: arms, jobs, and the closed list of answers. Generates nothing.
+    """Plan what `run_gate` would do with the same arguments: arms, jobs, and the closed list of answers.
 
-    UsageError for whatever a run would refuse: a model that is not there, an evalset with a fault, an unfit policy.
+    UsageError for whatever a run would refuse: a missing model, an evalset with a fault, an unfit policy.
     """
     from qualgate.pipeline import plan
     from qualgate.pipeline.arms import as_run
@@ -146,10 +146,10 @@ def run_gate(
 ) -> Outcome:
     """Judge every variant of the gate file: generate, score, store, decide. Interrupted and called again, it resumes.
 
-    progress: told the arm, answers done, answers expected. blame: also run packed weights through the torch twin, so
-    that a block names its cause. four_arm: refuse a gate file that names no four arms. warn: told in one line, before
-    anything is generated, what keeps the policy from deciding. planning: told what is being done before that, and how
-    long the run will take. observe: told each `Event` of the run: begun, a job answered or failed, ended.
+    progress: called with the arm, answers done, answers expected. blame: also run packed weights through the torch
+    twin, so that a block names its cause. four_arm: refuse a gate file that names no four arms. warn: called with one
+    line, before generation, on what keeps the policy from deciding. planning: called with each step before that, and
+    with the expected duration. observe: called with each `Event` of the run: begun, a job answered or failed, ended.
 
     `Outcome.exit` is the exit code of `qualgate run`. Interrupted after Ctrl-C or SIGTERM; UsageError as `make_plan`.
     Workers are new processes, so a script calls this under `if __name__ == "__main__":`.
@@ -172,22 +172,22 @@ def judge(
     nel_policy: str | Path | None = None,
     looks: str | Path | None = None,
 ) -> Judged:
-    """A verdict on score rows that anyone made, by the gate file's rules. No model, no store.
+    """Judge score rows of any origin by the gate file's rules, without a model and a store.
 
     baseline, variants: JSON lines with `id`, `metric` and `value`, as `score_outputs` gives them; one file, or one for
     each of the three arms that the gate file names. nel_policy: a NeMo Evaluator policy that decides in place of the
-    rules. looks: a file in which the looks at these files are kept, for lists that grow. UsageError names file and line
-    of what is no score row.
+    rules. looks: a file that stores the looks at these files, for lists that grow. UsageError names file and line of an
+    invalid row.
     """
     from qualgate.config import load_gate_file
     from qualgate.pipeline.from_files import judge_files
 
     called = Path(gate) if isinstance(gate, str | Path) else gate.path
-    found = load_gate_file(called, files=False) if isinstance(gate, str | Path) else gate
+    gate_file = load_gate_file(called, files=False) if isinstance(gate, str | Path) else gate
     named = variants if isinstance(variants, Mapping) else {"variant": variants}
     files = {name: Path(path) for name, path in named.items()}
     return judge_files(
-        found,
+        gate_file,
         Path(baseline),
         files,
         Path(nel_policy) if nel_policy else None,
@@ -206,11 +206,11 @@ def score_outputs(
     lenient: Sequence[str] = (),
     progress: Progress = _unheard,
 ) -> Scored:
-    """Anyone's outputs scored: one row an answer, and their rate with its 95 % interval. No model, no store.
+    """Score outputs of any origin: one row per answer, and their rate with its 95 % interval, without model and store.
 
     cases, outputs: JSON lines that share `id`. scorer: its name (exact_match, numeric, json, tool_call, code, …), or
-    what `qualgate.pipeline.score_files.choose_scorer` gives for a mode, a dialect or a filter. metric: one of the
-    scorer's, by default its last. UsageError for a missing, extra or duplicate answer, and whatever cannot be read.
+    the result of `qualgate.pipeline.score_files.choose_scorer` for a mode, a dialect or a filter. metric: one of the
+    scorer's, by default its last. UsageError for a missing, extra or duplicate answer, and for unreadable files.
     """
     from qualgate.pipeline.score_files import choose_scorer, score_files
 
@@ -227,21 +227,23 @@ def score_outputs(
 
 
 def load_report(store_url: str, run_id: str | None = None, *, gate: GateFile | str | Path | None = None) -> Report:
-    """The report of a stored run, by default the newest: verdicts with their numbers, and the flips behind them.
+    """Load the report of a stored run, by default the newest: verdicts with their numbers, and the flips behind them.
 
-    store_url: as in a gate file, `sqlite:///qualgate.db`. gate: findings point at its lines; without one, at the text
-    of the gate file that the run kept. UsageError where there is no such run.
+    store_url: as in a gate file, `sqlite:///qualgate.db`. gate: findings point at its lines; without one, at the gate
+    file's text stored with the run. UsageError if there is no such run.
     """
     from qualgate.config import load_gate_file
     from qualgate.report import summary
     from qualgate.report.source import source_of
 
-    found = load_gate_file(Path(gate), files=False) if isinstance(gate, str | Path) else gate
-    return summary.load_report(store_url, run_id, source_of(found.path, found.policy) if found is not None else None)
+    gate_file = load_gate_file(Path(gate), files=False) if isinstance(gate, str | Path) else gate
+    return summary.load_report(
+        store_url, run_id, source_of(gate_file.path, gate_file.policy) if gate_file is not None else None
+    )
 
 
 def _loaded(gate: GateFile | str | Path) -> GateFile:
-    """The gate file, with the models and evalsets that it names in their places."""
+    """Load the gate file unless it is loaded already."""
     from qualgate.config import load_gate_file
 
     return load_gate_file(Path(gate)) if isinstance(gate, str | Path) else gate

@@ -1,4 +1,4 @@
-"""Model text is hostile: what could hide, move or fake something on a screen is shown as an escape."""
+"""Escape hostile model text: characters that could hide, move or fake something on a screen."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _INVISIBLE = re.compile(
     + "]|(?<![#*0-9\xa9\xae\u203c-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f]"
 )
 
-# What a CI runner obeys when it reads a log: GitHub's `::error::` where a line begins, blanks before it or not;
-# its older `##[error]`, Azure's `##vso[`, TeamCity's `##teamcity[` anywhere in a line; GitLab's marks of a section.
+# Commands that CI runners obey in a log: GitHub's `::error::` at the beginning of a line, perhaps after blanks; its
+# older `##[error]`, Azure's `##vso[`, TeamCity's `##teamcity[` anywhere in a line; GitLab's marks of a section.
 _COMMAND = re.compile(r"(?<!\S):(?=:\w)|#(?=#\w*\[)|(?<=section)_(?=(?:start|end):)")
 
 
@@ -28,12 +28,12 @@ def says_something(text: str) -> bool:
 
 
 def visible(text: str) -> str:
-    """`text` with its invisible and control characters as `\\u202e`, and `unread`; tabs and line ends stay."""
+    """Escape invisible and control characters (`\\u202e`) and commands (`unread`); tabs and line ends stay."""
     return _INVISIBLE.sub(_escape, unread(text))
 
 
 def unread(text: str) -> str:
-    """`text` as a log may hold it: no line is a command to the CI job's runner. JSON stays the same JSON."""
+    """Escape commands to the runner of a CI job, so that a log may contain the text. JSON stays the same JSON."""
     return _COMMAND.sub(_escape, text)
 
 
@@ -43,5 +43,5 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def visible_line(text: str) -> str:
-    """`visible`, on one line: every run of white space, line ends among it, is one space."""
+    """`visible` on one line: every run of white space, line ends included, becomes one space."""
     return visible(" ".join(text.split()))

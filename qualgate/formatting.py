@@ -1,4 +1,4 @@
-"""Numbers as people read them, the same in every report and on every page."""
+"""Format numbers for people, the same in every report and on every page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from qualgate.metrics import METRICS
 from qualgate.records import Comparison, Seen
 
 
-def counted(count: int, one: str, many: str = "") -> str:
-    """`1 case`, `2,800 cases`. many: where it is not `one` with an s, as in ("case is", "cases are")."""
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+def counted(count: int, singular: str, plural: str = "") -> str:
+    """`1 case`, `2,800 cases`. plural: unless it is `singular` with an s, as in ("case is", "cases are")."""
+    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
 
 
 def value_text(metric: str, value: float | None) -> str:
-    """A rate in per cent, a time in ms, a size in MiB or GiB, decibels, anything else with four digits."""
+    """Format a metric's value: a rate in %, a time in ms, a size in MiB or GiB, decibels, else four digits."""
     if value is None:
         return "–"
     match METRICS[metric].unit if metric in METRICS else "":
@@ -32,19 +32,20 @@ def value_text(metric: str, value: float | None) -> str:
 
 
 def score_text(value: float | None) -> str:
-    """One answer's score: `right`, `wrong`, a share, or – where nobody could judge it."""
+    """Format one answer's score: `right`, `wrong`, a share, or – if unknown."""
     return "–" if value is None else {0.0: "wrong", 1.0: "right"}.get(value, f"{value:.2f}")
 
 
 def difference_text(comparison: Comparison) -> str:
-    """In points where the metric is one of quality."""
+    """Format the difference, in points for metrics of quality."""
     if comparison.difference is None:
         return "–"
     return _difference(comparison.metric, comparison.difference) + _share(comparison)
 
 
 def bounds_text(comparison: Comparison) -> str:
-    """Of the difference, in points, where there is one; by a rule on a ratio, of that; else of the variant's value."""
+    """Format the bounds: of the difference in points if there is one, of the ratio for rules on ratios, else of the
+    variant's value."""
     if comparison.lower is None and comparison.upper is None:
         return "–"
     low, high = ("…" if bound is None else _bound(comparison, bound) for bound in (comparison.lower, comparison.upper))
@@ -56,12 +57,12 @@ def _by_ratio(comparison: Comparison) -> bool:
 
 
 def _share(comparison: Comparison) -> str:
-    """What is not told in points but as a share of the baseline's rate says so."""
+    """ " %" if the comparison is a share of the baseline's rate instead of points."""
     return " %" if "max_relative_drop" in comparison.rule else ""
 
 
 def difference_and_bounds(comparison: Comparison) -> str:
-    """The difference before its bounds, where there is one."""
+    """The bounds, after the difference if there is one."""
     bounds = bounds_text(comparison)
     return bounds if comparison.difference is None else f"{difference_text(comparison)} {bounds}"
 
@@ -88,7 +89,7 @@ _DRIFT_TERMS = {
 
 
 def drift_terms(drift: dict[str, float | None]) -> list[tuple[str, str]]:
-    """(what it is, its value) of each number, in words that need no formula id."""
+    """(term, value) of each number, in words that need no formula id."""
     terms = []
     for name, value in drift.items():
         shown = value_text(name, value)
@@ -104,7 +105,7 @@ def drift_terms(drift: dict[str, float | None]) -> list[tuple[str, str]]:
 
 
 def drift_texts(drift: dict[str, float | None]) -> list[str]:
-    """One short phrase a number: "mean KL (nats) 0.0031"."""
+    """One short phrase per number: "mean KL (nats) 0.0031"."""
     return [f"{term} {value}" for term, value in drift_terms(drift)]
 
 
@@ -133,7 +134,7 @@ def flips_text(comparison: Comparison) -> str:
 
 
 def seen_text(seen: Seen | None) -> str:
-    """What an early verdict rests on, in a few words to put behind its reason; nothing where it is not one."""
+    """The cases seen by an early verdict, to put behind its reason; "" for other verdicts."""
     if seen is None:
         return ""
     return f" ({seen.questions:,} of {counted(seen.of, 'case')} seen, look {seen.look} of {seen.looks})"
@@ -150,12 +151,12 @@ def size_text(size: int) -> str:
 
 
 def version_text(version: str) -> str:
-    """`v1.2.0`; words stay as they are."""
+    """`v1.2.0`; a version that is a word stays as it is."""
     return f"v{version}" if version[:1].isdigit() else version
 
 
 def time_text(seconds: float) -> str:
-    """Seconds as the s, min or h that say it in two or three digits."""
+    """Seconds as s, min or h with two or three digits."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -169,7 +170,7 @@ def money_text(amount: float | None) -> str:
 
 
 def prompt_text(body: Mapping[str, Any]) -> str:
-    """What a case asks: its prompt, or its messages turn by turn and its tools."""
+    """The case's question: its prompt, or its messages turn by turn and its tools."""
     if "prompt" in body:
         return str(body["prompt"])
     turns = [f"{turn.get('role', '')}: {turn.get('content', '')}" for turn in body.get("messages", ())]
@@ -178,7 +179,7 @@ def prompt_text(body: Mapping[str, Any]) -> str:
 
 
 def reference_text(body: Mapping[str, Any]) -> str:
-    """What a case's answer is held against: its `answer`, else what its scorers read."""
+    """The case's reference: its `answer`, else the keys that its scorers read."""
     if "answer" in body:
         return str(body["answer"])
     rest = {

@@ -1,8 +1,8 @@
-"""Content identities: what makes two things the same is their content, never their name.
+"""Content identities: things are the same by content, never by name.
 
-A sealed file says of itself whether it is whole: the sha256 of what follows in 32 bytes, then that. What is kept
-between a kill and a resume enters the evidence, so a flipped bit must not read as a number. It is held against damage,
-not against an attacker: who can write the file can seal it.
+A sealed file begins with the sha256 (32 bytes) of the rest. Files between a kill and a resume enter the evidence, so a
+flipped bit must not read as a number. The seal protects against damage, not against an attacker, who can seal a file
+as well.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 _DIGEST = 32  # bytes
-_MOMENT = 2 * 10**9  # ns, as coarse as a file system's clock is
-_kept: dict[tuple[int, ...], str] = {}
+_MOMENT = 2 * 10**9  # ns, the resolution of a coarse file system's clock
+_cached: dict[tuple[int, ...], str] = {}
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -44,18 +44,17 @@ def file_hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def kept_hash(file: BufferedReader) -> str:
-    """sha256 of an open file's bytes, read once by a process for each state of it: which file it is, its size, when it
-    changed. One that changed a moment ago is read each time, for within a tick of the clock a second change would
-    leave the same state."""
+def cached_hash(file: BufferedReader) -> str:
+    """sha256 of an open file's bytes, cached in the process by the file's state: device, inode, size, times. A file
+    that just changed is not cached: a second change within a tick of the clock would leave the same state."""
     state, began = _state(file), time.time_ns()
-    if state not in _kept:
+    if state not in _cached:
         file.seek(0)
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
         if began - max(state[-2:]) < _MOMENT or _state(file) != state:
-            return found
-        _kept[state] = found
-    return _kept[state]
+            return digest
+        _cached[state] = digest
+    return _cached[state]
 
 
 def _state(file: BufferedReader) -> tuple[int, ...]:
@@ -69,16 +68,16 @@ def case_hash(case: dict[str, Any]) -> str:
 
 
 def question_hash(case: dict[str, Any]) -> str:
-    """What a case asks, whatever it is called and however the answer is scored; "" for a body that asks nothing.
+    """Hash of a case's question, without id and scoring; "" for a body that asks nothing.
 
-    A model gives one answer to one question: two cases that ask it are one observation.
+    A model gives one answer to one question: two cases with the same question are one observation.
     """
-    asked = {key: case.get(key) for key in ("messages", "prompt", "tools", "requests")}
-    return content_hash(asked) if any(asked.values()) else ""
+    question = {key: case.get(key) for key in ("messages", "prompt", "tools", "requests")}
+    return content_hash(question) if any(question.values()) else ""
 
 
 def write_sealed(path: Path, body: bytes) -> None:
-    """`body` under its digest, in one rename: a reader sees the old file or the new one."""
+    """Write `body` with its digest, atomically by rename: a reader sees the old file or the new one."""
     handle, unfinished = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with open(handle, "wb") as file:
@@ -92,7 +91,7 @@ def write_sealed(path: Path, body: bytes) -> None:
 
 
 def read_sealed(path: Path) -> memoryview:
-    """What was written. ValueError when it is not that any more, OSError when there is none."""
+    """Read the body of a sealed file. ValueError if it is damaged, OSError if it is missing."""
     data = memoryview(path.read_bytes())
     if len(data) < _DIGEST or hashlib.sha256(data[_DIGEST:]).digest() != data[:_DIGEST]:
         raise ValueError("its bytes are not those that were written")
@@ -100,7 +99,7 @@ def read_sealed(path: Path) -> memoryview:
 
 
 def is_whole(path: Path) -> bool:
-    """Can it be read, and is it what was written? Reads it in pieces."""
+    """Whether a sealed file is readable and undamaged. Reads it in pieces."""
     try:
         with path.open("rb") as file:
             digest = file.read(_DIGEST)
@@ -110,7 +109,7 @@ def is_whole(path: Path) -> bool:
 
 
 def own_version() -> str:
-    """This qualgate, as pyproject.toml names it and as it was installed; "source" for a tree that never was."""
+    """Version of this qualgate as installed; "source" for a tree that was never installed."""
     try:
         return version("qualgate")
     except PackageNotFoundError:

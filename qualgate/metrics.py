@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """What a rule may be about, and which of its bounds go with it."""
+    """A metric that rules may name, and the bounds that fit it."""
 
     name: str
     kind: Literal[
@@ -25,7 +25,7 @@ class Metric:
 
     @property
     def approves(self) -> bool:
-        """Whether it scores what a case asks: a critical rule on such a metric can approve."""
+        """Whether the metric scores answers, so that a critical rule on it can approve."""
         return self.kind in ("quality", "likelihood")
 
 
@@ -61,7 +61,7 @@ def _latency(name: str, meaning: str) -> Metric:
 
 
 def _arm(name: str, better: Literal["higher", "lower"], unit: str, meaning: str, *bounds: str) -> Metric:
-    """One number of the variant as a whole, measured while it was made or loaded; no case has a share in it."""
+    """A number of the variant as a whole, measured while it was made or loaded, independent of the cases."""
     return Metric(name=name, kind="arm", binary=False, better=better, unit=unit, meaning=meaning, bounds=bounds)
 
 
@@ -76,13 +76,13 @@ _OF_LM_EVAL = {
     "f1": "lm-eval's f1 of one sample",
 }
 
-MOST_NATS = 1e12  # of a text: what is beyond is no log-likelihood
+MOST_NATS = 1e12  # of a text: a larger number is no log-likelihood
 BITS = f"{LM_EVAL}bits_per_byte"  # no power of e: its ratio is of the log-likelihoods themselves
 
-# Of choices that a model reads: it writes nothing, so no other metric of ours can judge the same case.
+# Choices by likelihood: the model writes nothing, so no other metric of ours can judge the same case.
 BY_LIKELIHOOD = ("multiple_choice.acc_bytes", "multiple_choice.acc_norm", "multiple_choice.acc")
 
-THOUGHT = "reasoning.tokens"  # no scorer can tell it from a text: whoever generates counts them
+THOUGHT = "reasoning.tokens"  # counted during generation: no scorer can count it in a text
 
 TURNS = "turns.correct"
 STATE = "turns.state"
@@ -264,15 +264,15 @@ METRICS: dict[str, Metric] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
-    """A number that a report tells of an arm that speculates. name: as in its JSON, see `records.Speculated`."""
+    """A number in the report on an arm that speculates. name: as in its JSON, see `records.Speculated`."""
 
     name: str
     formula: str
     meaning: str
 
 
-# Σ over an arm's answers, by level; each with bounds from 2,000 draws of whole prompts, whose seed is told beside it.
-# Where a denominator is 0 the value is null and a reason stands there. No rule can name them in this version.
+# Σ over an arm's answers, by level; each with bounds from 2,000 draws of whole prompts, with the seed beside them. With
+# a denominator of 0 the value is null and has a reason. No rule can name these in this version.
 SPECULATION = (
     Formula(
         name="proposed",
@@ -356,7 +356,7 @@ SPECULATION = (
     ),
 )
 
-# What a case holds to be judged by, by the key of its body → the metrics that read it.
+# Key of a case's body that is a reference → metrics that read it.
 _CALLS = (
     "tool_call.valid", "tool_call.function", "tool_call.required", "tool_call.types", "tool_call.correct",
     "tool_call.served", "tool_call.compat", *BY_TRAJECTORY,
@@ -379,8 +379,8 @@ READERS: dict[str, tuple[str, ...]] = {
 
 
 def reference_keys(case: Mapping[str, Any]) -> tuple[str, ...]:
-    """The keys of `READERS` that a case's body holds; () for one that only asks."""
-    elsewhere = _OF_CALLS if "tools" not in case else ()  # there these are somebody's own words
+    """The keys of `READERS` in a case's body; () for one without references."""
+    elsewhere = _OF_CALLS if "tools" not in case else ()  # without tools these keys are the user's own
     return tuple(key for key in READERS if case.get(key) is not None and key not in elsewhere)
 
 
@@ -397,8 +397,8 @@ DROP_TOO_LARGE = (
 
 
 def out_of_range(name: str, value: float) -> str:
-    """What a case's `value` of this metric would have to be, where it is not: scores are within 0..1, times, counts and
-    divergences finite and not negative, what no rule can name finite. "": it is."""
+    """Say what a case's `value` of this metric should be, "" if it is: scores within 0..1, times, counts and
+    divergences finite and not negative, unknown metrics finite."""
     if name not in METRICS:
         return "" if isfinite(value) else "a finite number"
     if METRICS[name].kind == "quality":
@@ -409,5 +409,5 @@ def out_of_range(name: str, value: float) -> str:
     return "" if 0 <= value < inf else "a finite number from 0"
 
 
-# Named by the design, not built yet: a rule on one is refused as "not in this version".
+# Planned metrics: a rule on one is refused as "not in this version".
 PLANNED = ("acceptance_rate",)

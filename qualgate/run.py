@@ -41,10 +41,10 @@ def run_gate(
     """Judge every variant of the gate file. Ctrl-C or SIGTERM stops it cleanly; called again, it resumes.
 
     blame: run packed weights through the torch twin as well, so that a block names its cause.
-    Where the gate file names four arms, they run in randomised blocks, and which of them is to be served is decided.
+    If the gate file names four arms, they run in randomised blocks, and the verdict chooses the arm to serve.
     four_arm: refuse a gate file that names none.
-    warn: told in one line, before anything is generated, when the policy can hardly decide.
-    planning: told what is being done, and how long it will take once that is known. observe: what happens, by job.
+    warn: called with one line, before generation, if the policy can hardly decide.
+    planning: called with each step, and with the expected duration. observe: called with each event, by job.
     """
     gate = as_run(gate, blame=blame, four_arm=four_arm)
     feedback = read_feedback(gate.feedback) if gate.feedback else None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from qualgate import identity
-from qualgate.identity import is_whole, kept_hash, read_sealed, write_sealed
+from qualgate.identity import is_whole, cached_hash, read_sealed, write_sealed
 
 
 @pytest.mark.parametrize("body", [b"", b"a", random.Random(0).randbytes(500)], ids=["nothing", "a byte", "more"])
@@ -49,7 +49,7 @@ def read(monkeypatch) -> list[str]:
 def hashed(path: Path) -> str:
     with path.open("rb") as file:
         file.seek(1)  # wherever its reader stands
-        return kept_hash(file)
+        return cached_hash(file)
 
 
 def later(monkeypatch) -> None:

@@ -64,33 +64,33 @@ def make_case(values: Values, level: float, template: str) -> dict[str, Any]:
     people = values.names(2 + round(4 * level))
     count = 2 + round(6 * level)
     # The asked relation is told of two people, so that neither the person nor the relation alone finds the sentence.
-    told = [(template, person) for person in people[:2]]
+    stated = [(template, person) for person in people[:2]]
     rest = [(other, person) for other in rng.sample(list(RELATIONS), 6) if other != template for person in people]
-    told += rng.sample(rest, min(count - 2, len(rest)))
-    facts = {pair: draw(values, RELATIONS[pair[0]][2]) for pair in told}
+    stated += rng.sample(rest, min(count - 2, len(rest)))
+    facts = {pair: draw(values, RELATIONS[pair[0]][2]) for pair in stated}
     sentences = {pair: RELATIONS[pair[0]][0].format(s=pair[1], v=value) for pair, value in facts.items()}
     passage = " ".join(rng.sample(list(sentences.values()), len(sentences)))
 
-    asked = people[0]
-    quote, value = sentences[template, asked], facts[template, asked]
+    subject = people[0]
+    quote, value = sentences[template, subject], facts[template, subject]
     form = rng.choices(("direct", "back", "compare", "missing"), (5, 2 if back else 0, 2 * level, 1.5))[0]
     if facts[template, people[1]] == value:  # both share it: asking back or comparing would have no single answer
         form = "direct"
     if form == "back":
-        question, answer = back[0].format(v=value), f"{quote} Answer: {asked}"
+        question, answer = back[0].format(v=value), f"{quote} Answer: {subject}"
     elif form == "compare" and kind in ("count", "year"):
         other = people[1]
         more = max(people[:2], key=lambda person: int(facts[template, person]))
-        question = f"{question.format(s=asked)} And {other}? Who has the larger number?"
+        question = f"{question.format(s=subject)} And {other}? Who has the larger number?"
         answer = f"{quote} {sentences[template, other]} Answer: {more}"
     elif form == "missing":
         if len(people) > 2 and rng.random() < 0.5:
-            asked = people[2]
+            subject = people[2]
         else:
-            asked = values.names(1, beyond=people)[0]
-        question, answer = question.format(s=asked), NOT_STATED
+            subject = values.names(1, beyond=people)[0]
+        question, answer = question.format(s=subject), NOT_STATED
     else:
-        form, question, answer = "direct", question.format(s=asked), f"{quote} Answer: {value}"
+        form, question, answer = "direct", question.format(s=subject), f"{quote} Answer: {value}"
     return {
         "task": "grounded_qa",
         "messages": user(f"{passage}\n{question}"),

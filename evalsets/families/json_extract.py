@@ -87,21 +87,22 @@ def schema(fields: list[tuple[str, str]], nullable: set[str]) -> dict[str, Any]:
 
 
 def make_case(values: Values, level: float, template: str) -> dict[str, Any]:
-    """The level sets how many fields the note states, and how often one is asked that it does not: then `null` is right."""
+    """The level sets how many fields the note states, and how often one is asked that it does not: then `null` is
+    right."""
     rng = values.rng
     opening, *rows = NOTES[template]
     fields = [tuple(row.split(" ", 2)) for row in rows]
     stated = rng.sample(fields, rng.randint(2, 2 + round(3 * level)))
     record = {key: KINDS[kind][1](values) for key, kind, _ in stated}
     text = f"{opening} " + ", ".join(say(phrase, kind, record[key]) for key, kind, phrase in stated) + "."
-    asked = rng.sample(stated, rng.randint(min(2, len(stated)), len(stated)))
+    requested = rng.sample(stated, rng.randint(min(2, len(stated)), len(stated)))
     missing = [field for field in fields if field not in stated]
     nullable = set()
     if missing and rng.random() < 0.15 + 0.35 * level:
         extra = rng.choice(missing)
         nullable.add(extra[0])
-        asked.insert(rng.randint(0, len(asked)), extra)
-    wanted = [(key, kind) for key, kind, _ in asked]
+        requested.insert(rng.randint(0, len(requested)), extra)
+    wanted = [(key, kind) for key, kind, _ in requested]
     short = ", ".join(f'"{key}": {KINDS[kind][0]}{"?" if key in nullable else ""}' for key, kind in wanted)
     return {
         "task": "json_extract",

@@ -145,13 +145,13 @@ def _tool_case(words: ModuleType, template: str, rng: random.Random) -> dict[str
     elif situation == "none":
         calls, offered = [], others
     rng.shuffle(offered)
-    said = "\n".join(f"<tool_call>\n{json.dumps(each, ensure_ascii=False)}\n</tool_call>" for each in calls)
+    call_text = "\n".join(f"<tool_call>\n{json.dumps(each, ensure_ascii=False)}\n</tool_call>" for each in calls)
     return {
         "task": "tool_calls",
         "messages": [{"role": "user", "content": request}],
         "tools": [_tool(words, name) for name in offered],
         "expected_calls": calls,
-        "answer": said or words.NO_TOOL,
+        "answer": call_text or words.NO_TOOL,
     }
 
 
@@ -176,11 +176,11 @@ def _json_case(words: ModuleType, template: str, rng: random.Random) -> dict[str
     for key, kind, _ in stated:
         record[key] = _value(words, kind, rng)
     note = opening + words.COMMA.join(_said(words, phrase, kind, record[key]) for key, kind, phrase in stated)
-    asked = rng.sample(stated, rng.randint(2, len(stated)))
+    requested = rng.sample(stated, rng.randint(2, len(stated)))
     if rng.random() < 0.3:
-        asked.append(rng.choice([field for field in fields if field not in stated]))
-    wanted = {key: record.get(key) for key, _, _ in asked}
-    short = ", ".join(f'"{key}": {_TYPES.get(kind, "string")}' for key, kind, _ in asked)
+        requested.append(rng.choice([field for field in fields if field not in stated]))
+    wanted = {key: record.get(key) for key, _, _ in requested}
+    short = ", ".join(f'"{key}": {_TYPES.get(kind, "string")}' for key, kind, _ in requested)
     return {
         "task": "json_extract",
         "messages": [{"role": "user", "content": f"{words.EXTRACT} {{{short}}}\n{note}{words.STOP}"}],

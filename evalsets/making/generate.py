@@ -96,14 +96,14 @@ def eval_cases(name: str, seed: int, count: int, tokenizer: Tokenizer) -> list[d
 
 def words(case: dict[str, Any]) -> list[str]:
     """The words of what is said in a case, question and answer, without signs and letter case."""
-    said = [*(message["content"] for message in case["messages"]), case["answer"]]
-    return re.findall(r"\w+", " ".join(said).lower())
+    texts = [*(message["content"] for message in case["messages"]), case["answer"]]
+    return re.findall(r"\w+", " ".join(texts).lower())
 
 
 def thirteen_grams(case: dict[str, Any]) -> set[tuple[str, ...]]:
     """All runs of 13 words of a case; of a shorter one the whole."""
-    said = words(case)
-    return {tuple(said[start : start + 13]) for start in range(max(1, len(said) - 12))}
+    case_words = words(case)
+    return {tuple(case_words[start : start + 13]) for start in range(max(1, len(case_words) - 12))}
 
 
 def calibration_cases(seed: int, count: int, exam: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -32,15 +32,15 @@ def cases(family: str, code: str) -> list[dict[str, Any]]:
 
     The budget is the most tokens that any tokenizer makes of the answer, one a byte, and 16.
     """
-    rng, found, asked = random.Random(f"{family}/{code}/{SEED}"), [], set()
-    while len(found) < CASES:
-        case = make_case(code, family, TEMPLATES[family][len(found) % len(TEMPLATES[family])], rng)
-        if (question := case["messages"][0]["content"]) in asked:
+    rng, drawn, questions = random.Random(f"{family}/{code}/{SEED}"), [], set()
+    while len(drawn) < CASES:
+        case = make_case(code, family, TEMPLATES[family][len(drawn) % len(TEMPLATES[family])], rng)
+        if (question := case["messages"][0]["content"]) in questions:
             continue
-        asked.add(question)
+        questions.add(question)
         budget = len(case["answer"].encode()) + 16
-        found.append({"id": f"{family}_{code}-{len(found) + 1:03}", "max_new_tokens": budget, **case})
-    return found
+        drawn.append({"id": f"{family}_{code}-{len(drawn) + 1:03}", "max_new_tokens": budget, **case})
+    return drawn
 
 
 def write(family: str, code: str, out: Path) -> None:

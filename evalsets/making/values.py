@@ -99,9 +99,9 @@ class Values:
     @staticmethod
     def distinct(draw: Callable[[], T], count: int, beyond: Sequence[T] = ()) -> list[T]:
         """`count` different values that `draw` gives, none of them in `beyond`; it must be able to give so many."""
-        found: list[T] = []
-        while len(found) < count:
+        values: list[T] = []
+        while len(values) < count:
             value = draw()
-            if value not in found and value not in beyond:
-                found.append(value)
-        return found
+            if value not in values and value not in beyond:
+                values.append(value)
+        return values

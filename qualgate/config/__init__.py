@@ -1,4 +1,4 @@
-"""The gate file: what a person asks for, checked strictly, as frozen records."""
+"""The gate file: a user's settings, checked strictly, as frozen records."""
 
 from __future__ import annotations
 

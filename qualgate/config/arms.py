@@ -1,4 +1,4 @@
-"""The arms of a gate file: the baseline, variants with their recipes, and who plays which part of four."""
+"""The arms of a gate file: the baseline, variants with their recipes, and the roles of a four-arm comparison."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qualgate.errors import UsageError
 from qualgate.quantize.calibration_sets import located
 from qualgate.records.arms import Arithmetic, Kept, ReadAs
 
-DTYPES = {  # as this file calls them, and as others do
+DTYPES = {  # our name → other names
     "bfloat16": ("bf16",),
     "float16": ("fp16", "f16", "half"),
     "float32": ("fp32", "f32", "float", "single", "float64", "fp64", "f64", "double"),
@@ -32,7 +32,7 @@ VARIANT_NAME = "^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$"
 
 
 def _calibration_set(ref: Any, info: ValidationInfo) -> Any:
-    """Its cases' file and their sha256, "" where a stored run is decided again without it."""
+    """(file of the set's cases, their sha256); "" for the hash where a stored run is decided again without the file."""
     if not isinstance(ref, str) or not ref:
         raise stated(f"`calibration` names a calibration set, not {quote(ref)}")
     if info.context is None:
@@ -46,26 +46,26 @@ def _calibration_set(ref: Any, info: ValidationInfo) -> Any:
 
 
 def _dtype(name: Any) -> Any:
-    said = name.casefold().removeprefix("torch.") if isinstance(name, str) else name
-    meant = next((right for right, others in DTYPES.items() if said in (right, *others)), name)
+    spelling = name.casefold().removeprefix("torch.") if isinstance(name, str) else name
+    meant = next((right for right, others in DTYPES.items() if spelling in (right, *others)), name)
     if meant != name:
         raise stated(f"unknown dtype {quote(name)}; did you mean {meant!r}?")
     return name
 
 
-def _kept(name: Any) -> Any:
-    said = name.casefold() if isinstance(name, str) else name
-    meant = next((right for right, others in KEPT.items() if said in (right, *others)), name)
+def _kv_cache(name: Any) -> Any:
+    spelling = name.casefold() if isinstance(name, str) else name
+    meant = next((right for right, others in KEPT.items() if spelling in (right, *others)), name)
     if meant != name:
         raise stated(f"unknown kv_cache {quote(name)}; did you mean {meant!r}?")
     return name
 
 
 def _arithmetic(name: Any) -> Any:
-    said = name.casefold().removeprefix("torch.") if isinstance(name, str) else name
-    if said in ("fp32", "f32", "exact"):
+    spelling = name.casefold().removeprefix("torch.") if isinstance(name, str) else name
+    if spelling in ("fp32", "f32", "exact"):
         raise stated(f"unknown arithmetic {quote(name)}; did you mean 'float32'?")
-    if said in ("bfloat16", "float16", "bf16", "fp16", "half", "auto", "serve", "server"):
+    if spelling in ("bfloat16", "float16", "bf16", "fp16", "half", "auto", "serve", "server"):
         raise stated(
             f"unknown arithmetic {quote(name)}; did you mean 'served'? It rounds to the dtype of each arm, which "
             "`dtype` says beside its model"
@@ -74,7 +74,7 @@ def _arithmetic(name: Any) -> Any:
 
 
 ArithmeticAs = Annotated[Arithmetic, BeforeValidator(_arithmetic)]
-KeptAs = Annotated[Kept, BeforeValidator(_kept)]
+KeptAs = Annotated[Kept, BeforeValidator(_kv_cache)]
 Dtype = Annotated[Literal["bfloat16", "float16", "float32"], BeforeValidator(_dtype)]
 
 

@@ -17,9 +17,9 @@ PerMillion = Annotated[float, Field(ge=0, le=MOST_PRICE)]
 
 
 def _seconds(value: str) -> int:
-    if not (found := re.fullmatch(WAIT, value)) or not int(found[1]):
+    if not (match := re.fullmatch(WAIT, value)) or not int(match[1]):
         raise stated(f"`patience` is a number of seconds, minutes or hours such as 90s, 10m or 2h, not {quote(value)}")
-    return int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+    return int(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 class PriceEntry(Written):
@@ -57,26 +57,26 @@ class BudgetEntry(Written):
 
     @model_validator(mode="after")
     def _says_something(self) -> BudgetEntry:
-        said = (self.max_tokens_total, self.max_cost, self.price, self.patience)
-        if all(one is None for one in said):
+        limits = (self.max_tokens_total, self.max_cost, self.price, self.patience)
+        if all(limit is None for limit in limits):
             raise stated("`budget` has `max_tokens_total`, `max_cost`, `price` or `patience`, and here it has none")
         return self
 
 
 def as_price(own: PriceEntry | None, budget: BudgetEntry | None) -> Price | None:
-    """An arm's, else the budget's; None where neither is said."""
-    said = own or (budget.price if budget else None)
-    return None if said is None else Price(prompt=said.prompt, answer=said.answer)
+    """The arm's own price, else the budget's; None without either."""
+    price = own or (budget.price if budget else None)
+    return None if price is None else Price(prompt=price.prompt, answer=price.answer)
 
 
 def as_patience(budget: BudgetEntry | None) -> float:
-    """Seconds (s)."""
-    said = budget.patience if budget else None
-    return PATIENCE if said is None else float(said)
+    """Patience in seconds."""
+    patience = budget.patience if budget else None
+    return PATIENCE if patience is None else float(patience)
 
 
 def as_budget(entry: BudgetEntry | None) -> Budget:
-    """The record; without limits where there is no entry."""
+    """The budget as a record; without limits if there is no entry."""
     if entry is None:
         return Budget()
     return Budget(max_tokens=entry.max_tokens_total, max_cost=entry.max_cost, currency=entry.currency or "")

@@ -1,4 +1,4 @@
-"""Contradictions between parts of a gate file that are each right by themselves."""
+"""Find contradictions between parts of a gate file that are each valid alone."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ ROLES = ("quantization", "speculation", "both")
 
 
 def roles(model: GateFileModel) -> dict[str, list[str]]:
-    """Role → variants that say by `arm:` that they have it."""
-    found: dict[str, list[str]] = {}
+    """Role → variants that claim it by `arm:`."""
+    by_role: dict[str, list[str]] = {}
     for name, variant in model.variants.items():
         if variant.arm is not None:
-            found.setdefault(variant.arm, []).append(name)
-    return found
+            by_role.setdefault(variant.arm, []).append(name)
+    return by_role
 
 
-def _said(ref: SetRef) -> str:
+def _name(ref: SetRef) -> str:
     if isinstance(ref, ExternalCases):
         return f"name: {ref.name}"
     return f"lm_eval: {ref.task}" if isinstance(ref, LmEvalTask) else ref
 
 
 def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
-    """The faults of a file whose every part has passed by itself, each with its line."""
+    """Yield the faults between parts of a gate file, each with its line."""
     names: dict[str, SetRef] = {}
     for index, ref in enumerate(model.evalsets):
         name = evalsets.name_of(ref)
         if name in names:
             yield document.fault(
-                ("evalsets", index), f"the evalset {quote(name)} twice ({_said(names[name])} and {_said(ref)})"
+                ("evalsets", index), f"the evalset {quote(name)} twice ({_name(names[name])} and {_name(ref)})"
             )
         names.setdefault(name, ref)
     first: dict[tuple[object, ...], tuple[int, float]] = {}
@@ -49,7 +49,7 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
             yield document.fault(
                 (*place, "evalset"), f"evalset {quote(rule.evalset)} is not one this file runs: {', '.join(names)}"
             )
-        # A second tier may hold the same metric to a second bound; within one tier that says nothing or two things.
+        # Two tiers may bound one metric; within one tier a second bound repeats or contradicts the first.
         limit = next(name for name in BOUNDS if getattr(rule, name) is not None)
         key = (rule.metric, rule.scope, rule.evalset, rule.percentile, rule.tier, rule.label, rule.repeats, limit)
         if key in first:
@@ -92,7 +92,7 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
 
 
 def _judging(document: Document, model: GateFileModel) -> Iterator[Fault]:
-    """A judge and the rules that rest on it stand together, beside what waits for all answers."""
+    """Check that a judge and its rules come together, and nothing stops before all answers."""
     rules = [index for index, rule in enumerate(model.gate.rules or ()) if METRICS[rule.metric].kind == "judged"]
     if rules and model.judge is None:
         yield document.fault(
@@ -115,9 +115,9 @@ def _judging(document: Document, model: GateFileModel) -> Iterator[Fault]:
 
 
 def _contradictory_arms(document: Document, model: GateFileModel) -> Iterator[Fault]:
-    """Each role is one variant's, and the section and the variants say the same."""
-    said, named = roles(model), {role: getattr(model.four_arm, role, None) for role in ROLES}
-    for role, variants in said.items():
+    """Check that each role has one variant, on which section and variants agree."""
+    by_role, named = roles(model), {role: getattr(model.four_arm, role, None) for role in ROLES}
+    for role, variants in by_role.items():
         if len(variants) > 1:
             yield document.fault(("variants", variants[1], "arm"), f"two variants are {role}: {', '.join(variants)}")
         elif named[role] not in (None, variants[0]):
@@ -126,7 +126,7 @@ def _contradictory_arms(document: Document, model: GateFileModel) -> Iterator[Fa
     taken: dict[str, str] = {}
     for role, name in named.items():
         if name is None:
-            if model.four_arm is not None and role not in said:
+            if model.four_arm is not None and role not in by_role:
                 yield document.fault(("four_arm",), f"`four_arm.{role}` is missing: which variant is it?")
             continue
         if name not in model.variants:
@@ -134,14 +134,14 @@ def _contradictory_arms(document: Document, model: GateFileModel) -> Iterator[Fa
         elif name in taken:
             yield document.fault(("four_arm", role), f"{quote(name)} is {taken[name]} already; the arms are three")
         taken.setdefault(name, role)
-    arms = {role: named[role] or next(iter(said.get(role, ())), None) for role in ROLES}
+    arms = {role: named[role] or next(iter(by_role.get(role, ())), None) for role in ROLES}
     yield from _drafting_of_others(document, model, arms)
     yield from _speculating_otherwise(document, model, arms)
 
 
 def _served_twice(document: Document, model: GateFileModel) -> Iterator[Fault]:
-    """Two arms that are one server's one model show that server's noise, which `noise_floor` asks for by name; a
-    variant that is made of the baseline's weights needs a baseline whose weights are here."""
+    """Check that no two arms are one model of one server, which is `noise_floor`'s task, and that variants made from
+    the baseline's weights have a local baseline."""
     seen: dict[tuple[object, ...], str] = {}
     for name, arm in (("baseline", model.baseline), *model.variants.items()):
         if model.baseline.is_served and not arm.is_served:
@@ -163,19 +163,19 @@ def _served_twice(document: Document, model: GateFileModel) -> Iterator[Fault]:
 
 
 def _beyond_budget(document: Document, model: GateFileModel) -> Iterator[Fault]:
-    """What a budget says of arms that it cannot hold for."""
+    """Check that the budget applies to served arms and has the prices that it needs."""
     if model.budget is None:
         return
     arms = (("baseline", model.baseline), *model.variants.items())
-    said = {name: arm.price for name, arm in arms if arm.is_served}
+    own_prices = {name: arm.price for name, arm in arms if arm.is_served}
     if model.judge is not None:
-        said["the judge"] = model.judge.price
-    if not said:
+        own_prices["the judge"] = model.judge.price
+    if not own_prices:
         yield document.fault(("budget",), "`budget` bounds what servers are asked, and no arm here is served")
         return
     if model.budget.max_cost is None:
         return
-    prices = {name: as_price(price, model.budget) for name, price in said.items()}
+    prices = {name: as_price(price, model.budget) for name, price in own_prices.items()}
     if unpriced := [name for name, price in prices.items() if price is None]:
         yield document.fault(
             ("budget", "max_cost"),
@@ -187,7 +187,7 @@ def _beyond_budget(document: Document, model: GateFileModel) -> Iterator[Fault]:
 
 
 def _drafting_of_others(document: Document, model: GateFileModel, arms: Mapping[str, str | None]) -> Iterator[Fault]:
-    """What is declared as drafted is an arm's that speculates. arms: role → its variant."""
+    """Check that declared drafting belongs to an arm that speculates. arms: role → its variant."""
     drafting = [name for role, name in arms.items() if role != "quantization" and name is not None]
     if model.four_arm is None or len(drafting) < 2:  # which arm is missing is said already
         return
@@ -202,7 +202,7 @@ def _drafting_of_others(document: Document, model: GateFileModel, arms: Mapping[
 
 
 def _speculating_otherwise(document: Document, model: GateFileModel, arms: Mapping[str, str | None]) -> Iterator[Fault]:
-    """An arm of four that speculates here does it as its role and `parity` promise. arms: role → its variant."""
+    """Check that an arm that speculates here fits its role and `parity`. arms: role → its variant."""
     for role, name in arms.items():
         variant = model.variants.get(name or "")
         if variant is None or variant.speculation is None:
@@ -220,16 +220,16 @@ def _speculating_otherwise(document: Document, model: GateFileModel, arms: Mappi
 
 
 def _broken_promise(document: Document, model: GateFileModel, name: str, rule: str) -> Iterator[Fault]:
-    """`parity` says what a rule of acceptance does not keep."""
+    """Check that the acceptance rule keeps what `parity` promises."""
     parity = model.four_arm.parity if model.four_arm is not None else "identical"
     if rule in LOSSY:
-        kept, keeps = parity == "lossy", "changes the distribution of answers; write `four_arm: {parity: lossy}`"
+        holds, effect = parity == "lossy", "changes the distribution of answers; write `four_arm: {parity: lossy}`"
     else:
-        kept = parity != "identical" or rule == "keyed" or not model.generation.temperature
-        keeps = "draws other tokens of the same distribution; write `four_arm: {parity: sampled}`"
-    if not kept:
+        holds = parity != "identical" or rule == "keyed" or not model.generation.temperature
+        effect = "draws other tokens of the same distribution; write `four_arm: {parity: sampled}`"
+    if not holds:
         promised = {"identical": "the target's own tokens", "sampled": "answers of the same distribution"}[parity]
         yield document.fault(
             ("variants", name, "speculation", "rule"),
-            f"`parity: {parity}` promises {promised}, and `rule: {rule}` of {name} {keeps}, or `rule: keyed`",
+            f"`parity: {parity}` promises {promised}, and `rule: {rule}` of {name} {effect}, or `rule: keyed`",
         )

@@ -1,4 +1,4 @@
-"""References under a gate file's `evalsets`: a shipped set, a file, a task of lm-eval's, or a set that others hold."""
+"""References under a gate file's `evalsets`: a shipped set, a file, a task of lm-eval, or a set stored elsewhere."""
 
 from __future__ import annotations
 

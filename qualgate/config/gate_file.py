@@ -1,4 +1,4 @@
-"""Loads a gate file: YAML with lines → checked types → frozen records with absolute paths."""
+"""Load a gate file: YAML with lines → checked types → frozen records with absolute paths."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from qualgate.store.address import placed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateFile:
-    """Everything a gate file asks for; folders are absolute."""
+    """All settings of a gate file; folders are absolute."""
 
     path: Path
     text: str
@@ -81,9 +81,10 @@ class GateFile:
 
 
 def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
-    """The gate file at `path`. UsageError names every fault with its line, NotInThisVersion when all are of the future.
+    """Load the gate file at `path`. UsageError names every fault with its line; NotInThisVersion if all are planned
+    features.
 
-    files=False: model folders and evalset files need not be there, as when a stored run is decided again.
+    files=False: model folders and evalset files may be missing, as when a stored run is decided again.
     """
     path = path.absolute()
     document = read_yaml(path)
@@ -148,14 +149,14 @@ def _served_by(model: GateFileModel, folder: Path) -> Mapping[str, str] | None:
     return {"engine": entry.engine, "python": str(folder.absolute() / expanded(entry.python))}
 
 
-def _workers(said: Workers) -> int:
-    if isinstance(said.devices, tuple):
-        return len(said.devices)
-    return usable_cores() if said.count == "auto" else said.count
+def _workers(workers: Workers) -> int:
+    if isinstance(workers.devices, tuple):
+        return len(workers.devices)
+    return usable_cores() if workers.count == "auto" else workers.count
 
 
 def _policy(model: GateFileModel, document: Document, folder: Path) -> Policy:
-    """What the section `gate:` asks, with what stands beside it. folder: the gate file's."""
+    """The policy from the section `gate:` and the sections beside it. folder: the gate file's."""
     return Policy(
         rules=tuple(
             _rule(entry, document.line(("gate", "rules", index))) for index, entry in enumerate(model.gate.rules or ())
@@ -183,35 +184,37 @@ def _policy(model: GateFileModel, document: Document, folder: Path) -> Policy:
 
 
 def _models(model: GateFileModel) -> dict[str, tuple[str, ...]]:
-    """Arm → what rows of score files may call it, where the file lists that."""
+    """Arm → names that rows of score files may give it, where listed."""
     arms = {"baseline": model.baseline, **model.variants}
     return {name: tuple(arm.models) for name, arm in arms.items() if arm.models is not None}
 
 
 def _four_arms(model: GateFileModel) -> FourArms | None:
-    """By the section or by what the variants say; None where not all three are named."""
-    section, said = model.four_arm, roles(model)
-    names = {role: getattr(section, role, None) or next(iter(said.get(role, ())), None) for role in ROLES}
+    """The four arms from the section or the variants' `arm:`; None unless all three are named."""
+    section, by_role = model.four_arm, roles(model)
+    names = {role: getattr(section, role, None) or next(iter(by_role.get(role, ())), None) for role in ROLES}
     if None in names.values():
         return None
     options = section.model_dump(exclude={*ROLES, "drafting"}) if section else {}
     if options.get("parity") == "sampled" and model.generation.temperature:  # of score files it need not be said
         options["temperature"] = model.generation.temperature
     drafting = (section.drafting if section else None) or {}
-    declared = tuple(Drafted(arm=name, proposed=one.proposed, accepted=one.accepted) for name, one in drafting.items())
+    declared = tuple(
+        Drafted(arm=name, proposed=entry.proposed, accepted=entry.accepted) for name, entry in drafting.items()
+    )
     return FourArms(**names, **options, drafting=declared)  # type: ignore[arg-type]
 
 
 def _refuse_other_kinds(document: Document) -> None:
-    """What qualgate reads elsewhere is told by what it is, not key by key."""
-    path, found = document.path, document.value.keys() if isinstance(document.value, dict) else set()
+    """Refuse other kinds of files by name instead of key by key."""
+    path, keys = document.path, document.value.keys() if isinstance(document.value, dict) else set()
     if path.suffix in (".jsonl", ".json"):
         raise UsageError(
             f"{path}: a gate file is YAML, and this is JSON. Cases are named by the YAML of their set, under "
             "`evalsets`; score rows are judged by: qualgate gate GATE.yaml --baseline-scores A.jsonl --variant-scores "
             "B.jsonl"
         )
-    if {"name", "version"} <= found and found & {"metrics", "kind"} and "baseline" not in found:
+    if {"name", "version"} <= keys and keys & {"metrics", "kind"} and "baseline" not in keys:
         if evalsets.kind_of(document) == "calibration":
             what, named = "a calibration set", "as `calibration` of a recipe"
         else:
@@ -223,11 +226,11 @@ def _refuse_other_kinds(document: Document) -> None:
 
 
 def _refuse_other_version(document: Document) -> None:
-    """Before anything else: every further message would rest on the wrong version's rules."""
-    found = document.value.get("version") if isinstance(document.value, dict) else None
-    if type(found) is int and found > 1:
+    """Refuse newer versions first: any further message would follow the wrong version's rules."""
+    version = document.value.get("version") if isinstance(document.value, dict) else None
+    if type(version) is int and version > 1:
         message = (
-            f"a gate file of version {found} needs a newer qualgate than this one ({own_version()}), which reads "
+            f"a gate file of version {version} needs a newer qualgate than this one ({own_version()}), which reads "
             "version 1"
         )
         refuse([document.fault(("version",), message, planned=True)])

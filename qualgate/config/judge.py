@@ -1,4 +1,4 @@
-"""Who compares answers for rules on `judge.win`, as a gate file says it."""
+"""The gate file's `judge:` section: the model that compares answers for rules on `judge.win`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qualgate.records.judged import FLOOR, REPLY_TOKENS
 MOST_RUBRIC = 20_000  # characters
 
 
-def _said(rubric: str) -> str:
+def _in_words(rubric: str) -> str:
     if not rubric.strip():
         raise stated("`judge.rubric` is empty; say by what one answer is better than another")
     return rubric
@@ -31,7 +31,7 @@ class JudgeEntry(AskedKeys):
     example: ClassVar = "{endpoint: http://127.0.0.1:8100/v1, model: NAME, rubric: …, labels: labels.jsonl}"
     model: str = Field(min_length=1, max_length=500)
     """The name under which its server lists the judge. Example: `model: judge-70b`"""
-    rubric: Annotated[str, AfterValidator(_said), Field(min_length=1, max_length=MOST_RUBRIC)]
+    rubric: Annotated[str, AfterValidator(_in_words), Field(min_length=1, max_length=MOST_RUBRIC)]
     """By what one answer is better than another, in words. Example: `rubric: The answer that solves the problem wins;
     wrong facts lose.`
     """
@@ -56,7 +56,7 @@ class JudgeEntry(AskedKeys):
 
 
 def as_judge(entry: JudgeEntry | None, budget: BudgetEntry | None = None) -> Judge | None:
-    """The record, its labels unread. budget: with its price where it says none."""
+    """The judge as a record, its labels unread. budget: supplies a price if the entry has none."""
     if entry is None:
         return None
     return Judge(

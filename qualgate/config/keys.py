@@ -1,4 +1,4 @@
-"""Where a key may stand in a gate file by mistake. The file is stored and shown, so one that holds a key is refused."""
+"""Detect API keys in a gate file. The file is stored and shown, so one that holds a key is refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def _either_case(word: str) -> str:
-    """As a pattern; a schema's patterns have no flag for it."""
+    """A pattern that matches the word in either case; a schema's patterns have no flag for that."""
     return "".join(f"[{letter}{letter.upper()}]" if letter.isalpha() else f"{letter}?" for letter in word)
 
 
@@ -26,28 +26,28 @@ _SCHEME = re.compile(r"(bearer|basic) ", re.I)
 
 
 def in_header(name: str, value: str) -> bool:
-    """Whether this header would hold a key."""
+    """Whether this header holds a key."""
     return bool(re.search(IN_HEADER, name) or _SCHEME.match(value))
 
 
 def in_body(body: Any) -> str:
-    """The name that a key stands under, at any depth; "" where there is none."""
+    """The name of a field that holds a key, at any depth; "" if none does."""
     return next((name for name in _names(body) if _IN_BODY.search(name)), "")
 
 
 def _names(value: Any) -> Iterator[str]:
-    left = [value]
-    while left:
-        one = left.pop()
-        if isinstance(one, dict):
-            yield from map(str, one)
-            left += one.values()
-        elif isinstance(one, list):
-            left += one
+    pending = [value]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            yield from map(str, node)
+            pending += node.values()
+        elif isinstance(node, list):
+            pending += node
 
 
 def in_command(words: Sequence[str]) -> str:
-    """The flag, or the variable, that gives a command a key: "--api-key", "HF_TOKEN"; "" where none does. A word may
-    be a whole command, as of `sh -c`."""
+    """The flag or variable that passes a key to a command: "--api-key", "HF_TOKEN"; "" if none does. A word may be a
+    whole command, as with `sh -c`."""
     parts = (part for word in words for part in word.split())
     return next((part.partition("=")[0] for part in parts if _FLAG.match(part) or _SET_HERE.match(part)), "")

@@ -1,4 +1,4 @@
-"""The name under which a server that a command starts will list its model, as far as the command tells."""
+"""Read from a server's command the name under which it will list its model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ MODULES = ("vllm.entrypoints.openai.api_server", "sglang.launch_server")
 
 
 def listed_name(command: str) -> str:
-    """Return the name that a flag gives; else, of vLLM and SGLang, the model as the command has it. "" where the
-    command does not tell, or is none."""
+    """Return the name given by a flag; else, for vLLM and SGLang, the model in the command; "" if there is none."""
     try:
         words = shlex.split(command)
     except ValueError:

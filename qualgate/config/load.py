@@ -1,4 +1,4 @@
-"""How served arms are loaded to time them (`qualgate load`), as a gate file says it."""
+"""The gate file's `load:` section: how `qualgate load` loads served arms to time them."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class LoadRuleEntry(Written):
             raise stated(f"unknown metric of a load {quote(self.metric)}{nearest(self.metric, list(LOAD_METRICS))}")
         goes = ("max_drop", "min") if self.metric in HIGHER else ("max_increase", "max")
         goes = goes if self.metric in RELATIVE else ("max",)
-        said = [name for name in ("max_drop", "max_increase", "min", "max") if getattr(self, name) is not None]
-        if len(said) != 1 or said[0] not in goes:
+        limits = [name for name in ("max_drop", "max_increase", "min", "max") if getattr(self, name) is not None]
+        if len(limits) != 1 or limits[0] not in goes:
             raise stated(f"a rule on {self.metric} has one limit: {' or '.join(f'`{name}`' for name in goes)}")
         return self
 
@@ -116,15 +116,15 @@ class LoadEntry(Written):
 
     @model_validator(mode="after")
     def _fits_together(self) -> LoadEntry:
-        said = self.model_fields_set
-        if "burstiness" in said and self.rate is None:
+        given = self.model_fields_set
+        if "burstiness" in given and self.rate is None:
             raise stated("`load.burstiness` is about requests that come at a `rate`; add for example `rate: [2, 8]`")
-        if "speed" in said and self.trace is None:
+        if "speed" in given and self.trace is None:
             raise stated("`load.speed` says how fast a `trace` is played; add `trace: FILE`")
         for name, levels in (("concurrency", self.concurrency), ("rate", self.rate)):
             if levels is not None and len(set(levels)) < len(levels):
                 raise stated(f"`load.{name}` names a level twice; how often each is measured is `rounds`")
-        if "seconds" in said and self.concurrency is None and self.rate is None and self.trace is not None:
+        if "seconds" in given and self.concurrency is None and self.rate is None and self.trace is not None:
             raise stated("`load.seconds` is how long levels last, and a trace lasts as long as it says: leave it out")
         named = [rule.metric for rule in self.rules or ()]
         if "cancel.tokens" in named and not self.cancel:
@@ -140,7 +140,7 @@ class LoadEntry(Written):
 
 
 def as_load(entry: LoadEntry | None, folder: Path) -> Load:
-    """The record. folder: the gate file's."""
+    """The load as a record. folder: the gate file's."""
     if entry is None:
         return _USUAL
     alone = entry.rate is not None or entry.trace is not None

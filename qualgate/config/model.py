@@ -1,6 +1,6 @@
-"""The gate file as one type: behind the loader and the editor's JSON Schema alike.
+"""The gate file as one type, for the loader and for the editor's JSON Schema.
 
-Its sections stand beside this file: `arms`, `evalset_refs`, `rules`; `paths` says how a path is written in any.
+Its sections are in the modules beside this one: `arms`, `evalset_refs`, `rules`; `paths` defines how paths are written.
 """
 
 from __future__ import annotations
@@ -105,17 +105,17 @@ class Generation(Written):
 
     @model_validator(mode="after")
     def _cuts_a_draw(self) -> Generation:
-        said = [name for name in CUTS if name in self.model_fields_set]
-        if said and not self.temperature:
+        cuts = [name for name in CUTS if name in self.model_fields_set]
+        if cuts and not self.temperature:
             raise stated(
-                f"`generation.{said[0]}` says which tokens may be drawn, and at temperature 0 none is drawn: the "
-                f"likeliest is said; add a temperature such as 0.7, or leave `{'`, `'.join(said)}` out"
+                f"`generation.{cuts[0]}` says which tokens may be drawn, and at temperature 0 none is drawn: the "
+                f"likeliest is said; add a temperature such as 0.7, or leave `{'`, `'.join(cuts)}` out"
             )
         return self
 
     @property
     def sampling(self) -> Sampling:
-        """How each token is chosen."""
+        """Sampling settings as a record."""
         penalties = {name: getattr(self, name) for name in PENALTIES}
         cuts = {"top_k": self.top_k or 0, "top_p": self.top_p, "min_p": self.min_p}
         return Sampling(temperature=self.temperature, **cuts, **penalties)
@@ -140,7 +140,7 @@ def _devices(devices: Any) -> Any:
         if devices not in ("auto", "cpu"):
             raise stated(f"unknown devices {quote(devices)}{nearest(devices, ['auto', 'cpu'])}")
         return devices
-    groups = [one if isinstance(one, list) else [one] for one in devices] if isinstance(devices, list) else []
+    groups = [entry if isinstance(entry, list) else [entry] for entry in devices] if isinstance(devices, list) else []
     gpus = [gpu for group in groups for gpu in group]
     numbers = all(type(gpu) is int and 0 <= gpu < MOST_GPUS for gpu in gpus)
     if not gpus or not numbers or len(set(gpus)) < len(gpus):
@@ -148,7 +148,7 @@ def _devices(devices: Any) -> Any:
             "`workers.devices` is auto, cpu, or the numbers of GPUs, each once, as in [0, 1], or [[0, 1], [2, 3]] for "
             f"models that two hold together; found {quote(devices)}"
         )
-    if len({isinstance(one, list) for one in devices}) > 1 or len({len(group) for group in groups}) > 1:
+    if len({isinstance(entry, list) for entry in devices}) > 1 or len({len(group) for group in groups}) > 1:
         raise stated(
             "`workers.devices` gives each process as many GPUs as the others, as in [[0, 1], [2, 3]]: times would "
             f"depend on which of them answered; found {quote(devices)}"
@@ -286,10 +286,10 @@ class GateFileModel(Written):
 
     @property
     def noise_floor(self) -> bool:
-        """Whether the baseline answers twice: as the file says, else where a server answers for it, which need not say
-        the same twice. Looks on the way leave no two whole lists to hold together."""
-        asked = self.gate.noise_floor
-        return asked if asked is not None else self.baseline.is_served and self.gate.stop == "end"
+        """Whether the baseline answers twice: as the file says, else if a server answers for it, which may not repeat
+        itself. Early looks leave no two whole lists to compare."""
+        setting = self.gate.noise_floor
+        return setting if setting is not None else self.baseline.is_served and self.gate.stop == "end"
 
     @model_validator(mode="before")
     @classmethod

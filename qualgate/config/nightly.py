@@ -1,4 +1,4 @@
-"""The nightly file: which gate files are judged over which models, when, for whom, and who is told."""
+"""The nightly file: which gate files are judged over which models, when, and who gets the digest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qualgate.records.schedule import WEEKDAYS, Schedule
 from qualgate.store.address import file_of, placed
 
 MOST_GATES = 200
-MADE_UP_FOR = timedelta(days=7)  # the last of a schedule may come late as any other, and its digest later still
+MADE_UP_FOR = timedelta(days=7)  # the last night of a schedule may run late, and its digest later still
 NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
 When = Literal["always", "changed", "not_approved"]
 
@@ -189,7 +189,7 @@ class NightlyModel(Written):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nightly:
-    """A nightly file as it is meant; paths are absolute."""
+    """A nightly file as a record; paths are absolute."""
 
     path: Path
     name: str  # under which its nights are kept
@@ -200,12 +200,12 @@ class Nightly:
     digest: DigestEntry
 
     def gate_path(self, name: str) -> Path:
-        """Of the gate file that goes by this name."""
+        """Path of the gate file with this name."""
         return self.path.parent / expanded(self.gates[name].gate)
 
 
 def as_schedule(entry: ScheduleEntry) -> Schedule:
-    """The record."""
+    """The schedule as a record."""
     return Schedule(
         at=time.fromisoformat(entry.at),
         days=tuple(entry.days) if entry.days is not None else WEEKDAYS,
@@ -215,7 +215,7 @@ def as_schedule(entry: ScheduleEntry) -> Schedule:
 
 
 def load_nightly(path: Path) -> Nightly:
-    """The nightly file at `path`. UsageError names every fault with its line."""
+    """Load the nightly file at `path`. UsageError names every fault with its line."""
     path = path.absolute()
     document = read_yaml(path)
     _refuse_a_gate_file(document)
@@ -236,19 +236,19 @@ def load_nightly(path: Path) -> Nightly:
 
 
 def _contradictions(model: NightlyModel, path: Path) -> list[tuple[tuple[str, ...], str]]:
-    found = []
-    kept = file_of(placed(model.store, path.parent))
-    if not model.name and (kept is None or kept.parent != path.parent):
-        said = "its store may keep the nights of other files too; say which are its own: name: support-team"
-        found.append((("store",), said))
+    faults = []
+    store_file = file_of(placed(model.store, path.parent))
+    if not model.name and (store_file is None or store_file.parent != path.parent):
+        message = "its store may keep the nights of other files too; say which are its own: name: support-team"
+        faults.append((("store",), message))
     mail = model.digest.mail if model.digest else None
     owned = [name for name, gate in model.gates.items() if gate.owners]
     if mail is not None and not model.owners and len(owned) < len(model.gates):
-        found.append((("digest", "mail"), "`mail` goes to `owners`, and there are none; name them"))
+        faults.append((("digest", "mail"), "`mail` goes to `owners`, and there are none; name them"))
     if mail is None and (model.owners or owned):
         place = ("owners",) if model.owners else ("gates", owned[0], "owners")
-        found.append((place, "`owners` are mailed, and `digest.mail` does not say by which server"))
-    return found
+        faults.append((place, "`owners` are mailed, and `digest.mail` does not say by which server"))
+    return faults
 
 
 def _refuse_a_gate_file(document: Document) -> None:

@@ -1,6 +1,6 @@
-"""Paths as a gate file writes them: relative to it, with `~`, and never addresses.
+"""Paths in a gate file: relative to it, with `~`, and never addresses.
 
-Validators find the gate file's folder in the validation context under "folder"; without one they look for no file.
+Validators take the gate file's folder from "folder" in the validation context; without one they look for no file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LONGEST_PATH = 4096  # bytes; Linux takes no more
 
 
 def expanded(path: str) -> Path:
-    """`path` with `~` and `~name` as folders. A fault for what no file system could mean by it."""
+    """`path` with `~` and `~name` expanded. A fault for what cannot be a path."""
     if "\0" in path or len(path.encode("utf-8", "replace")) > LONGEST_PATH:
         raise stated(f"{quote(path)} cannot be a path: it holds a NUL character or more than {LONGEST_PATH} bytes")
     try:
@@ -40,7 +40,7 @@ def _model_folder(model: str, info: ValidationInfo) -> str:
                      "a server's address is `endpoint`: {endpoint: http://127.0.0.1:8000/v1, model: NAME}")  # fmt: skip
     if served:  # the server's own name for it
         return model
-    if ("endpoint" in known) != ("serve" in known):  # that is wrong, and told: a server names it
+    if ("endpoint" in known) != ("serve" in known):  # the other key has a fault of its own; a server names the model
         return model
     return _folder(model, info)
 

@@ -1,4 +1,4 @@
-"""The price table: what a token and a second of the device cost, with the version that every cost is told with."""
+"""The price table: prices of a token and of a device second, with a version that every cost cites."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PriceFile(Written):
 
 
 def load_prices(path: Path) -> Prices:
-    """The price table at `path`. UsageError with the line of every fault."""
+    """Load the price table at `path`. UsageError with the line of every fault."""
     document = read_yaml(path)
     model, faults = as_model(PriceFile, document)
     if model is not None:

@@ -1,4 +1,4 @@
-"""The gate file's `quantize:`, of a variant's weights and of a draft's: a method's name, or a mapping with options."""
+"""The gate file's `quantize:`, for weights of variants and drafts: a method's name, or a mapping with options."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _recipe(value: Any, info: ValidationInfo) -> QuantizeRecipe:
         except UsageError:
             if info.context["files"]:
                 raise
-            return recipe  # a stored run is decided again without the data that made its variants
+            return recipe  # a stored run can be decided again without the data that made its variants
     except NotInThisVersion as error:
         raise planned(str(error).removesuffix(".").partition(" is not in this version")[0]) from None
     except UsageError as error:
@@ -41,7 +41,7 @@ def _recipe(value: Any, info: ValidationInfo) -> QuantizeRecipe:
 
 
 def _recipe_schema(method: str) -> dict[str, Any]:
-    """What `parse_recipe` takes for one method, as far as a schema can say it."""
+    """The schema of what `parse_recipe` accepts for one method, as far as a schema can express it."""
     data_free, floats = {"enum": [*FLOATS, *DATA_FREE]}, {"enum": list(FLOATS)}
     size: dict[str, Any] = {"type": "integer", "minimum": 0, "multipleOf": 8}
     if method in BLOCKS or method in ("fp8", "smoothquant"):

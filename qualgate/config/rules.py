@@ -1,4 +1,4 @@
-"""The policy of a gate file: its rules and what else `gate` may say, quarantine, and objectives."""
+"""The policy of a gate file: rules, quarantine, objectives and the other keys of `gate`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ BOUNDS = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
 PER = "evalset|task|tag:.{1,100}"
 REPEATS = "mean|any|all|pass\\^[1-9][0-9]{0,3}"
 AGE = "([0-9]{1,5})(h|d)"
-LEAST, MOST = 1e-9, 1e15  # of a bound; what lies beyond says nothing, and overflows when it is divided by
-MOST_RATIO = 10.0  # times the baseline's: beyond it is percent, or no limit at all
+LEAST, MOST = 1e-9, 1e15  # of a bound; beyond, it limits nothing, and dividing by it overflows
+MOST_RATIO = 10.0  # times the baseline's: a larger number is a percentage, or no limit at all
 LEAST_ALPHA = 1e-6
 
 
@@ -74,7 +74,7 @@ class Where(Written):
 
 
 def _most(unit: str, bound: str) -> float:
-    """The largest bound that says something of a metric in this unit."""
+    """The largest bound that still limits a metric in this unit."""
     if unit in ("rate", "share") or (unit == "ratio" and bound == "min"):
         return 1.0
     return MOST_RATIO if unit == "ratio" else MOST
@@ -212,17 +212,17 @@ class RuleEntry(Written):
 
     @property
     def bound(self) -> float:
-        """The one bound's number, in the metric's unit: its validator lets one alone be set."""
+        """The value of the rule's only bound, in the metric's unit."""
         return next(value for bound in BOUNDS if (value := getattr(self, bound)) is not None)
 
     @property
     def scope(self) -> str:
-        """What each comparison of the rule is about, as `Rule.scope` names it."""
+        """The scope of each comparison, as in `Rule.scope`."""
         return self.per.by if self.per else "evalset" if self.evalset else "pooled"
 
     @property
     def label(self) -> str | None:
-        """What `where` asks for, as `Case.labels` names it."""
+        """The label that `where` selects, as in `Case.labels`."""
         return None if self.where is None else f"tag:{self.where.tag}" if self.where.tag else f"task:{self.where.task}"
 
 
@@ -237,18 +237,18 @@ def _day(value: Any) -> str:
 
 
 def _age(value: str) -> int:
-    if not (found := re.fullmatch(AGE, value)) or not int(found[1]):
+    if not (match := re.fullmatch(AGE, value)) or not int(match[1]):
         raise stated(f"`max_age` is a number of hours or days such as 36h or 7d, not {quote(value)}")
-    return int(found[1]) * {"h": 3600, "d": 86400}[found[2]]
+    return int(match[1]) * {"h": 3600, "d": 86400}[match[2]]
 
 
-def _said(value: str) -> str:
+def _in_words(value: str) -> str:
     if not value.strip():
         raise stated(f"what somebody answers for is said in words, not {quote(value)}")
     return value
 
 
-Said = Annotated[str, Field(min_length=1), AfterValidator(_said)]
+Words = Annotated[str, Field(min_length=1), AfterValidator(_in_words)]
 
 
 class QuarantineEntry(Written):
@@ -259,11 +259,11 @@ class QuarantineEntry(Written):
     """The case's id. Example: `case: c-17`"""
     evalset: str = Field(default=ABSENT, min_length=1)
     """The evalset it is in; left out, every set that has the id. Example: `evalset: support`"""
-    owner: Said
+    owner: Words
     """Who will mend the case. Example: `owner: ana`"""
     expires: Annotated[Any, AfterValidator(_day), WithJsonSchema({"type": "string", "pattern": r"^\d{4}-\d\d-\d\d$"})]
     """The day on which the case counts again. Example: `expires: 2026-12-31`"""
-    reason: Said
+    reason: Words
     """Why it is held out. Example: `reason: two references are right`"""
 
 
@@ -336,7 +336,7 @@ class Gate(Written):
     """Of score files and logs: how texts begin that are an endpoint's error and no answer, beside those that are known;
     `[]` takes no text for an error. Example: `error_texts: ["upstream timeout"]`
     """
-    subset: Said = ABSENT
+    subset: Words = ABSENT
     """Of score files: why `expected` names fewer cases than the evalset beside the gate file has; the verdict says it.
     Example: `subset: the German cases alone`
     """

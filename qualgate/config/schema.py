@@ -1,4 +1,4 @@
-"""The gate file's JSON Schema (draft 7, which editors read), generated from the loader's own types."""
+"""Generate the gate file's JSON Schema (draft 7, which editors read) from the loader's own types."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ def gate_file_schema() -> dict[str, Any]:
 
 
 def _for_draft_7(node: Any) -> Any:
-    """Draft 7 ignores what stands beside a `$ref`, and a key that may be left out is not one that may be null."""
+    """Adapt a schema to draft 7, which ignores keys beside a `$ref`; drop null defaults: an optional key is not
+    nullable."""
     if isinstance(node, list):
         return [_for_draft_7(item) for item in node]
     if not isinstance(node, dict):
         return node
-    kept = {key: _for_draft_7(value) for key, value in node.items() if not (key == "default" and value is None)}
-    if "$ref" in kept:
-        return {"allOf": [{"$ref": kept.pop("$ref")}], **kept} if len(kept) > 1 else kept
-    return kept
+    schema = {key: _for_draft_7(value) for key, value in node.items() if not (key == "default" and value is None)}
+    if "$ref" in schema:
+        return {"allOf": [{"$ref": schema.pop("$ref")}], **schema} if len(schema) > 1 else schema
+    return schema

@@ -1,4 +1,4 @@
-"""Who serves an arm, as a gate file says it: an address, or a command that starts a server."""
+"""The server of an arm in a gate file: an address, or a command that starts a server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _WITH = (
 Name = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,59}$")]  # of a parameter of requests
 READ_BY = ("vllm", "sglang")  # engines that tell a prompt's log-probs in a form that is read
 
-# For the editor's schema: what does not stand beside each other, as `ServedKeys` refuses it.
+# For the editor's schema: keys that exclude each other, as `ServedKeys` refuses them.
 IN_PROCESS: Any = {"properties": dict.fromkeys(("endpoint", "serve", *_WITH), False)}
 SERVED: Any = [
     {
@@ -57,14 +57,14 @@ SERVED: Any = [
 
 
 def environment_name(name: str) -> str:
-    """It. A fault, which is a ValueError and does not show it, for what is no such name and may be a key."""
+    """Check the name of an environment variable. The fault (a ValueError) does not show it: it may be a key."""
     if not re.fullmatch(KEY_NAME, name):
         raise stated("`api_key_env` must be the NAME of an environment variable; a key itself must not stand in a file")
     return name
 
 
 def named_address(address: str) -> str:
-    """It without a slash at its end. A fault, which is a ValueError, for what is no API's address."""
+    """The address without a trailing slash. A fault (a ValueError) for what is no API's address."""
     try:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
@@ -83,7 +83,7 @@ def named_address(address: str) -> str:
 
 
 def server_at(endpoint: str | None) -> tuple[object, ...]:
-    """An address, told from no other name of the same: this machine has three, a host's name has no case."""
+    """(scheme, host, port, path) of an address, equal for other spellings of the same host."""
     parts = urlsplit(endpoint or "")
     here = "127.0.0.1" if parts.hostname in ("localhost", "::1") else parts.hostname
     return parts.scheme, here, parts.port or {"http": 80, "https": 443}.get(parts.scheme), parts.path
@@ -96,9 +96,9 @@ def _command(command: str) -> str:
         raise stated(f"`serve` is no command ({error}); quotes are read as in a shell") from None
     if not words or not any("{port}" in word for word in words):
         raise stated("`serve` is a command with {port} where it takes its port: vllm serve ./support --port {port}")
-    if found := keys.in_command(words):  # its value is not repeated
+    if flag := keys.in_command(words):  # its value is not repeated
         raise stated(
-            f"`serve` gives its server a key ({quote(found)}), and a gate file is stored and shown: leave it out. The "
+            f"`serve` gives its server a key ({quote(flag)}), and a gate file is stored and shown: leave it out. The "
             "server that a run starts listens on this machine alone, and inherits this environment's variables"
         )
     return command
@@ -109,8 +109,8 @@ def _body(body: dict[str, Any]) -> dict[str, Any]:
         raise stated(
             f"`extra_body` must not hold `{ours[0]}`, which qualgate says itself: `model`, `generation`, cases"
         )
-    if found := keys.in_body(body):
-        raise stated(f"`extra_body` has {quote(found)}: no key stands in a file; write `api_key_env: NAME`")
+    if key_name := keys.in_body(body):
+        raise stated(f"`extra_body` has {quote(key_name)}: no key stands in a file; write `api_key_env: NAME`")
     try:
         json.dumps(body, allow_nan=False)
     except (TypeError, ValueError):
@@ -127,10 +127,10 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
-def _statuses(found: list[int]) -> list[int]:
-    if not found or any(not 400 <= one <= 599 for one in found):
+def _statuses(statuses: list[int]) -> list[int]:
+    if not statuses or any(not 400 <= status <= 599 for status in statuses):
         raise stated("`passing` lists HTTP statuses from 400 to 599, such as [404, 525]")
-    return found
+    return statuses
 
 
 def _query(query: dict[str, str]) -> dict[str, str]:
@@ -143,7 +143,7 @@ def _query(query: dict[str, str]) -> dict[str, str]:
 
 
 def _as_text(value: Any) -> Any:
-    """YAML reads a version such as 2024-10-21 as a date."""
+    """Turn dates and numbers back into text: YAML reads a version such as 2024-10-21 as a date."""
     return f"{value}" if isinstance(value, date) or (isinstance(value, int) and value is not True) else value
 
 
@@ -257,7 +257,7 @@ class ServedKeys(AskedKeys):
 
     @property
     def is_served(self) -> bool:
-        """Whether a server answers for it."""
+        """Whether a server answers for the arm."""
         return self.endpoint is not None or self.serve is not None
 
     @model_validator(mode="before")
@@ -270,10 +270,10 @@ class ServedKeys(AskedKeys):
 
     @model_validator(mode="after")
     def _served_or_not(self) -> ServedKeys:
-        said = [name for name in _WITH if name in self.model_fields_set]
+        given = [name for name in _WITH if name in self.model_fields_set]
         if not self.is_served:
-            if said:
-                raise stated(f"`{said[0]}` goes with `endpoint` or `serve`: this arm is generated here")
+            if given:
+                raise stated(f"`{given[0]}` goes with `endpoint` or `serve`: this arm is generated here")
             return self
         if self.endpoint is not None and self.serve is not None:
             raise stated("an arm has `endpoint` (a server that runs) or `serve` (one to start), one of the two")
@@ -301,8 +301,8 @@ class ServedKeys(AskedKeys):
 
 
 def as_served(entry: ServedKeys, folder: Path, budget: BudgetEntry | None = None) -> Served | None:
-    """The record; None where our own engine generates. folder: the gate file's. budget: with the price of arms that say
-    none."""
+    """The server as a record; None if our own engine generates. folder: the gate file's. budget: supplies a price to
+    arms without one."""
     if not entry.is_served:
         return None
     return replace(
@@ -322,7 +322,7 @@ def as_served(entry: ServedKeys, folder: Path, budget: BudgetEntry | None = None
 
 
 def as_asked(entry: AskedKeys) -> Served:
-    """The record of what is asked for texts at an address, if it has one."""
+    """The record of a server that is asked for texts."""
     headers: dict[str, str] = entry.extra_headers or {}
     return Served(
         endpoint=entry.endpoint or "",

@@ -1,4 +1,4 @@
-"""The gate file's `speculation:`: who drafts for a variant, how much, and by which rule a draft is accepted."""
+"""The gate file's `speculation:` section: proposer, draft length and acceptance rule of a variant."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _tokens(value: Any) -> Any:
 
 
 def _named_or_made(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
-    """A proposer's name as it is, anything else as a `DraftEntry`."""
+    """Keep a proposer's name, and read anything else as a `DraftEntry`."""
     if not isinstance(value, str):
         return read(value)
     if value not in KNOWN_TEXTS:
@@ -164,7 +164,7 @@ class SpeculationEntry(Written):
 
     @model_validator(mode="after")
     def _repeats(self) -> SpeculationEntry:
-        """Under every rule but "keyed", what is said depends on where drafts ended."""
+        """Refuse `tokens: auto` unless the rule is "keyed": otherwise answers depend on draft lengths."""
         level: SpeculationEntry | CascadeEntry | None = self
         while level is not None and self.rule != "keyed":
             if level.tokens == "auto":
@@ -183,7 +183,7 @@ class SpeculationEntry(Written):
 
 
 def _refuse_under_beside(value: Any) -> Any:
-    """`under` stands in a draft that is a model, and nowhere else."""
+    """Refuse `under` anywhere but in a draft that is a model."""
     if isinstance(value, dict) and "under" in value:
         draft = value.get("draft")
         why = f"{quote(draft)} runs no model, so a draft for it would save nothing: leave `under` out"
@@ -194,7 +194,7 @@ def _refuse_under_beside(value: Any) -> Any:
 
 
 def as_record(entry: SpeculationEntry | CascadeEntry, folder: Callable[[str], str]) -> Speculation:
-    """What a run is told. folder: a model as the file names it → its absolute path."""
+    """The speculation as a record. folder: a model as the file names it → its absolute path."""
     return Speculation(
         draft=_source(cast("DraftEntry | str", entry.draft), folder),
         tokens=0 if entry.tokens == "auto" else entry.tokens,

@@ -1,4 +1,4 @@
-"""A first gate file and evalset as text, each key with a line on what it means."""
+"""Write a first gate file and evalset as text, each key with a comment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StarterSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starter:
-    """What a first gate file says."""
+    """Contents of a first gate file."""
 
     model: str  # as it is written in the file
     dtype: str
@@ -46,24 +46,24 @@ FORM_ALONE = (
 _WHERE = {"reference": "the small model that ships with qualgate"}
 
 
-def gate_file_text(one: Starter) -> str:
-    """`gate.yaml`, which lies beside its evalsets."""
+def gate_file_text(starter: Starter) -> str:
+    """Text of `gate.yaml`, which lies beside its evalsets."""
     lines = [
         "# May these variants replace the baseline? Written by `qualgate init`; change what you like.",
         "# Every key: docs/reference/gate-file.md. Afterwards: qualgate config check gate.yaml",
         _line("version: 1", "of this file's form"),
         _line("baseline:", "what every variant is held against"),
-        _line(f"  model: {_scalar(one.model)}", _WHERE.get(one.model, "its folder, relative to this file")),
-        _line(f"  dtype: {one.dtype}", "what its weights are held in: bfloat16, float16 or float32"),
+        _line(f"  model: {_scalar(starter.model)}", _WHERE.get(starter.model, "its folder, relative to this file")),
+        _line(f"  dtype: {starter.dtype}", "what its weights are held in: bfloat16, float16 or float32"),
         _line("variants:", "who asks to replace it, each under a name of yours"),
     ]
-    for name, (key, value) in one.variants.items():
-        said = "made from the baseline on the spot" if key == "quantize" else "as it lies there"
-        lines.append(_line(f"  {_scalar(name)}: {{{key}: {_scalar(value)}}}", said))
+    for name, (key, value) in starter.variants.items():
+        comment = "made from the baseline on the spot" if key == "quantize" else "as it lies there"
+        lines.append(_line(f"  {_scalar(name)}: {{{key}: {_scalar(value)}}}", comment))
     lines.append(_line("evalsets:", "the cases that baseline and variants answer"))
-    for item in one.sets:
-        said = f"{counted(item.cases, 'case')}, scored by {', '.join(item.metrics)}"
-        lines.append(_line(f"  - {_scalar(f'./{item.name}.yaml')}", said))
+    for item in starter.sets:
+        comment = f"{counted(item.cases, 'case')}, scored by {', '.join(item.metrics)}"
+        lines.append(_line(f"  - {_scalar(f'./{item.name}.yaml')}", comment))
     lines += [
         _line("generation:", "how answers are drawn"),
         _line("  temperature: 0", "0 takes the likeliest token, so answers can be repeated"),
@@ -71,12 +71,12 @@ def gate_file_text(one: Starter) -> str:
         _line("  alpha: 0.05", "how often a variant that loses the margin may pass: 1 in 20"),
         _line("  rules:", "each proven, broken or undecided; every critical one must be proven"),
     ]
-    for item in one.sets:
+    for item in starter.sets:
         for metric in item.metrics:
-            lines.append(_line(f"    - metric: {metric}", f"may fall by less than {100 * one.margin:g} points"))
+            lines.append(_line(f"    - metric: {metric}", f"may fall by less than {100 * starter.margin:g} points"))
             lines.append(_line(f"      evalset: {_scalar(item.name)}", "of this set alone"))
-            lines.append(_line(f"      max_drop: {one.margin:g}", one.why))
-    if any(item.by_form for item in one.sets):
+            lines.append(_line(f"      max_drop: {starter.margin:g}", starter.why))
+    if any(item.by_form for item in starter.sets):
         lines += [
             f"    # {FORM_ALONE}",
             _line("    - metric: drift.length_ratio", "tokens of the variant's answers to the baseline's"),
@@ -86,7 +86,7 @@ def gate_file_text(one: Starter) -> str:
             _line("      min: 0.5", "less than that is told"),
             _line("      tier: advisory", "told, and decides nothing"),
         ]
-    for item in (each for each in one.sets if one.judge):
+    for item in (each for each in starter.sets if starter.judge):
         lines.append(
             _line("    - metric: judge.win", "share of answers that the judge prefers; 0.5 where none is better")
         )
@@ -98,25 +98,26 @@ def gate_file_text(one: Starter) -> str:
         _line("      tier: advisory", "told, and decides nothing; critical and supporting rules decide"),
         *(
             [_line("  noise_floor: true", "runs the baseline twice: what it changes by itself says little")]
-            if any(item.by_form for item in one.sets)
+            if any(item.by_form for item in starter.sets)
             else []
         ),
-        *(["judge:", *(f"  {line}".rstrip() for line in one.judge.splitlines())] if one.judge else []),
+        *(["judge:", *(f"  {line}".rstrip() for line in starter.judge.splitlines())] if starter.judge else []),
         _line("store: sqlite:///qualgate.db", "every answer, score, verdict and decision is kept here"),
     ]
     return "\n".join(lines) + "\n"
 
 
-def evalset_text(one: StarterSet, source: str) -> str:
-    """`NAME.yaml`. source: where its cases came from, for people."""
+def evalset_text(starter_set: StarterSet, source: str) -> str:
+    """Text of `NAME.yaml`. source: where its cases came from, for people."""
     lines = [
-        f"# What the cases in {one.name}.jsonl are scored by. Afterwards: qualgate evalset check {one.name}.yaml",
-        _line(f"name: {_scalar(one.name)}", "the file's own"),
+        f"# What the cases in {starter_set.name}.jsonl are scored by. "
+        f"Afterwards: qualgate evalset check {starter_set.name}.yaml",
+        _line(f"name: {_scalar(starter_set.name)}", "the file's own"),
         _line('version: "1"', "raise it whenever a case changes"),
         _line(f"description: {_scalar(source)}", "for people"),
-        *([f"# {one.why}"] if one.why else []),
-        _line(f"metrics: [{', '.join(one.metrics)}]", "`qualgate config metrics` lists them all"),
-        *(_line(f"{key}: {_value(value)}", _SETTINGS[key]) for key, value in one.settings.items()),
+        *([f"# {starter_set.why}"] if starter_set.why else []),
+        _line(f"metrics: [{', '.join(starter_set.metrics)}]", "`qualgate config metrics` lists them all"),
+        *(_line(f"{key}: {_value(value)}", _SETTINGS[key]) for key, value in starter_set.settings.items()),
     ]
     return "\n".join(lines) + "\n"
 
@@ -137,7 +138,7 @@ def _line(text: str, comment: str) -> str:
 
 
 def _scalar(text: str) -> str:
-    """As YAML reads it back: in quotes unless it is plainly a name or a path."""
+    """The text as a YAML scalar: in quotes unless it is plainly a name or a path."""
     plain = _PLAIN.fullmatch(text) and re.search("[A-Za-z]", text) and text.lower() not in _WORDS
     return text if plain and not re.fullmatch(r"[\d.eE+-]+", text) else json.dumps(text)
 

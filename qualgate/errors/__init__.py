@@ -31,7 +31,7 @@ class Exit(IntEnum):
     TERMINATED = 143  # SIGTERM; running again resumes
 
 
-# Of several verdicts the first of these that occurs is the whole's.
+# The exit code of several verdicts is the first of these that occurs.
 EXIT_ORDER = (Exit.INTEGRITY, Exit.INFRASTRUCTURE, Exit.BLOCK, Exit.UNDECIDED, Exit.REVIEW, Exit.APPROVE)
 
 
@@ -42,19 +42,19 @@ class QualgateError(Exception):
 
 
 class UsageError(QualgateError):
-    """What the user supplied cannot be used as it stands."""
+    """Input from the user that cannot be used as it is."""
 
 
 class NotInThisVersion(UsageError):
-    """A key or value of the design that this version recognises and does not serve yet."""
+    """A planned key or value that this version recognises but does not support."""
 
 
 class StoreVersionError(UsageError):
-    """The store was written by a newer or an older qualgate."""
+    """A store written by a newer or an older qualgate."""
 
 
 class EvidenceMissing(QualgateError):
-    """No stored run speaks about what was asked."""
+    """No stored run has the requested evidence."""
 
     exit = Exit.UNDECIDED
 
@@ -80,15 +80,15 @@ class Interrupted(QualgateError):
 
 
 def close_names(name: str, names: Iterable[str], most: int = 1, cutoff: float = 0.6) -> list[str]:
-    """Of the right names those that a wrong one may be meant for, the closest first: for "did you mean".
+    """Known names that a misspelt one may be meant for, the closest first: for "did you mean".
 
-    cutoff: how alike two names must be, as difflib's ratio in 0..1.
+    cutoff: least similarity, difflib's ratio in 0..1.
     """
-    from difflib import get_close_matches  # met only by who mistyped: it need not slow `--help`
+    from difflib import get_close_matches  # needed only for misspelt names: must not slow `--help`
 
     return get_close_matches(name, list(names), n=most, cutoff=cutoff)
 
 
 def one_line(error: BaseException) -> str:
-    """`TypeName: message`, without line breaks: a reason among others."""
+    """`TypeName: message` without line breaks, to embed in a list of reasons."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:400]

@@ -1,6 +1,6 @@
-"""Extras of the package, what each gives, and the command that adds one to this installation.
+"""Extras of the package, and the command that adds one to this installation.
 
-Nothing here names the package alone: `pip install 'qualgate[…]'` asks an index, where anybody may have taken the name.
+No command names the package alone: `pip install 'qualgate[…]'` asks an index, where anybody may have taken the name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-# Extra → the distribution that is looked for, and what it gives.
+# Extra → (distribution that shows it is installed, what it provides).
 EXTRAS: Mapping[str, tuple[str, str]] = {
     "dashboard": ("streamlit", "the pages for the person who signs: `qualgate dashboard`"),
     "harness": ("lm-eval", "lm-eval's tasks as evalsets, and IFEval's languages"),
@@ -31,7 +31,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
 
 
 def installed_version(extra: str) -> str:
-    """Return the version of what the extra brings; "" where that is not installed."""
+    """Return the version of the extra's distribution; "" if it is not installed."""
     try:
         return version(EXTRAS[extra][0])
     except PackageNotFoundError:
@@ -44,8 +44,8 @@ def needs(what: str, extra: str) -> str:
 
 
 def install_command(extra: str = "", *more: str) -> str:
-    """Return the command that installs qualgate as it was installed here, with an extra; in words where that is not
-    known. more: options of pip."""
+    """Return the command that installs qualgate as it was installed here, with an extra; in words if that is unknown.
+    more: options of pip."""
     if (origin := _origin()) is None:
         what = f"install the extra `{extra}`" if extra else "install it again"
         return f"{what} from where you installed qualgate" + (f" ({shlex.join(more)})" if more else "")
@@ -73,8 +73,8 @@ def pip_install(*words: str) -> str:
 
 
 def _origin() -> tuple[tuple[str, ...], str, str] | None:
-    """Where this installation came from: options of pip, and the requirement before and after the extra's brackets.
-    None where nothing says so."""
+    """Origin of this installation: (options of pip, requirement before and after the extra's brackets); None if
+    unknown."""
     checkout = Path(__file__).resolve().parents[2]
     try:
         record = distribution("qualgate").read_text("direct_url.json")

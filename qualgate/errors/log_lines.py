@@ -1,7 +1,7 @@
-"""JSON lines beside a command's answer, for log collectors (`QUALGATE_LOG=json`).
+"""Write JSON lines for log collectors (`QUALGATE_LOG=json`).
 
-A line is an object with `time`, `level` and `message`, and what it is about where that is known: `event`, `run`, `arm`,
-`job`, `exit`. What a secret of the environment holds is in none of them.
+A line is an object with `time`, `level` and `message`, and its subject if known: `event`, `run`, `arm`, `job`, `exit`.
+Values of secrets in the environment are masked.
 """
 
 from __future__ import annotations
@@ -20,22 +20,21 @@ SHORTEST_SECRET = 8  # characters: shorter values occur in texts by chance
 
 
 def is_json() -> bool:
-    """Whether lines are asked for as JSON."""
+    """Whether JSON lines are requested."""
     return os.environ.get(VARIABLE) == "json"
 
 
 def all_are_about(**about: Any) -> None:
-    """What this process's lines are about from here on, beside what each says of itself: a run that is under way.
-    Without any: nothing."""
+    """Set fields for all further lines of this process, such as the current run; without any, clear them."""
     _under_way.clear()
     _under_way.update({name: value for name, value in about.items() if value})
 
 
 def log_line(message: str, level: Level = "info", **about: Any) -> str:
-    """One line of ASCII without control characters. about: what is None or empty is left out."""
-    said = _under_way | {name: value for name, value in about.items() if value not in (None, "")}
+    """One line of ASCII without control characters. about: fields; those None or empty are left out."""
+    fields = _under_way | {name: value for name, value in about.items() if value not in (None, "")}
     line = json.dumps(
-        {"time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", "level": level, "message": message, **said}
+        {"time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", "level": level, "message": message, **fields}
     )
     for secret in _secrets():
         line = line.replace(json.dumps(secret)[1:-1], "…".encode("ascii", "backslashreplace").decode())
@@ -43,6 +42,6 @@ def log_line(message: str, level: Level = "info", **about: Any) -> str:
 
 
 def _secrets() -> list[str]:
-    """Values of variables that are named like secrets, the longest first: one may hold another."""
+    """Values of variables named like secrets, the longest first: one may contain another."""
     named = (value for name, value in os.environ.items() if _SECRET.search(name))
     return sorted((value for value in named if len(value) >= SHORTEST_SECRET), key=len, reverse=True)

@@ -1,4 +1,4 @@
-"""Messages for a path that is not there: the nearest one that is, and the command to type instead."""
+"""Messages for a missing path: the nearest existing one, and the command to type instead."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shlex import quote as shell_quote
 
 from qualgate.errors import close_names
 
-MOST_NAMES = 10_000  # of a folder that are looked through
+MOST_NAMES = 10_000  # names of a folder that are searched
 _FILES_NAMED = 3
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
 
 
 def unreadable(path: Path, error: OSError) -> str:
-    """Why the file `path` cannot be read, beginning with its name."""
+    """Say why the file `path` cannot be read, beginning with its name."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return f"{path}: no such file{nearest_path(path)}"
     if isinstance(error, IsADirectoryError):
@@ -30,8 +30,8 @@ def unreadable(path: Path, error: OSError) -> str:
 
 
 def nearest_path(path: Path, fits: Callable[[Path], bool] = os.path.lexists) -> str:
-    """`; did you mean 'x'?`, or the folder on the way that is missing, or what stands there instead: the end of a
-    message about a path where something else was looked for. fits: whether a path could be what was looked for."""
+    """End a message about a path with `; did you mean 'x'?`, the missing folder, or what is there instead. fits:
+    whether a path could be the wanted one."""
     if os.path.isdir(path):
         files = (name for name in _names_in(path) if os.path.isfile(path / name) and fits(path / name))
         inside = sorted(files)[:_FILES_NAMED]
@@ -40,15 +40,15 @@ def nearest_path(path: Path, fits: Callable[[Path], bool] = os.path.lexists) -> 
     if os.path.lexists(path):
         there = f"is a file, in the folder {str(path.parent)!r}" if os.path.isfile(path) else "leads to no file"
         return f"; it {there}"
-    found = _nearest(path, fits)
-    if found is not None:
-        return f"; did you mean {str(found)!r}?"
-    missing = [one for one in path.parents if not os.path.isdir(one)]
+    nearest = _nearest(path, fits)
+    if nearest is not None:
+        return f"; did you mean {str(nearest)!r}?"
+    missing = [folder for folder in path.parents if not os.path.isdir(folder)]
     return f"; there is no folder {str(missing[-1])!r}" if missing else ""
 
 
 def no_model_folder(written: str, folder: Path) -> str:
-    """What to do about a model written so, for which there is no `folder`: a name of the Hub is to be fetched."""
+    """Say what to do about a model without a folder: fetch it if it is a name of the Hub."""
     near = nearest_path(folder)
     if os.path.lexists(folder) or near.startswith("; did you mean") or not _HUB_NAME.fullmatch(written):
         return f"no model folder {str(folder)!r:.200}{near}"
@@ -69,8 +69,8 @@ COMPRESSED = {
 
 
 def not_json_lines(path: Path, beginning: bytes) -> str:
-    """Of a file that begins so, and that should hold one JSON object a line: that it is compressed, or UTF-16, or one
-    array, or objects over several lines, for which there is a command that makes lines of it. "" for any other."""
+    """Say that a file is compressed, UTF-16, one array, or objects over several lines instead of JSON lines, with a
+    command that converts it; "" for any other."""
     for magic, name in COMPRESSED.items():
         if beginning.startswith(magic):
             return f"the file is compressed ({name}); give it unpacked"
@@ -88,12 +88,12 @@ def not_json_lines(path: Path, beginning: bytes) -> str:
 
 
 def _nearest(path: Path, fits: Callable[[Path], bool] = os.path.lexists) -> Path | None:
-    """The path there is that `path` may be meant for, each of its parts near to what was written, and it fits."""
+    """The existing, fitting path that `path` may be meant for, by similarity of each part."""
     if os.path.lexists(path):
         return path
     if path.parent == path or (folder := _nearest(path.parent)) is None:
         return None
-    stems = {name: Path(name).stem for name in _names_in(folder)}  # names that end alike are not alike by that
+    stems = {name: Path(name).stem for name in _names_in(folder)}  # an equal suffix does not make names alike
     alike = close_names(path.stem, set(stems.values()), most=3)
     could = [name for name, stem in stems.items() if stem in alike and fits(folder / name)]
     close = close_names(path.name, could, cutoff=0)

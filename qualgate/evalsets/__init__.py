@@ -1,7 +1,7 @@
 """Evalsets and calibration sets: NAME.yaml and NAME.jsonl, read strictly, every fault named with its file and line.
 
-An evalset judges, a calibration set (`kind: calibration`) is what a quantizer may see. Neither is taken for the other:
-a variant calibrated on the cases that judge it has seen its exam.
+An evalset judges; a calibration set (`kind: calibration`) is data for quantizers. Neither can replace the other: a
+variant calibrated on the cases that judge it has seen its exam.
 """
 
 from qualgate.evalsets.cases import identity_faults, misspelt_keys

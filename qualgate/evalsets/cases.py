@@ -1,4 +1,4 @@
-"""A set's cases, read line by line, every fault named with its line."""
+"""Read a set's cases line by line, with the line of every fault."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from qualgate.records import Case
 
 MAX_LINE = 8 * 2**20  # bytes
 ROLES = ("system", "user", "assistant", "tool")
-OURS_TO_MAKE = ("requests", "until")  # of a case: what the engine is to read or to stop at, as lm-eval's tasks have it
+OURS_TO_MAKE = ("requests", "until")  # keys that only lm-eval's tasks set: texts to read, texts that stop an answer
 _OF_ALL_CASES = "it is one for all cases of a run: set it in the gate file, `generation: {%s: …}`"
 _LENGTH = "a case says how long its answer may be with `max_new_tokens`"
-WITHOUT_EFFECT = {  # keys of a case that other tools heed, and that nothing here reads → where that is said
+WITHOUT_EFFECT = {  # keys that other tools read and nothing here does → what to do instead
     **{name: _OF_ALL_CASES % name for name in ("temperature", "top_k", "top_p", "min_p", "seed", "repeats")},
     **{name: _OF_ALL_CASES % name for name in ("repetition_penalty", "presence_penalty", "frequency_penalty")},
     "do_sample": _OF_ALL_CASES % "temperature",
@@ -30,9 +30,9 @@ WITHOUT_EFFECT = {  # keys of a case that other tools heed, and that nothing her
     ),
     "stop": "an answer ends where the model ends it or at `max_new_tokens`: take it out",
 }
-_TESTS = ("tests", "test", "test_list")  # one of which a program's tests are in
-OF_EVALPLUS = ("base_input", "plus_input", "canonical_solution", "atol", "task_id")  # read where the first is there
-READ = frozenset({  # of a case's body
+_TESTS = ("tests", "test", "test_list")  # alternative keys of a program's tests
+OF_EVALPLUS = ("base_input", "plus_input", "canonical_solution", "atol", "task_id")  # read if the first is present
+READ = frozenset({  # keys of a case's body
     "id", "task", "tags", "cluster", "messages", "prompt", "max_new_tokens", "answer", "choices", "delimiter",
     "references", "contains", "pattern",
     "constraint", "tolerance", "schema", "formats", "tools", "expected_calls", "dialect", "served_by", "reasoning",
@@ -40,15 +40,15 @@ READ = frozenset({  # of a case's body
     "simulation", "state", "recorded",
     "language", "instruction_id_list", "kwargs", *OURS_TO_MAKE, *WITHOUT_EFFECT,
 })  # fmt: skip
-# What a slip of the pen may have been meant for; `name` is none of `fn_name`.
+# Keys that a misspelt one may be meant for; `name` is none for `fn_name`.
 _MEANT = READ - {*_TESTS[1:], *OURS_TO_MAKE, *WITHOUT_EFFECT, "fn_name", "prelude", "simulation", "recorded"}
-_EITHER = (_TESTS, ("messages", "prompt"))  # where one is there, none of the others is missing
+_EITHER = (_TESTS, ("messages", "prompt"))  # alternatives: if one is present, the others are not missing
 
 
 class CaseReader:
-    """Cases of one JSONL file, read line by line. Once `cases()` is spent, `sha256` and `faults` are whole.
+    """Reads the cases of one JSONL file line by line. After `cases()`, `sha256` and `faults` are complete.
 
-    added: what the YAML says in place of every case that does not say it itself; it is part of the case from here on.
+    added: defaults from the YAML for cases without their own; they become part of the case.
     """
 
     def __init__(self, path: Path, header: SetFile, simulation: Sources = ()) -> None:
@@ -68,20 +68,20 @@ class CaseReader:
             metric in BY_LIKELIHOOD for metric in self.metrics
         )  # its choices are read, nothing is written
         self._first_line: dict[str, int] = {}
-        self._asked: dict[str, tuple[int, Any]] = {}  # what was asked → its first line and that case's cluster
+        self._questions: dict[str, tuple[int, Any]] = {}  # what was asked → its first line and that case's cluster
 
     @property
     def sha256(self) -> str:
-        """Of what is asked and how it is scored: the file's bytes, and what the YAML adds to them if it does."""
+        """Hash of questions and scoring: of the file's bytes and what the YAML adds."""
         return content_hash([self.lines.sha256, self.added]) if self.added else self.lines.sha256
 
     @property
     def faults(self) -> Iterator[Fault]:
-        """Those of all lines read so far."""
+        """Faults of all lines read so far."""
         return (Fault(self.lines.path, line, message) for line, message in self.lines.faults)
 
     def cases(self) -> Iterator[Case]:
-        """The cases without a fault, in order; read once."""
+        """Yield the cases without a fault, in order; can be read once."""
         from qualgate.scoring.multiple_choice import requests_of
 
         for line in self.lines:
@@ -98,22 +98,22 @@ class CaseReader:
                     yield Case(evalset=self.name, body=body)
 
     def _has_turns(self, row: dict[str, Any]) -> bool:
-        """Whether its `turns` are ours: they are of tool calls, or else all that the row asks. Others' rows, which ask
-        something beside, have a key of that name too."""
+        """Whether `turns` is our key: it has tool calls, or is all that the row asks. Rows of other tools also have a
+        key of that name, beside a question."""
         return "turns" in row and (self._calls or not {"messages", "prompt"} & row.keys())
 
     def _turns_of(self, row: dict[str, Any]) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
-        """The cases of a row with `turns`, and its faults; one of several turns is told of the first."""
+        """(cases of a row with `turns`, its faults); a fault of several turns is reported for the first."""
         if not self._calls:
             return (), (f"`turns` are of tool calls, and the set has no metric of them, such as {TURNS}",)
         bodies, faults = read_turns(row)
         if faults := (*self._identity_faults(row), *faults):
             return (), faults
-        found: dict[str, str] = {}
+        by_message: dict[str, str] = {}
         for place, body in enumerate(bodies):
             for message in self._faults_of(body):
-                found.setdefault(message, f"turns[{place}]: {message}")
-        return bodies, tuple(found.values())
+                by_message.setdefault(message, f"turns[{place}]: {message}")
+        return bodies, tuple(by_message.values())
 
     def _faults_of(self, body: dict[str, Any]) -> Iterator[str]:
         yield from self._identity_faults(body)
@@ -166,8 +166,8 @@ class CaseReader:
             yield fault
 
     def _fault_copies(self, body: dict[str, Any]) -> None:
-        """The same prompt under two ids is one observation, and two would prove twice what was seen once."""
-        line, cluster = self._asked.setdefault(question_hash(body), (self.lines.line, body.get("cluster")))
+        """Report a prompt that is repeated under another id: both are one observation."""
+        line, cluster = self._questions.setdefault(question_hash(body), (self.lines.line, body.get("cluster")))
         if line != self.lines.line and (cluster is None or cluster != body.get("cluster")):
             self.lines.fault(f"asks what line {line} asks; drop one of them, or give both the same `cluster`")
 
@@ -179,7 +179,7 @@ def _language_faults(body: dict[str, Any]) -> Iterator[str]:
 
 
 def identity_faults(body: dict[str, Any]) -> Iterator[str]:
-    """What keeps a case from being told from others and grouped: `id`, `task`, `cluster`, `tags`."""
+    """Yield faults of the keys that identify and group a case: `id`, `task`, `cluster`, `tags`."""
     case_id = body.get("id")
     if not isinstance(case_id, str) or not case_id or len(case_id) > 200 or not case_id.isprintable():
         yield f"`id` must be a text of 1 to 200 printable characters; {_found(body, 'id')}"
@@ -192,16 +192,16 @@ def identity_faults(body: dict[str, Any]) -> Iterator[str]:
 
 
 def misspelt_keys(body: dict[str, Any], also: Iterable[str] = ()) -> Iterator[str]:
-    """Keys of a case that are near one which is not there. also: those that another package's scorer reads."""
+    """Yield keys that resemble an absent one. also: keys that another package's scorer reads."""
     keys = frozenset(body)
-    there = {one for either in _EITHER if not keys.isdisjoint(either) for one in either}
-    yield from misspelt(keys, READ.union(also, OF_EVALPLUS), _MEANT.union(also) - there)
+    present = {key for either in _EITHER if not keys.isdisjoint(either) for key in either}
+    yield from misspelt(keys, READ.union(also, OF_EVALPLUS), _MEANT.union(also) - present)
 
 
 def unread_keys(cases: Iterable[Case]) -> dict[str, int]:
-    """Key that nothing here reads → how many cases carry it; not those that are said to be somebody's own."""
-    found = Counter(key for case in cases for key in case.body.keys() - _read_of(case.body) if not is_own(key))
-    return dict(sorted(found.items()))
+    """Key that nothing reads → number of cases with it; keys marked as the user's own are left out."""
+    counts = Counter(key for case in cases for key in case.body.keys() - _read_of(case.body) if not is_own(key))
+    return dict(sorted(counts.items()))
 
 
 def _read_of(body: dict[str, Any]) -> frozenset[str]:
@@ -213,7 +213,7 @@ def _found(body: dict[str, Any], key: str) -> str:
 
 
 def _weighed_faults(body: dict[str, Any], metric: str) -> Iterator[str]:
-    """Of a case whose choices are read: it has a plain prompt, and nothing is written."""
+    """Yield faults of a case scored by likelihood: it needs a plain prompt, and nothing is generated."""
     if "messages" in body:
         yield f"`messages`: {metric} reads each choice right after a plain text; give that text as `prompt` instead"
     if "max_new_tokens" in body:

@@ -26,7 +26,7 @@ ADDED = (
     "packages",
     "language",
     "pattern",
-)  # keys of an evalset's YAML that stand for each case's own
+)  # keys of an evalset's YAML that are defaults for its cases
 
 
 class SetFile(Written):
@@ -205,19 +205,18 @@ def _refuse_twice(kind: str, names: list[str]) -> None:
 
 
 def added_to_cases(header: SetFile, simulation: Sources = ()) -> dict[str, Any]:
-    """What the YAML says in place of every case that does not say it itself: part of the case, and of its hash. Of its
-    simulated tools that is their hash."""
+    """Defaults from the YAML for its cases, part of each case and its hash; of simulated tools, their hash."""
     if not isinstance(header, EvalsetFile):
         return {}
-    added = {name: said for name in ADDED if (said := getattr(header, name))}
+    added = {name: value for name in ADDED if (value := getattr(header, name))}
     if header.served_by:
         added["served_by"] = header.served_by.model_dump()
     return added | {"simulation": content_hash(simulation)} if simulation else added
 
 
 def as_evalset(header: EvalsetFile) -> Evalset:
-    """What the YAML alone says of the set."""
-    kept: dict[str, Any] = {name: tuple(getattr(header, name)) for name in ("metrics", "lenient", "normalizers")}
+    """The evalset as far as the YAML alone describes it."""
+    settings: dict[str, Any] = {name: tuple(getattr(header, name)) for name in ("metrics", "lenient", "normalizers")}
     # what a case alone says of those three is read
-    kept |= {name: said for name, said in added_to_cases(header).items() if name in ("dialect", "formats")}
-    return Evalset(name=header.name, version=header.version, sha256="", **kept)
+    settings |= {name: value for name, value in added_to_cases(header).items() if name in ("dialect", "formats")}
+    return Evalset(name=header.name, version=header.version, sha256="", **settings)

@@ -1,4 +1,4 @@
-"""Rows of a user's own JSON lines as cases: other tools' names of a key are mapped, and each mapping is told.
+"""Turn rows of a user's own JSON lines into cases: other tools' key names are mapped, and each mapping is reported.
 
 The fields in a row decide its scorer: `tools` by its calls, `choices` by the choice, `tests` by running them,
 `schema` by the schema, else `answer` or `references` by the answer. Rows of several kinds become several sets. Where no
@@ -30,8 +30,8 @@ ANSWER = ("answer", "output", "completion", "expected", "expected_output", "refe
           "gold", "ideal", "ground_truth", "solution")  # fmt: skip
 CHATS = ("messages", "conversation", "conversations")
 REFERENCES = ("references", "answers", "aliases", "answer_aliases", "gold_answers", "correct_answers")
-BEFORE = ("context", "passage", "document")  # read before the question
-OURS = {  # a key of ours → what other tools call it
+BEFORE = ("context", "passage", "document")  # placed before the question
+OURS = {  # our key → names in other tools
     "tools": ("tools", "functions"),
     "expected_calls": ("expected_calls", "tool_calls", "calls"),
     "choices": ("choices", "options"),
@@ -58,9 +58,9 @@ METRICS = {  # kind → what its cases are scored by
     "calls": (*FORMS, "tool_call.valid"),
 }
 BY_FORM = ("prompts", "json-prompts", "calls")  # kinds whose cases have no reference
-OF_BFCL = ("simple", "multiple", "parallel", "relevance", "java")  # one of them is in a category of BFCL's
+OF_BFCL = ("simple", "multiple", "parallel", "relevance", "java")  # every category of BFCL contains one of them
 SETTINGS: dict[str, dict[str, Any]] = {"json-answers": {"normalizers": ("json",)}}  # kind → further keys of its YAML
-FEWEST_ALONE = 50  # cases that a set of their own is worth
+FEWEST_ALONE = 50  # least cases for a separate set
 LENGTHS = {
     "tools": 256,
     "code": 512,
@@ -69,8 +69,8 @@ LENGTHS = {
     "prompts": 256,
     "json-prompts": 256,
     "calls": 256,
-}  # tokens, where no reference tells them
-LONG = 120  # characters of a reference beyond which hardly any answer equals it
+}  # tokens, without a reference to estimate them from
+LONG = 120  # characters of a reference beyond which almost no answer equals it
 _NUMBER = re.compile(r"\s*[-+]?\$?[\d,]*\.?\d+\s*%?\s*")
 
 
@@ -86,7 +86,7 @@ class OwnSet:
     length: int  # tokens of an answer, of cases that do not say their own
 
     def with_length(self, length: int) -> OwnSet:
-        """The set with answers of so many tokens, where a case did not say its own."""
+        """The set with answers of so many tokens, except in cases with their own length."""
         cases = (
             {**case, "max_new_tokens": length} if case["max_new_tokens"] == self.length else case for case in self.cases
         )
@@ -95,7 +95,7 @@ class OwnSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnRows:
-    """A user's rows as sets, and what was made of them, in lines for the user."""
+    """A user's rows as sets, and notes on the conversion for the user."""
 
     sets: tuple[OwnSet, ...]
     notes: tuple[str, ...]
@@ -103,7 +103,7 @@ class OwnRows:
 
 @dataclass(slots=True)
 class _Reading:
-    """What is noticed on the way."""
+    """Notes collected while reading."""
 
     chat: bool  # the model has a chat template
     mapped: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -117,40 +117,40 @@ _Row = tuple[int, str, dict[str, Any]]  # line, kind, case
 
 
 class _Unusable(Exception):
-    """Why a row cannot be a case."""
+    """A row that cannot be a case."""
 
 
 def read_rows(path: Path, name: str, *, chat: bool, max_new_tokens: int | None = None) -> OwnRows:
-    """The file's rows as sets. name: of the set; of several kinds each is called NAME-KIND. chat: ask in messages.
+    """Read the file's rows as sets. name: of the set; with several kinds, NAME-KIND. chat: ask in messages.
 
-    max_new_tokens: of rows that do not say their own; None: as long as the references need.
-    UsageError names every row that cannot be a case, with its line and what to do.
+    max_new_tokens: for rows without their own; None: as long as the references need. UsageError names every row that
+    cannot be a case, with its line and what to do.
     """
     from qualgate.scoring.json_lines import JsonLines
 
     seen, lines = _Reading(chat), JsonLines(path, MAX_LINE)
-    found: list[_Row] = []
+    rows: list[_Row] = []
     try:
         for row in lines:
             try:
-                found.append((lines.line, *_case(row, seen, f"{name}-{lines.line:04d}")))
+                rows.append((lines.line, *_case(row, seen, f"{name}-{lines.line:04d}")))
             except _Unusable as why:
                 lines.fault(str(why))
     except OSError as error:
         raise UsageError(unreadable(path, error)) from None
-    if any(kind not in BY_FORM for _, kind, _ in found):  # a row without a reference among others lacks it
-        lines.faults += [(line, _MISSING[kind]) for line, kind, _ in found if kind in BY_FORM]
+    if any(kind not in BY_FORM for _, kind, _ in rows):  # a row without a reference among others lacks it
+        lines.faults += [(line, _MISSING[kind]) for line, kind, _ in rows if kind in BY_FORM]
     if lines.faults:
         refuse([Fault(path, line, message) for line, message in lines.faults])
-    if not found:
+    if not rows:
         raise UsageError(f"{path}: no rows; one JSON object a line is needed, as {EXAMPLE}")
-    found = _without_copies(_tagged(found, seen), seen)
-    found = _asking_for_json(found)
-    if any(kind == "answers" for _, kind, _ in found):  # a number among texts is a text
-        found = [(line, "answers" if kind == "numbers" else kind, case) for line, kind, case in found]
-    kinds = dict.fromkeys(kind for _, kind, _ in found)
+    rows = _without_copies(_tagged(rows, seen), seen)
+    rows = _asking_for_json(rows)
+    if any(kind == "answers" for _, kind, _ in rows):  # a number among texts is a text
+        rows = [(line, "answers" if kind == "numbers" else kind, case) for line, kind, case in rows]
+    kinds = dict.fromkeys(kind for _, kind, _ in rows)
     sets = [
-        _as_set(kind if len(kinds) > 1 else "", name, [one for one in found if one[1] == kind], max_new_tokens)
+        _as_set(kind if len(kinds) > 1 else "", name, [entry for entry in rows if entry[1] == kind], max_new_tokens)
         for kind in kinds
     ]
     return OwnRows(sets=tuple(sets), notes=tuple(_notes(seen, sets)))
@@ -160,23 +160,23 @@ EXAMPLE = '{"question": "Which order is refunded? Order 17, please.", "answer": 
 
 
 def _case(row: Mapping[str, Any], seen: _Reading, made_id: str) -> tuple[str, dict[str, Any]]:
-    """The row's kind, and its case without a length where it says none."""
+    """(kind, case) of a row; the case has no length if the row gives none."""
     try:
         row = dict(as_own(row, seen.chat))
     except NotAsPublished as error:
         raise _Unusable(str(error)) from None
     used: set[str] = set()
     case: dict[str, Any] = {"id": _id(row, seen, made_id)}
-    asked, said = _asked(row, seen, used)
+    question, reply = _question(row, seen, used)
     for ours, names in OURS.items():
         if (key := _first(names, row)) is not None:
             case[ours] = row[key]
             _use(key, ours, seen, used)
-    answer = _answer(row, said, seen, used)
-    if "expected_calls" not in case and isinstance(said, dict) and said.get("tool_calls"):
-        case["expected_calls"] = said["tool_calls"]
+    answer = _answer(row, reply, seen, used)
+    if "expected_calls" not in case and isinstance(reply, dict) and reply.get("tool_calls"):
+        case["expected_calls"] = reply["tool_calls"]
         seen.mapped["the last message's `tool_calls`", "expected_calls"] += 1
-    case |= asked | {key: row[key] for key in KEPT if key in row}
+    case |= question | {key: row[key] for key in KEPT if key in row}
     if "tools" in case and any(name in str(row.get("category")) for name in OF_BFCL):
         case["category"] = row["category"]
         used.add("category")
@@ -187,13 +187,13 @@ def _case(row: Mapping[str, Any], seen: _Reading, made_id: str) -> tuple[str, di
 
 
 def _scored(case: dict[str, Any], answer: Any, unread: Collection[str]) -> tuple[str, dict[str, Any]]:
-    """The kind, and the case with the references of that kind alone. unread: keys that may be misspelt."""
+    """(kind, case with the references of that kind alone). unread: keys that may be misspelt."""
     if "tools" in case:
         if "expected_calls" not in case and answer is None:
             return _without_calls(case)
         if not isinstance(case.get("expected_calls"), list):
             raise _Unusable(NO_CALLS)
-        return "tools", {**case, "expected_calls": [_call(one) for one in case["expected_calls"]]}
+        return "tools", {**case, "expected_calls": [_call(call) for call in case["expected_calls"]]}
     if "choices" in case and answer is not None:
         return "choices", {**case, "answer": answer}
     if "tests" in case or "base_input" in case:
@@ -209,16 +209,18 @@ def _scored(case: dict[str, Any], answer: Any, unread: Collection[str]) -> tuple
             raise _Unusable(f"{NO_REFERENCE}{meant}")
         return "prompts", case
     if isinstance(answer, list):
-        if not answer or not all(isinstance(one, str | int | float) and str(one).strip() for one in answer):
+        if not answer or not all(
+            isinstance(reference, str | int | float) and str(reference).strip() for reference in answer
+        ):
             raise _Unusable(f"several right answers are a list of texts or numbers; found {quote(answer)}")
-        long = any(len(str(one)) > LONG for one in answer)
+        long = any(len(str(reference)) > LONG for reference in answer)
         return "texts" if long else "answers", {**case, "references": [*map(str, answer)]}
     kind = "numbers" if not isinstance(answer, str) or _NUMBER.fullmatch(answer) else "answers"
     return kind, {**case, "answer": str(answer)}
 
 
 def _without_calls(case: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Offered tools without the right calls: any call that a tool's schema allows is right, as BFCL's relevance."""
+    """A case that offers tools without right calls: any call that fits a schema is right, as in BFCL's relevance."""
     category = str(case.get("category"))
     if "irrelevance" in category:
         return "tools", {**case, "expected_calls": []}
@@ -235,22 +237,22 @@ _MISSING = {"prompts": NO_REFERENCE, "calls": NO_CALLS}
 
 
 def _meant(unread: Iterable[str]) -> str:
-    """Which key of the row may be a reference's, misspelt."""
+    """Suggest a reference's key for a misspelt one."""
     for key in sorted(unread):
         for close in close_names(key, (*ANSWER, "references", "schema", "tests")):
             return f"; did you mean `{close}` by {quote(key)}?"
     return ""
 
 
-def _asked(row: dict[str, Any], seen: _Reading, used: set[str]) -> tuple[dict[str, Any], Any]:
-    """`messages` or `prompt`, and the assistant's last message where the conversation ends with one."""
+def _question(row: dict[str, Any], seen: _Reading, used: set[str]) -> tuple[dict[str, Any], Any]:
+    """(`messages` or `prompt`, the assistant's last message if the conversation ends with one)."""
     if (key := _first(CHATS, row)) is not None:
         _use(key, "messages", seen, used)
-        messages = [_turn(one) for one in row[key]] if isinstance(row[key], list) else []
-        said = messages.pop() if messages and messages[-1].get("role") == "assistant" else None
+        messages = [_turn(message) for message in row[key]] if isinstance(row[key], list) else []
+        reply = messages.pop() if messages and messages[-1].get("role") == "assistant" else None
         if not messages:
             raise _Unusable(f"`{key}` is no list of messages that ask something; found {quote(row[key])}")
-        return {"messages": [{"role": one["role"], "content": one["content"]} for one in messages]}, said
+        return {"messages": [{"role": message["role"], "content": message["content"]} for message in messages]}, reply
     key = _first(QUESTION, row)
     if key is None and "turns" in row:
         raise _Unusable(
@@ -279,33 +281,33 @@ def _asked(row: dict[str, Any], seen: _Reading, used: set[str]) -> tuple[dict[st
     return {"messages": [*system, {"role": "user", "content": text}]}, None
 
 
-def _turn(one: Any) -> dict[str, Any]:
-    if not isinstance(one, dict):
-        raise _Unusable(f"a message is an object with `role` and `content`; found {quote(one)}")
-    role = one.get("role") or SPEAKERS.get(str(one.get("from")), str(one.get("from")))
-    return {**one, "role": role, "content": one.get("content") or one.get("value") or ""}
+def _turn(message: Any) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise _Unusable(f"a message is an object with `role` and `content`; found {quote(message)}")
+    role = message.get("role") or SPEAKERS.get(str(message.get("from")), str(message.get("from")))
+    return {**message, "role": role, "content": message.get("content") or message.get("value") or ""}
 
 
-def _answer(row: dict[str, Any], said: Any, seen: _Reading, used: set[str]) -> Any:
+def _answer(row: dict[str, Any], reply: Any, seen: _Reading, used: set[str]) -> Any:
     several = next((name for name in REFERENCES if isinstance(row.get(name), list) and name not in used), None)
     key = next((name for name in ANSWER if name in row and name not in used), None)
     if several is not None:
         _use(several, "references", seen, used)
-        one = [row[key]] if key is not None and row[key] not in row[several] else []
+        single = [row[key]] if key is not None and row[key] not in row[several] else []
         used.update({key} if key is not None else ())
-        return [*one, *row[several]]
+        return [*single, *row[several]]
     if key is not None:
         _use(key, "answer", seen, used)
         return row[key]
-    if isinstance(said, dict) and said["content"]:
+    if isinstance(reply, dict) and reply["content"]:
         seen.mapped["the assistant's last message", "answer"] += 1
-        return said["content"]
+        return reply["content"]
     return None
 
 
-def _call(one: Any) -> Any:
-    """OpenAI's `{"function": {"name", "arguments": "JSON"}}` as ours; all else as it is, for the check to judge."""
-    call = one.get("function", one) if isinstance(one, dict) else one
+def _call(written: Any) -> Any:
+    """Convert OpenAI's `{"function": {"name", "arguments": "JSON"}}` to our form; leave the rest to the check."""
+    call = written.get("function", written) if isinstance(written, dict) else written
     if not isinstance(call, dict) or not isinstance(call.get("arguments"), str):
         return call
     try:
@@ -331,23 +333,23 @@ def _use(key: str, ours: str, seen: _Reading, used: set[str]) -> None:
         seen.mapped[f"`{key}`", f"`{ours}`"] += 1
 
 
-def _tagged(found: list[_Row], seen: _Reading) -> list[_Row]:
-    """The rows with the labels among what nothing else reads of them as tags."""
+def _tagged(rows: list[_Row], seen: _Reading) -> list[_Row]:
+    """Turn labels among the unread keys into tags."""
     tags, seen.labels = labels_in(seen.unread)
     return [
         (line, kind, {**case, "tags": [*case.get("tags", []), *own]} if own else case)
-        for (line, kind, case), own in zip(found, tags, strict=True)
+        for (line, kind, case), own in zip(rows, tags, strict=True)
     ]
 
 
-def _asking_for_json(found: list[_Row]) -> list[_Row]:
-    """Prompts that ask for JSON become a kind of their own, unless they or the others are too few for a set."""
-    prompts = {line: "json" in question_of(case).casefold() for line, kind, case in found if kind == "prompts"}
+def _asking_for_json(rows: list[_Row]) -> list[_Row]:
+    """Make prompts that ask for JSON a separate kind, unless they or the others are too few for a set."""
+    prompts = {line: "json" in question_of(case).casefold() for line, kind, case in rows if kind == "prompts"}
     asking = sum(prompts.values())
     rest = len(prompts) - asking
     if rest and min(asking, rest) < FEWEST_ALONE:
-        return found
-    return [(line, "json-prompts" if prompts.get(line) else kind, case) for line, kind, case in found]
+        return rows
+    return [(line, "json-prompts" if prompts.get(line) else kind, case) for line, kind, case in rows]
 
 
 def question_of(case: Mapping[str, Any]) -> str:
@@ -355,18 +357,18 @@ def question_of(case: Mapping[str, Any]) -> str:
     return str(case.get("prompt") or case["messages"][-1]["content"])
 
 
-def _without_copies(found: list[_Row], seen: _Reading) -> list[_Row]:
-    """One answer to one question is one observation, however often it is asked."""
+def _without_copies(rows: list[_Row], seen: _Reading) -> list[_Row]:
+    """Drop repeated questions: their answers are one observation."""
     first: dict[str, _Row] = {}
-    for one in found:
-        if first.setdefault(question_hash(one[2]), one) is not one and "cluster" not in one[2]:
+    for row in rows:
+        if first.setdefault(question_hash(row[2]), row) is not row and "cluster" not in row[2]:
             seen.copies += 1
-    return list(first.values()) if seen.copies else found
+    return list(first.values()) if seen.copies else rows
 
 
 def _as_set(kind: str, name: str, rows: list[_Row], length: int | None) -> OwnSet:
     of, cases = rows[0][1], [case for _, _, case in rows]
-    longest = max((len(one) for case in cases for one in references_in(case)), default=0)
+    longest = max((len(reference) for case in cases for reference in references_in(case)), default=0)
     length = length or LENGTHS.get(of) or min(1024, max(64, 64 * ceil((longest / 2 + 32) / 64)))
     return OwnSet(
         name=f"{name}-{kind}" if kind else name,
@@ -385,7 +387,7 @@ def _notes(seen: _Reading, sets: list[OwnSet]) -> Iterator[str]:
         yield f"{counted(seen.made_ids, 'row has', 'rows have')} no `id`: each got one from its line"
     if seen.copies:
         yield f"{counted(seen.copies, 'row asks', 'rows ask')} what an earlier one asks: left out, as one observation"
-    if any(one.kind == "calls" for one in sets):
+    if any(own_set.kind == "calls" for own_set in sets):
         yield (
             "rows offer `tools` and have no `expected_calls`: an answer is right if it calls tools as their schemas "
             "say; name the right calls ([] for none) to have them compared"
@@ -395,18 +397,18 @@ def _notes(seen: _Reading, sets: list[OwnSet]) -> Iterator[str]:
     read = {key.partition(".")[0] for key in seen.labels}
     if unread := sorted({key for row in seen.unread for key in row} - read):
         yield f"left out, as nothing reads them: {', '.join(f'`{key}`' for key in unread)}"
-    for one in sets:
-        long = sum(any(len(each) > LONG for each in references_in(case)) for case in one.cases)
-        if one.metrics == ("exact_match",) and long > len(one.cases) / 2:
+    for own_set in sets:
+        long = sum(any(len(each) > LONG for each in references_in(case)) for case in own_set.cases)
+        if own_set.metrics == ("exact_match",) and long > len(own_set.cases) / 2:
             yield (
-                f"{one.name}: most references are longer than {LONG} characters, and exact_match asks for every one of "
-                "them: where wording may differ, write `metrics: [f1]`"
+                f"{own_set.name}: most references are longer than {LONG} characters, and exact_match asks for every "
+                "one of them: where wording may differ, write `metrics: [f1]`"
             )
 
 
 def references_in(case: Mapping[str, Any]) -> list[str]:
-    """The right answers that the case lists, as texts; one that is empty where it lists none."""
-    return [str(one) for one in case.get("references", [case.get("answer", "")])]
+    """Right answers that the case lists, as texts; one empty text if it lists none."""
+    return [str(reference) for reference in case.get("references", [case.get("answer", "")])]
 
 
 def _spellings(names: tuple[str, ...]) -> str:

@@ -1,17 +1,17 @@
-"""Labels in a user's rows: keys with few different values, such as `kind` or `metadata.lang`, become tags."""
+"""Find labels in a user's rows: keys with few different values, such as `kind` or `metadata.lang`, become tags."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-MOST_VALUES, LONGEST = 20, 40  # different values of a key that is a label, and characters of one
+MOST_VALUES, LONGEST = 20, 40  # limits of a label: different values, characters of each
 
 
 def labels_in(rows: Sequence[Mapping[str, Any]]) -> tuple[list[list[str]], dict[str, int]]:
-    """The tags of each row, and key → how many values it has. rows: what of each nothing else reads.
+    """(tags of each row, key → number of its values). rows: the unread keys of each.
 
-    A label has 2 to `MOST_VALUES` different values, of which rows share some.
+    A label has 2 to `MOST_VALUES` different values, and rows share some of them.
     """
     flat = [dict(_flat(row)) for row in rows]
     values: dict[str, list[str]] = {}
@@ -19,10 +19,10 @@ def labels_in(rows: Sequence[Mapping[str, Any]]) -> tuple[list[list[str]], dict[
         for key, value in row.items():
             values.setdefault(key, []).append(value)
     labels = {
-        key: len(set(found))
-        for key, found in values.items()
-        if all(0 < len(value) <= LONGEST for value in found)
-        and 2 <= len(set(found)) <= min(MOST_VALUES, len(found) - 1)
+        key: len(set(of_key))
+        for key, of_key in values.items()
+        if all(0 < len(value) <= LONGEST for value in of_key)
+        and 2 <= len(set(of_key)) <= min(MOST_VALUES, len(of_key) - 1)
     }
     return [[f"{key}:{value}" for key, value in sorted(row.items()) if key in labels] for row in flat], labels
 

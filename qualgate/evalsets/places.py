@@ -1,4 +1,4 @@
-"""Where a set lies that a gate file names: shipped with the package, or a file of one's own."""
+"""Locate the sets that a gate file names: shipped with the package, or the user's own files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Kind = Literal["evalset", "calibration"]
 
 @lru_cache(maxsize=1)
 def shipped_folder() -> Path:
-    """Where the shipped sets lie: the installed package, or `evalsets/` of a checkout."""
+    """Folder of the shipped sets: the installed package, or `evalsets/` of a checkout."""
     spec = importlib.util.find_spec("qualgate_evalsets")
     if spec is not None and spec.submodule_search_locations:
         return Path(spec.submodule_search_locations[0])
@@ -28,23 +28,23 @@ def shipped_folder() -> Path:
 @lru_cache(maxsize=2)
 def shipped(kind: Kind = "evalset") -> tuple[str, ...]:
     """Names of the shipped sets of one kind."""
-    found = (path for path in shipped_folder().glob("*.yaml") if path.with_suffix(".jsonl").exists())
-    return tuple(sorted(path.stem for path in found if kind_of(read_yaml(path)) == kind))
+    files = (path for path in shipped_folder().glob("*.yaml") if path.with_suffix(".jsonl").exists())
+    return tuple(sorted(path.stem for path in files if kind_of(read_yaml(path)) == kind))
 
 
 def kind_of(document: Document) -> Kind:
-    """What a set's YAML says that it is."""
+    """The kind that a set's YAML declares."""
     calibrates = isinstance(document.value, dict) and document.value.get("kind") == "calibration"
     return "calibration" if calibrates else "evalset"
 
 
 def is_path(ref: str) -> bool:
-    """A reference with `/` or ending in .yaml is a file; a bare name is a shipped set."""
+    """Whether the reference is a file (with `/`, or ending in .yaml); a bare name is a shipped set."""
     return "/" in ref or ref.endswith((".yaml", ".yml"))
 
 
 def name_of(ref: SetRef) -> str:
-    """The evalset's name: a path's stem, a bare name itself, a task's name, what `name` says."""
+    """The evalset's name: a path's stem, a bare name, a task's name, or the key `name`."""
     if isinstance(ref, ExternalCases):
         return ref.name
     if isinstance(ref, LmEvalTask):
@@ -53,15 +53,16 @@ def name_of(ref: SetRef) -> str:
 
 
 def lying_in(folder: Path, *, below: bool = False) -> dict[str, Path]:
-    """Name → YAML of the sets that lie in a folder, and with `below` in the folders right in it."""
-    if not os.path.isdir(folder):  # which for glob, of a name with a NUL in it, is an error
+    """Name → YAML of the sets in a folder and, with `below`, in its direct subfolders."""
+    if not os.path.isdir(folder):  # glob raises for a name with a NUL
         return {}
-    found = [path for pattern in ("*.yaml", *(("*/*.yaml",) if below else ())) for path in folder.glob(pattern)]
-    return {path.stem: path for path in sorted(found, reverse=True) if path.with_suffix(".jsonl").is_file()}
+    files = [path for pattern in ("*.yaml", *(("*/*.yaml",) if below else ())) for path in folder.glob(pattern)]
+    return {path.stem: path for path in sorted(files, reverse=True) if path.with_suffix(".jsonl").is_file()}
 
 
 def locate(ref: str, relative_to: Path, kind: Kind | None = None) -> Path:
-    """The YAML file that `ref` names; a bare name is a shipped set of `kind`, or of either. UsageError without one."""
+    """Find the YAML file that `ref` names; a bare name is a shipped set of `kind`, by default either. UsageError
+    without one."""
     what = "calibration set" if kind == "calibration" else "evalset"
     if is_path(ref):
         path = relative_to / ref
@@ -78,7 +79,7 @@ def locate(ref: str, relative_to: Path, kind: Kind | None = None) -> Path:
 
 
 def own_path(ref: str, relative_to: Path) -> str:
-    """The path that a bare name may be meant for: of a folder the first set in it, of cases their YAML."""
+    """Suggest a path for a bare name: the first set of a folder, or the YAML of cases."""
     for name in sorted(lying_in(relative_to / ref)):
         return f"./{ref}/{name}.yaml"
     return f"./{ref.removesuffix('.jsonl')}.yaml"

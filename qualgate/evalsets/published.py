@@ -1,7 +1,7 @@
-"""Rows of code benchmarks as they are published: LiveCodeBench's and EvalPlus's, as rows that `own_rows` reads.
+"""Convert published rows of LiveCodeBench and EvalPlus to rows that `own_rows` reads.
 
-LiveCodeBench's later releases hold their private tests as a pickled text, compressed. No pickle is loaded: of its
-operations those are followed that make one text, and any other is refused.
+Later releases of LiveCodeBench store their private tests as a compressed, pickled text. No pickle is loaded: only
+operations that build one text are interpreted, and any other is refused.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ _ALONE = "Answer with the Python program alone, without a code fence."
 
 
 class NotAsPublished(Exception):
-    """A row has the keys of a benchmark and not its form; the message is for people."""
+    """A row with the keys of a benchmark but another form; the message is for the user."""
 
 
 def as_own(row: Mapping[str, Any], chat: bool) -> Mapping[str, Any]:
-    """The row of a known benchmark with the keys of ours; any other as it is. chat: the answer is a whole program."""
+    """Convert the row of a known benchmark to our keys; return any other as it is. chat: the answer is a whole
+    program."""
     if {"question_content", "public_test_cases"} <= row.keys():
         return _live_code_bench(row)
     if {"canonical_solution", "base_input", "entry_point"} <= row.keys():
@@ -46,9 +47,9 @@ def _evalplus(row: Mapping[str, Any], chat: bool) -> dict[str, Any]:
     prompt, solution = row.get("prompt"), row["canonical_solution"]
     if not isinstance(prompt, str) or not isinstance(solution, str):
         raise NotAsPublished("a row of EvalPlus has the texts `prompt` and `canonical_solution`")
-    kept = {key: row[key] for key in ("base_input", "plus_input", "atol", "task_id", "entry_point") if key in row}
-    asked = f"{prompt.rstrip()}\n\n{_ALONE} It defines {row['entry_point']}." if chat else prompt
-    return {"id": row.get("task_id"), "prompt": asked, "canonical_solution": prompt + solution, **kept}
+    fields = {key: row[key] for key in ("base_input", "plus_input", "atol", "task_id", "entry_point") if key in row}
+    question = f"{prompt.rstrip()}\n\n{_ALONE} It defines {row['entry_point']}." if chat else prompt
+    return {"id": row.get("task_id"), "prompt": question, "canonical_solution": prompt + solution, **fields}
 
 
 def _live_code_bench(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,28 +59,28 @@ def _live_code_bench(row: Mapping[str, Any]) -> dict[str, Any]:
              *_tests(_unpacked(row.get("private_test_cases") or "[]"), "private_test_cases", name)]  # fmt: skip
     starter = str(row.get("starter_code") or "").strip("\n")
     does = f"Begin with this code:\n{starter}" if starter else "Read standard input, and print to standard output."
-    found = {
+    converted = {
         "id": str(row.get("question_id") or ""),
         "question": f"{str(row['question_content']).rstrip()}\n\n{does}\n\n{_ALONE}",
         "tests": tests,
         "prelude": PRELUDE,
         "tags": [str(row[key]) for key in ("platform", "difficulty") if row.get(key)],
     }
-    return found | ({"fn_name": name} if name else {})
+    return converted | ({"fn_name": name} if name else {})
 
 
 def _tests(written: Any, key: str, name: str | None) -> list[dict[str, Any]]:
     tests = _json(written, key) if isinstance(written, str) else written
     if not isinstance(tests, list) or not all(
-        isinstance(one, dict) and isinstance(one.get("input"), str) and isinstance(one.get("output"), str)
-        for one in tests
+        isinstance(test, dict) and isinstance(test.get("input"), str) and isinstance(test.get("output"), str)
+        for test in tests
     ):
         raise NotAsPublished(f"`{key}` must be a list of tests with the texts `input` and `output`")
     if not name:
-        return [{"stdin": one["input"], "stdout": one["output"]} for one in tests]
+        return [{"stdin": test["input"], "stdout": test["output"]} for test in tests]
     return [
-        {"args": [_json(line, key) for line in one["input"].split("\n")], "returns": _json(one["output"], key)}
-        for one in tests
+        {"args": [_json(line, key) for line in test["input"].split("\n")], "returns": _json(test["output"], key)}
+        for test in tests
     ]
 
 
@@ -91,7 +92,7 @@ def _json(text: str, key: str) -> Any:
 
 
 def _unpacked(written: Any) -> Any:
-    """Private tests as JSON text, whichever way a release holds them."""
+    """Private tests as JSON text, whatever a release's encoding."""
     if not isinstance(written, str) or written.lstrip()[:1] in ("[", ""):
         return written
     try:

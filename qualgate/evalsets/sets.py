@@ -1,4 +1,4 @@
-"""Reads a set whole: its YAML, its cases, and what is wrong only when the two are put side by side."""
+"""Read a set: its YAML, its cases, and faults between the two."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from qualgate.formatting import counted
 from qualgate.metrics import STATE
 from qualgate.records import CalibrationSet, Case, Evalset
 
-FORGIVEN = ("lenient", "normalizers")  # keys of an evalset's YAML by which scorers forgive, in every case
+FORGIVEN = ("lenient", "normalizers")  # keys of an evalset's YAML that make scorers lenient in every case
 
 
 def load(ref: str, relative_to: Path) -> Evalset:
-    """The evalset `ref` names, checked whole. UsageError lists its faults: the first 20, and how many more."""
+    """Load and check the evalset that `ref` names. UsageError lists the first 20 faults, and how many more."""
     path = shipped_folder() / f"{ref}.yaml"
     ours = not is_path(ref) and os.path.isfile(path) and os.path.isfile(path.with_suffix(".jsonl"))
-    found = read(path) if ours else None
-    if not isinstance(found, Evalset):  # not asked of a set that is: `locate` reads all that are shipped
+    loaded = read(path) if ours else None
+    if not isinstance(loaded, Evalset):  # a fallback only, since `locate` reads all shipped sets
         path = locate(ref, relative_to, "evalset")
-        found = read(path)
-    if isinstance(found, Evalset):
-        return found
+        loaded = read(path)
+    if isinstance(loaded, Evalset):
+        return loaded
     raise UsageError(f"{path} is a calibration set, which judges nothing: name an evalset")
 
 
 def load_calibration(ref: str, relative_to: Path) -> CalibrationSet:
-    """The calibration set `ref` names, checked whole. UsageError lists its faults; an evalset is refused."""
+    """Load and check the calibration set that `ref` names. UsageError lists its faults; an evalset is refused."""
     path = locate(ref, relative_to, "calibration")
-    found = read(path)
-    if isinstance(found, CalibrationSet):
-        return found
+    loaded = read(path)
+    if isinstance(loaded, CalibrationSet):
+        return loaded
     raise UsageError(
         f"{path} is an evalset: a variant calibrated on it has seen its exam. Name a calibration set (`kind: "
         "calibration`, no `metrics`) whose cases stand in no evalset, such as the shipped one: calibration"
@@ -48,20 +48,20 @@ def load_calibration(ref: str, relative_to: Path) -> CalibrationSet:
 
 
 def read(path: Path) -> Evalset | CalibrationSet:
-    """The set of either kind whose YAML is `path`, checked whole. UsageError lists its faults."""
-    found, faults = _read(path)
-    if faults or found is None:
+    """Read and check the set of either kind whose YAML is `path`. UsageError lists its faults."""
+    loaded, faults = _read(path)
+    if faults or loaded is None:
         refuse(faults)
-    return found
+    return loaded
 
 
 def check(path: Path) -> tuple[Fault, ...]:
-    """Every fault of the set of either kind whose YAML is `path`; nothing when it is fine."""
+    """All faults of the set of either kind whose YAML is `path`."""
     return tuple(sorted(_read(path)[1]))
 
 
 def added_beside(cases: Path) -> dict[str, Any]:
-    """What the YAML beside a file of cases adds to each of them, which is nothing where it is no evalset's.
+    """Defaults that an evalset's YAML beside a file of cases adds to each case; {} without one.
 
     UsageError for an evalset's YAML that adds something and has faults.
     """
@@ -70,24 +70,24 @@ def added_beside(cases: Path) -> dict[str, Any]:
 
 
 def forgiven_beside(cases: Path) -> dict[str, tuple[str, ...]]:
-    """`lenient` and `normalizers` of that YAML, () where it does not say; as `added_beside`."""
+    """`lenient` and `normalizers` of the YAML beside a file of cases, () if missing; otherwise as `added_beside`."""
     header = _header_beside(cases, FORGIVEN)
     return {name: tuple(getattr(header, name, ())) for name in FORGIVEN}
 
 
 def simulation_beside(cases: Path) -> Sources:
-    """The simulated tools that this YAML names, () where it names none; as `added_beside`."""
+    """Simulated tools that the YAML beside a file of cases names, () if none; otherwise as `added_beside`."""
     header = _header_beside(cases, ("simulation",))
     return read_simulation(cases.with_suffix(".yaml"), header.simulation) if header and header.simulation else ()
 
 
-def _header_beside(cases: Path, said: Sequence[str]) -> EvalsetFile | None:
-    """The evalset's YAML beside a file of cases, where it says one of `said`."""
+def _header_beside(cases: Path, keys: Sequence[str]) -> EvalsetFile | None:
+    """The header of an evalset's YAML beside a file of cases, if it has one of `keys`."""
     path = cases.with_suffix(".yaml")
     if cases.suffix != ".jsonl" or not path.is_file():
         return None
     document = read_yaml(path)
-    if not isinstance(document.value, dict) or "metrics" not in document.value or not {*said} & document.value.keys():
+    if not isinstance(document.value, dict) or "metrics" not in document.value or not {*keys} & document.value.keys():
         return None
     header, faults = as_model(EvalsetFile, document)
     if header is None or faults:
@@ -105,7 +105,7 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
         return None, faults
     if header.name != path.stem:
         faults.append(document.fault(("name",), f"name {header.name!r}, but the file is called {path.name}"))
-    leads = os.path.realpath(data)  # of a link to itself Path.resolve raises what is no OSError
+    leads = os.path.realpath(data)  # for a link to itself Path.resolve raises no OSError
     if os.path.dirname(leads) != os.path.dirname(os.path.realpath(path)):
         faults.append(document.fault((), f"{data.name} leads out of its folder, to {leads}"))
         return None, faults
@@ -131,16 +131,16 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
     if "dialect" in reader.added and not any(metric.startswith("tool_call.") for metric in reader.metrics):
         faults.append(document.fault(("dialect",), "`dialect` is of tool calls, and the set has no metric of them"))
     if "served_by" in reader.added and "tool_call.served" not in reader.metrics:
-        said = "`served_by` is of `tool_call.served`, which is no metric of this set"
-        faults.append(document.fault(("served_by",), said))
+        message = "`served_by` is of `tool_call.served`, which is no metric of this set"
+        faults.append(document.fault(("served_by",), message))
     if "formats" in reader.added and "json.schema" not in reader.metrics:
         faults.append(document.fault(("formats",), "`formats` is of `json.schema`, which is no metric of this set"))
     if "packages" in reader.added and not {"code.pass", STATE} & {*reader.metrics}:
-        said = f"`packages` is of `code.pass` and `{STATE}`, and neither is a metric of this set"
-        faults.append(document.fault(("packages",), said))
+        message = f"`packages` is of `code.pass` and `{STATE}`, and neither is a metric of this set"
+        faults.append(document.fault(("packages",), message))
     if simulation and STATE not in reader.metrics:
-        said = f"`simulation` is of `{STATE}`, which is no metric of this set"
-        faults.append(document.fault(("simulation",), said))
+        message = f"`simulation` is of `{STATE}`, which is no metric of this set"
+        faults.append(document.fault(("simulation",), message))
     common: dict[str, Any] = {
         "name": header.name,
         "version": header.version,
@@ -156,7 +156,7 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
 
 
 def _of_other_form(data: Path) -> str:
-    """Of cases that are not there: where they may be meant to be."""
+    """Suggest where missing cases may be."""
     other = data.with_suffix(".json")
     return f"; of {other.name}, {not_json_lines(other, b'[')}" if other.is_file() else nearest_path(data, _holds_lines)
 
@@ -166,7 +166,7 @@ def _holds_lines(path: Path) -> bool:
 
 
 def _effect_faults(document: Document, header: EvalsetFile) -> Iterator[Fault]:
-    """What the YAML declares and no metric of the set reads: it would change no score, silently."""
+    """Yield faults for settings that no metric of the set reads: they would have no effect, silently."""
     from qualgate.scoring.registry import metrics_that, scorers_of
 
     def fault(place: tuple[str | int, ...], what: str, readers: tuple[str, ...]) -> Fault:
@@ -196,27 +196,27 @@ def _hash_faults(document: Document, header: SetFile, sha256: str, path: Path) -
         )
 
 
-def notes(found: Evalset) -> Iterator[str]:
-    """What is odd in a set and no fault: keys that nothing reads, cases with an expected call that its own tool's
-    schema refuses, and asserted formats that are no draft's."""
+def notes(evalset: Evalset) -> Iterator[str]:
+    """Yield oddities that are no faults: keys that nothing reads, expected calls that their own tool's schema refuses,
+    and asserted formats that no draft defines."""
     from qualgate.scoring.needs import schema_notes, tool_notes
 
-    if unread := unread_keys(found.cases):
+    if unread := unread_keys(evalset.cases):
         yield "keys that nothing reads: " + ", ".join(
             f"{quote(key)} ({counted(count, 'case')})" for key, count in unread.items()
         )
-    if any(metric.startswith("tool_call.") for metric in found.metrics):
-        for case in found.cases:
+    if any(metric.startswith("tool_call.") for metric in evalset.metrics):
+        for case in evalset.cases:
             yield from (f"case {case.id}: {note}" for note in tool_notes(case.body))
-    if "json.schema" in found.metrics:
-        for case in found.cases:
+    if "json.schema" in evalset.metrics:
+        for case in evalset.cases:
             yield from (f"case {case.id}: {note}" for note in schema_notes(case.body))
 
 
 def asked_again(sets: Iterable[Evalset]) -> tuple[tuple[Case, ...], ...]:
-    """Cases of one or several sets that ask one question, whatever their ids: each a cluster to the gate."""
-    asked: dict[str, list[Case]] = {}
+    """Groups of cases that ask one question, whatever their ids and sets: each is one cluster for the gate."""
+    by_question: dict[str, list[Case]] = {}
     for item in sets:
         for case in item.cases:
-            asked.setdefault(case.question, []).append(case)
-    return tuple(tuple(cases) for cases in asked.values() if len(cases) > 1)
+            by_question.setdefault(case.question, []).append(case)
+    return tuple(tuple(cases) for cases in by_question.values() if len(cases) > 1)

@@ -1,4 +1,4 @@
-"""The simulated tools of a set, as text: one Python file beside its YAML, or a folder of them. Nothing runs here."""
+"""Read the simulated tools of a set as text: one Python file beside its YAML, or a folder. Nothing runs here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAKEN = sys.stdlib_module_names | {"inside"}  # the sandbox's own
 
 
 def read_simulation(path: Path, named: str) -> Sources:
-    """What `simulation: named` of the YAML `path` leads to. UsageError, in words, where it cannot be used."""
+    """Read the files that `simulation: named` in the YAML `path` names. UsageError if they cannot be used."""
     home, place = path.parent.resolve(), _followed(path.parent / named, named)
     if Path(named).is_absolute() or home not in place.parents:
         raise UsageError(f"{quote(named)} is not below the set's folder: name a file or folder there, as tools.py")

@@ -1,9 +1,9 @@
-"""A conversation of several turns as the cases that it is: one for each action that the model is to take.
+"""Split a conversation of several turns into cases, one for each action of the model.
 
-Each turn is asked with everything that was recorded before it, the reference's own calls and their results, whatever
-the model answered to the turns before. So every arm reads the same words, a turn is a case like any other, and a model
-that goes wrong at turn 2 is still asked turn 3. That all turns are right is then as likely as that the model, left to
-itself, goes through all of them as recorded: up to its first wrong action it would have read the same.
+Each turn is asked with the recorded history before it, the reference's own calls and their results, whatever the model
+answered to earlier turns. So every arm reads the same words, a turn is a case like any other, and a model that errs at
+turn 2 is still asked turn 3. The chance that all turns are right equals the chance that the model alone completes the
+recorded conversation: up to its first wrong action it would have read the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qualgate.documents import nearest, quote
 
 TURN = '{"user": "Order 7?", "expected_calls": [{"name": "order", "arguments": {"id": 7}}], "results": ["sent"]}'
 KEYS = ("user", "expected_calls", "results", "says", "tools", "max_new_tokens")
-ELSEWHERE = {  # keys of a case that one with turns has no use for → where what they say belongs
+ELSEWHERE = {  # keys that a case with turns cannot have → where their content belongs
     "prompt": "the turns are messages: write `messages` for what stands before the first of them",
     "expected_calls": "each turn has its own",
     "category": "each turn says in `expected_calls` what is right, [] for no call",
@@ -25,32 +25,32 @@ ELSEWHERE = {  # keys of a case that one with turns has no use for → where wha
 
 
 def read_turns(row: dict[str, Any]) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
-    """(the cases, the faults) of a row with `turns`; no case where there is a fault.
+    """(cases, faults) of a row with `turns`; no case if there is a fault.
 
     The case of turn k has the row's id and `/k`, counted from 1, the tag `turn:k`, and the row's id as its `cluster`
-    where the row has none: turns of one trajectory depend on each other.
+    unless the row has one: turns of one trajectory depend on each other.
     """
     faults = tuple(_faults(row))
     return ((), faults) if faults else (tuple(_cases(row)), ())
 
 
 def read_whole(row: dict[str, Any]) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
-    """The same of a row whose transcripts are judged whole: one case, which carries all recorded calls."""
+    """(cases, faults) of a row whose transcripts are judged as a whole: one case with all recorded calls."""
     faults = tuple(_faults(row))
     return ((), faults) if faults else (({**row, "recorded": _by_turn_of_users(row)},), ())
 
 
 def _by_turn_of_users(row: dict[str, Any]) -> tuple[list[list[list[Any]]], ...]:
-    """All recorded calls, [name, arguments], by turn of the user's and action. A tuple: no row of a file holds one."""
+    """Recorded calls, [name, arguments], by user turn and action. A tuple, which no row of a file can contain."""
     from qualgate.scoring.tools.expected import example, read_call
 
-    found: list[list[list[list[Any]]]] = []
+    by_turn: list[list[list[list[Any]]]] = []
     for turn in row["turns"]:
-        if "user" in turn or not found:
-            found.append([])
+        if "user" in turn or not by_turn:
+            by_turn.append([])
         calls = [read_call("", call) for call in turn["expected_calls"]]
-        found[-1].append([[call.name, example(call, lambda key, value: True)] for call in calls])
-    return tuple(found)
+        by_turn[-1].append([[call.name, example(call, lambda key, value: True)] for call in calls])
+    return tuple(by_turn)
 
 
 def _faults(row: dict[str, Any]) -> Iterator[str]:
@@ -76,11 +76,16 @@ def _faults(row: dict[str, Any]) -> Iterator[str]:
 
 
 def _goes_on(row: dict[str, Any], before: list[Any]) -> bool:
-    """Whether there is something for the model to answer without a word of the user's."""
+    """Whether the model has something to answer without a user message."""
     if before:
         return isinstance(before[-1], dict) and bool(before[-1].get("expected_calls"))
-    said = row.get("messages")
-    return bool(isinstance(said, list) and said and isinstance(said[-1], dict) and said[-1].get("role") == "user")
+    messages = row.get("messages")
+    return bool(
+        isinstance(messages, list)
+        and messages
+        and isinstance(messages[-1], dict)
+        and messages[-1].get("role") == "user"
+    )
 
 
 def _turn_faults(turn: dict[str, Any], *, last: bool) -> Iterator[str]:
@@ -100,7 +105,7 @@ def _turn_faults(turn: dict[str, Any], *, last: bool) -> Iterator[str]:
     if not isinstance(calls, list):
         yield f".expected_calls must be a list of calls; found {quote(calls)}"
         return
-    from qualgate.scoring.tools.expected import read_call  # a gate file is read without it, also without fcntl
+    from qualgate.scoring.tools.expected import read_call  # not needed to read a gate file; needs fcntl
 
     for index, call in enumerate(calls):
         try:
@@ -128,7 +133,7 @@ def _cases(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if "user" in turn:
             messages.append({"role": "user", "content": turn["user"]})
         own = {key: turn[key] for key in ("expected_calls", "max_new_tokens") if key in turn}
-        if "tools" in turn and isinstance(tools, list):  # else the case itself says what is wrong with the row's
+        if "tools" in turn and isinstance(tools, list):  # else the check of the case reports the row's `tools`
             tools = [*tools, *turn["tools"]]
         if tools:
             own["tools"] = tools
@@ -138,9 +143,9 @@ def _cases(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _recorded(turn: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
-    """What the next turn reads of this one, as OpenAI's API has it. Of several accepted values a call has the first.
+    """Messages of this turn for the next one, in the form of OpenAI's API, with the first of several accepted values.
 
-    Ids have nine letters and digits, which is what every template takes.
+    Ids have nine letters and digits, which every template accepts.
     """
     from qualgate.scoring.tools.expected import example, read_call
 
@@ -156,8 +161,8 @@ def _recorded(turn: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
         }
         for index, call in enumerate(made)
     ]
-    said = {"role": "assistant", "content": turn.get("says", "")}
-    yield {**said, "tool_calls": calls} if calls else said
+    message = {"role": "assistant", "content": turn.get("says", "")}
+    yield {**message, "tool_calls": calls} if calls else message
     for call, result in zip(calls, turn.get("results", ()), strict=False):
         text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
         yield {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": text}

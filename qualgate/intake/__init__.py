@@ -1,1 +1,1 @@
-"""Evidence from files that other programs wrote: nothing is generated, and nothing needs a store."""
+"""Read evidence from files of other programs, without generation and without a store."""

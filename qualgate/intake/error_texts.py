@@ -1,4 +1,4 @@
-"""Tell the error of an endpoint from an answer: some harnesses write it where the answer stands, and score it as wrong.
+"""Recognise an endpoint's error in place of an answer: some harnesses store it as the answer, and score it as wrong.
 
 BFCL writes `Error during inference: …` as a result; others write what their client or server said.
 """
@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 
 NO_ANSWER = "it is an endpoint's error and no answer: {!r:.80}"
 READ = 400  # characters of a text that are looked at
-FIELDS = (  # of a row: where harnesses write the answer
+FIELDS = (  # fields of a row in which harnesses write the answer
     "extracted", "text", "output", "answer", "response", "completion", "prediction", "generation", "result",
     "model_result", "model_result_raw",
 )  # fmt: skip
 INFERENCE_ERROR = "inference_error"  # how BFCL's `error_type` ends where the answer is an error
-# A whole text that is one, without the signs around it.
+# Whole texts of errors, without surrounding signs.
 WHOLE = (
     r"error during inference",
     r"error code: [45]\d\d",
@@ -24,7 +24,7 @@ WHOLE = (
     r"internal server error",
     r"(connection error|request timed out|read timed out|connection refused)",
 )
-# A first line as a client or a server writes it: the exception's name, or its code, and what it says behind a sign.
+# First lines of errors from clients and servers: the exception's name or its code, then the message.
 FIRST_LINES = (
     r"error during inference: .*",
     r"error code: [45]\d\d - .*",
@@ -43,8 +43,8 @@ _SHIPPED = re.compile(
 
 
 def error_reader(more: Iterable[str] | None = None) -> Callable[[str], bool]:
-    """What tells whether a text is an error. more: how further ones begin, letter for letter but for upper case; none
-    of them (not None): no text is one."""
+    """Return a function that tells whether a text is an error. more: beginnings of further errors, case-insensitive;
+    empty (not None): no text is an error."""
     if more is None:
         return lambda text: _SHIPPED.fullmatch(text[:READ]) is not None
     own = "|".join(re.escape(text.strip()) for text in more)

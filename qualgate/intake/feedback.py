@@ -1,8 +1,8 @@
-"""Users' feedback on answers: a file of JSON lines, one event each, and the units of a run that it speaks of.
+"""Read users' feedback on answers, a file of JSON lines with one event each, and match it to the units of a run.
 
 `{"arm": "int4", "evalset": "support", "case_id": "c-17", "answer_sha256": "…", "corrected": true}`: an answer is named
 by its unit and by the sha256 of its text (UTF-8), by the `run` that gave it, or by both. `repeat` is 0 by default;
-other keys (a time, the kind of correction) are the writer's own. No feedback is no praise: it stays unknown.
+other keys (a time, the kind of correction) are ignored. Answers without feedback stay unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qualgate.records import RunEvidence, UnitKey
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One user's word on one answer. `answer` and `run`: "" where the file does not say, never both."""
+    """One user's feedback on one answer. `answer`, `run`: "" if the file omits it; never both."""
 
     key: UnitKey
     answer: str
@@ -38,7 +38,7 @@ class Feedback:
 
 
 def read_feedback(path: Path) -> Feedback:
-    """The events of `path`, in its order. UsageError names file and line of what is not one."""
+    """Read the events of `path` in order. UsageError names file and line of an invalid event."""
     events = tuple(_event(f"{path}:{line}", body) for line, body in read_objects(path))
     digest = sha256()
     with path.open("rb") as file:
@@ -48,24 +48,24 @@ def read_feedback(path: Path) -> Feedback:
 
 
 def corrections(feedback: Feedback, evidence: RunEvidence) -> dict[UnitKey, bool]:
-    """Unit → was its answer corrected, for the units that some event speaks of; one correction among several counts.
+    """Unit → whether its answer was corrected, for units with an event; one correction among several events counts.
 
     An event of another run or of another answer to the same case says nothing about this one.
     """
     answers: Mapping[UnitKey, str] = {
         unit.key: unit.text_sha256 for arm in (evidence.baseline, *evidence.variants) for unit in arm.units
     }
-    found: dict[UnitKey, bool] = {}
+    corrected: dict[UnitKey, bool] = {}
     for event in feedback.events:
         text = answers.get(event.key)
         if text is None or (event.run and event.run != evidence.run_id) or (event.answer and event.answer != text):
             continue
-        found[event.key] = found.get(event.key, False) or event.corrected
-    return found
+        corrected[event.key] = corrected.get(event.key, False) or event.corrected
+    return corrected
 
 
 def with_corrections(evidence: RunEvidence, feedback: Feedback | None) -> RunEvidence:
-    """The evidence with what users said of its answers; None: nobody was asked."""
+    """Add users' corrections to the evidence; None: no feedback was collected."""
     return evidence if feedback is None else replace(evidence, corrected=corrections(feedback, evidence))
 
 

@@ -1,4 +1,4 @@
-"""Tell of a sample of lm-eval's whether its answer is empty, or right in a form that the task's filter did not find."""
+"""Detect lm-eval samples whose answer is empty, or right in a form that the task's filter missed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _DENIED = re.compile(
     r"kein\w*|falsch|pas|non|ni|nunca|n[ãa]o|нет|не)\b|n['’]t\b|[不没非無]|ない|아니|ません|≠|!=",
     re.IGNORECASE,
 )
-NOTHING = ("", "[invalid]", "[]", "None")  # what filters leave that found nothing
+NOTHING = ("", "[invalid]", "[]", "None")  # output of filters without a match
 
 
 def written_texts(sample: dict[str, Any]) -> list[str]:
-    """What the model wrote; [] where its likelihoods were asked."""
+    """Texts that the model wrote; [] for likelihood requests."""
     groups = sample.get("resps")
     each = [group if isinstance(group, list) else [group] for group in groups] if isinstance(groups, list) else []
     return [text for group in each for text in group if isinstance(text, str)]
 
 
 def unanswered(sample: dict[str, Any], value: float | None) -> Literal["", "empty", "unfiltered"]:
-    """value: the sample's score."""
+    """Classify the sample's answer. value: the sample's score."""
     texts = written_texts(sample)
     if not texts:
         return ""
@@ -39,8 +39,8 @@ def unanswered(sample: dict[str, Any], value: float | None) -> Literal["", "empt
 
 
 def _commits(text: str, target: Any) -> bool:
-    """Whether the answer's last line states the reference, and denies nothing; of GSM8K's references what stands
-    behind `####`."""
+    """Whether the answer's last line states the reference without a negation; of GSM8K's references, the part after
+    `####`."""
     reference = _plain(str(target).rpartition("####")[2].strip().strip("()"))
     line = next((line for line in reversed(text.splitlines()) if says_something(line)), "")
     if not reference or len(reference) > READ:
@@ -58,5 +58,5 @@ def _commits(text: str, target: Any) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Without the commas between groups of three digits."""
+    """Remove commas between groups of three digits."""
     return _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)

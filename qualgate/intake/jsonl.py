@@ -1,4 +1,4 @@
-"""JSON objects from a file of lines that anyone may have written."""
+"""Read JSON objects from an untrusted file of lines."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NO_LINES = 'not JSON lines, which are objects such as {{"id": "a", …}}, one a 
 
 
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of each line. UsageError names file and line of what is not one whole JSON object.
+    """Yield (line number, object) of each line. UsageError names file and line of anything but a whole JSON object.
 
-    A byte-order mark and blank lines at the end say nothing; a blank line before others may have been a row.
-    NaN and Infinity are read as what they are, since other programs write them: the gate refuses such a value by name.
+    A byte-order mark and blank lines at the end are ignored; a blank line before others may be a lost row. NaN and
+    Infinity are read, since other programs write them; the gate refuses such values with a message.
     """
     line = blank = objects = 0
     try:
@@ -49,7 +49,7 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 class _Unreadable(ValueError):
-    """Why a line is no JSON object. again: a file saved once more may be whole."""
+    """A line that is no JSON object. again: saving the file again may help."""
 
     def __init__(self, why: str, *, again: bool = True) -> None:
         super().__init__(f"{why}. Was the file cut, or still being written? Save it again." if again else why)

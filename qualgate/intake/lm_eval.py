@@ -1,7 +1,7 @@
-"""The `--log_samples` files of lm-eval: one line a document and filter → score rows.
+"""Convert lm-eval's `--log_samples` files, one line per document and filter, to score rows.
 
-Two samples are a pair when document, prompt, target, filter and every request with its generation settings are the
-same: lm-eval's own three hashes do not cover the other choices, nor `until` and `max_gen_toks`.
+Two samples are a pair if document, prompt, target, filter and every request with its generation settings are equal:
+lm-eval's own three hashes cover neither the other choices nor `until` and `max_gen_toks`.
 """
 
 from __future__ import annotations
@@ -45,18 +45,17 @@ class SampleLog:
     task: str  # from the file's name; its stem where lm-eval did not name it
     filter: str
     scores: Scores
-    notes: tuple[str, ...] = ()  # what a verdict must say of these samples
+    notes: tuple[str, ...] = ()  # notes for the verdict
 
 
 def read_samples(
     path: Path, *, filter: str | None = None, metric: str | None = None, error_texts: Iterable[str] | None = None
 ) -> SampleLog:
-    """The samples of `path` under one filter; it must be named where the log has several.
+    """Read the samples of `path` under one filter, which must be named if the log has several.
 
-    metric: a metric of lm-eval's that is not in the closed list; its value becomes `lm_eval.score`. error_texts: see
-    `error_reader`.
-    UsageError names file and line of what is no sample, and lists the metrics when none of them can be judged or that
-    one is not among them.
+    metric: a metric of lm-eval outside the closed list; its value becomes `lm_eval.score`. error_texts: see
+    `error_reader`. UsageError names file and line of an invalid sample, and lists the metrics if none can be judged or
+    `metric` is not among them.
     """
     samples = [(line, _sample(f"{path}:{line}", body)) for line, body in read_objects(path)]
     filters = sorted({str(body.get("filter", "none")) for _, body in samples})
@@ -81,25 +80,25 @@ def read_samples(
             "with a value from 0 to 1 for each sample, name it: --metric NAME"
         )
     named = _LOG_NAME.fullmatch(path.stem)
-    task, asked = named["task"] if named else path.stem, _asked(mine)
-    rows = tuple(_rows(path, mine, names, chosen, error_reader(error_texts), asked))
+    task, by_question = named["task"] if named else path.stem, _by_question(mine)
+    rows = tuple(_rows(path, mine, names, chosen, error_reader(error_texts), by_question))
     _refuse_certainty(path, rows)
     scores = Scores(source=str(path), rows=rows)
-    return SampleLog(task=task, filter=chosen, scores=scores, notes=tuple(_repeated(task, asked)))
+    return SampleLog(task=task, filter=chosen, scores=scores, notes=tuple(_repeated(task, by_question)))
 
 
-def _asked(samples: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, list[int]]:
-    """Question → documents that ask it, in order."""
-    found: dict[str, list[int]] = {}
+def _by_question(samples: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, list[int]]:
+    """Question → ids of the documents that ask it, in order."""
+    by_question: dict[str, list[int]] = {}
     for _, body in samples:
         if question := _question(body):
-            found.setdefault(question, []).append(body["doc_id"])
-    return found
+            by_question.setdefault(question, []).append(body["doc_id"])
+    return by_question
 
 
-def _repeated(task: str, asked: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    """Said where documents under several ids ask the same: epochs, or a data set that holds a question twice."""
-    again = [ids for documents in asked.values() if len(ids := sorted(set(documents))) > 1]
+def _repeated(task: str, by_question: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    """Note documents that ask the same question under several ids: epochs, or duplicates in the data set."""
+    again = [ids for documents in by_question.values() if len(ids := sorted(set(documents))) > 1]
     if not again:
         return
     some = "; ".join(", ".join(map(str, ids[:SHOWN])) + (", …" if len(ids) > SHOWN else "") for ids in again[:SHOWN])
@@ -116,9 +115,9 @@ def _rows(
     names: Mapping[str, str | None],
     chosen: str,
     is_error: Callable[[str], bool],
-    asked: Mapping[str, Sequence[int]],
+    by_question: Mapping[str, Sequence[int]],
 ) -> Iterator[ScoreRow]:
-    """One for each sample and metric. names: lm-eval's metric → ours, None where no rule may name it."""
+    """Yield a row for each sample and metric. names: lm-eval's metric → ours; None: not available to rules."""
     for line, body in samples:
         where, question = f"{path}:{line}", _question(body)
         failure = next((text for text in written_texts(body) if is_error(text)), "")
@@ -139,7 +138,7 @@ def _rows(
                 weight=weight,
                 case_hash=_case_hash(body),
                 scorer=f"lm_eval {name},{chosen}",
-                cluster=question if len(asked.get(question, ())) > 1 else None,  # asked twice is asked once
+                cluster=question if len(by_question.get(question, ())) > 1 else None,  # asked twice is asked once
                 unanswered=unanswered(body, value),
                 failed=f"{where}: {NO_ANSWER.format(failure)}" if failure and value != 1 else "",
                 line=line,
@@ -147,7 +146,7 @@ def _rows(
 
 
 def _sample(where: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The sample, with its metrics' names: versions of lm-eval before 0.4.6 put no list of them beside the values."""
+    """Check the sample, and add the names of its metrics, which lm-eval before 0.4.6 does not list."""
     if "metrics" not in body and isinstance(body.get("filtered_resps"), list):
         body = {**body, "metrics": [name for name in body if name not in OTHER_FIELDS]}
     if type(body.get("doc_id")) is not int or not isinstance(body.get("metrics"), list):
@@ -156,8 +155,8 @@ def _sample(where: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_certainty(path: Path, rows: Sequence[ScoreRow]) -> None:
-    """UsageError for a log-likelihood of 0. At a length of 1 some documents may have one, not all: lm-eval counts one
-    word in an empty text, and 1 for a continuation, whose log-likelihood a float may round to 0."""
+    """Raise UsageError for a log-likelihood of 0. At length 1 some documents may have one, but not all: lm-eval counts
+    one word in an empty text and 1 for a continuation, whose log-likelihood may round to 0."""
     uncertain = {row.metric for row in rows if row.weight is not None and row.value}
     for row in rows:
         least = 1 if row.metric in uncertain and row.metric in OF_LENGTH_1 else 0
@@ -176,7 +175,7 @@ def read_pair(
     metric: str | None = None,
     error_texts: Iterable[str] | None = None,
 ) -> tuple[SampleLog, SampleLog]:
-    """Both sides of a comparison. UsageError for the logs of two tasks, and for one log twice."""
+    """Read both sides of a comparison. UsageError for logs of two tasks, and for one log twice."""
     refuse_one_file_twice({"baseline": baseline, "variant": variant})
     before, after = (
         read_samples(path, filter=filter, metric=metric, error_texts=error_texts) for path in (baseline, variant)
@@ -188,7 +187,7 @@ def read_pair(
 
 
 def _refuse_other_lengths(baseline: Scores, variant: Scores) -> None:
-    """UsageError where one text has two lengths: then the two logs divide by other numbers."""
+    """Raise UsageError if a text has two lengths: the two logs would divide by different numbers."""
     lengths = {(row.id, row.metric): row for row in baseline.rows if row.weight is not None}
     for row in variant.rows:
         other = lengths.get((row.id, row.metric))
@@ -200,8 +199,8 @@ def _refuse_other_lengths(baseline: Scores, variant: Scores) -> None:
 
 
 def default_policy(log: SampleLog, max_drop: float | None = None, max_ratio: float | None = None) -> Policy:
-    """Where no gate file says more: every metric of the log that can be judged, each of a kind to the same margin.
-    None: 2 points of a score, 2 % of a perplexity."""
+    """The policy without a gate file: a rule on every metric of the log that can be judged, with one margin for scores
+    and one for perplexities; by default 2 points and 2 %."""
     carried = dict.fromkeys(row.metric for row in log.scores.rows)
     max_drop, max_ratio = 0.02 if max_drop is None else max_drop, 1.02 if max_ratio is None else max_ratio
     return Policy(
@@ -220,8 +219,8 @@ def is_likelihood(metric: str) -> bool:
 
 
 def _measured(metric: str, written: Any) -> tuple[float | None, float | None]:
-    """(value, weight) of a sample: a score and None, or nats and the words or bytes (else 1) that they are of.
-    ValueError for what is neither."""
+    """(value, weight) of a sample: a score and None, or nats and the words or bytes (else 1) that they cover.
+    ValueError for anything else."""
     if not is_likelihood(metric) or written is None:
         return as_value(_as_logged(written)), None
     pair = [written, 1] if metric == f"{LM_EVAL}perplexity" else written if isinstance(written, list) else ()
@@ -240,7 +239,7 @@ def _measured(metric: str, written: Any) -> tuple[float | None, float | None]:
 
 
 def _as_logged(value: Any) -> Any:
-    """numpy's own booleans and numbers, which a task's code often returns, lm-eval writes as texts."""
+    """Convert texts of booleans and numbers: lm-eval logs numpy's so, which tasks often return."""
     if value in ("True", "False"):
         return value == "True"
     return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
@@ -254,21 +253,21 @@ def _our_name(metric: str, chosen: str | None) -> str | None:
 
 
 def _question(body: dict[str, Any]) -> str:
-    """The requests without their settings: what epochs that were exported under other ids ask alike. Else the hashes of
-    prompt and target; "" where nothing is known."""
+    """Hash of the requests without their settings, equal for epochs exported under other ids; else of the hashes of
+    prompt and target; "" if neither is known."""
     logged = body.get("arguments")
     requests = [*logged.values()] if isinstance(logged, dict) else logged if isinstance(logged, list) else []
-    each = [[*one.values()] if isinstance(one, dict) else one for one in requests]
+    each = [[*request.values()] if isinstance(request, dict) else request for request in requests]
     hashes = [body.get(name) for name in HASHES[1:]]
     try:
-        texts = [[part for at, part in enumerate(one) if at != 1 or not isinstance(part, dict)] for one in each]
+        texts = [[part for at, part in enumerate(request) if at != 1 or not isinstance(part, dict)] for request in each]
         return content_hash(texts or hashes) if texts or all(hashes) else ""
     except (TypeError, ValueError):  # a request that is no list, a NaN in one
         return ""
 
 
 def _case_hash(body: dict[str, Any]) -> str:
-    """An empty text when lm-eval's hashes are not there: then nothing says that both sides were asked the same."""
+    """Hash that both sides must share; "" without lm-eval's own hashes: then nothing shows that the questions match."""
     if not all(isinstance(body.get(name), str) and body[name] for name in HASHES):
         return ""
     try:

@@ -1,7 +1,7 @@
-"""The looks that were taken at score files as they grew, kept in a file that the caller names.
+"""Store the looks at growing score files in a file that the caller names.
 
-One line of JSON, sealed by its digest: of each look the answers it added (evalset, case, repeat), a digest of what both
-sides said there, and by which tests it was judged. The same content asked again is the look that it was.
+One line of JSON, sealed by its digest: for each look, the answers that it added (evalset, case, repeat), a digest of
+both sides' answers, and the tests that judged it. The same content again counts as the same look.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ VERSION = 1
 
 
 def looks_at(path: Path, evidence: RunEvidence, test: str) -> tuple[Looked, ...]:
-    """Every look up to and with this one, which may be new or one that was taken before. test: see `Policy.test`.
+    """All looks up to this one, which may be new or an earlier one. test: see `Policy.test`.
 
-    UsageError for a file that is damaged, and for one of other cases or answers.
+    UsageError for a damaged file, and for one of other cases or answers.
     """
-    kept, present = _read(path), frozenset((key.evalset, key.case_id, key.repeat) for key in evidence.expected)
+    stored, present = _read(path), frozenset((key.evalset, key.case_id, key.repeat) for key in evidence.expected)
     seen: frozenset[tuple[str, str, int]] = frozenset()
-    for number, look in enumerate(kept, 1):
+    for number, look in enumerate(stored, 1):
         if not look.questions <= present:
             gone = sorted(look.questions - present)[0]
             raise UsageError(
@@ -41,18 +41,18 @@ def looks_at(path: Path, evidence: RunEvidence, test: str) -> tuple[Looked, ...]
         seen |= look.questions
         if seen == present:
             tests = tuple(sorted({*look.tests, test}))
-            return (*kept[: number - 1], replace(look, tests=tests))
+            return (*stored[: number - 1], replace(look, tests=tests))
     new = present - seen
-    return (*kept, Looked(questions=new, answers=_answers(evidence, new), tests=(test,)))
+    return (*stored, Looked(questions=new, answers=_answers(evidence, new), tests=(test,)))
 
 
 def keep_looks(path: Path, looks: tuple[Looked, ...]) -> None:
-    """Note the last of them, if the file does not have it as it is. UsageError where it cannot be written."""
-    kept = _read(path)
-    if looks != kept[: len(looks)]:
+    """Write the last look, unless the file has it already. UsageError if the file cannot be written."""
+    stored = _read(path)
+    if looks != stored[: len(looks)]:
         body = [
             {"questions": sorted(look.questions), "answers": look.answers, "tests": list(look.tests)}
-            for look in (*looks, *kept[len(looks) :])
+            for look in (*looks, *stored[len(looks) :])
         ]
         text = canonical_json({"version": VERSION, "looks": body}).encode("utf-8", "surrogatepass")
         try:
@@ -87,8 +87,8 @@ def _read(path: Path) -> tuple[Looked, ...]:
 
 
 def _answers(evidence: RunEvidence, questions: Collection[tuple[str, str, int]]) -> str:
-    """What every side said there, as far as a verdict may rest on it."""
-    found = [
+    """Digest of every side's answers, as far as a verdict may rest on them."""
+    answers = [
         [
             repr(unit.key),
             unit.case_hash,
@@ -101,4 +101,4 @@ def _answers(evidence: RunEvidence, questions: Collection[tuple[str, str, int]])
         for unit in arm.units
         if (unit.key.evalset, unit.key.case_id, unit.key.repeat) in questions
     ]
-    return content_hash(sorted(found, key=repr))
+    return content_hash(sorted(answers, key=repr))

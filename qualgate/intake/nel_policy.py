@@ -1,7 +1,7 @@
-"""Reads a NeMo Evaluator gate policy, version 1, unchanged: what nel reads is read, as nel reads it.
+"""Read a NeMo Evaluator gate policy, version 1, just as nel reads it.
 
-That is YAML 1.1 by `safe_load`, then pydantic's conversions: `12e-2`, which YAML 1.1 calls a word, and "0.12" are
-numbers. Unknown keys are faults, as nel has it; every fault has its line.
+That is YAML 1.1 by `safe_load`, then pydantic's conversions: `12e-2`, which YAML 1.1 reads as a text, and "0.12" are
+numbers. Unknown keys are faults, as in nel; every fault has its line.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def _first(value: int) -> int:
 
 
 class Converted(Written):
-    """Values are taken as nel takes them: a number that stands as a text is a number."""
+    """Base of models that convert values as nel does: a number in a text is a number."""
 
     model_config = ConfigDict(strict=False)
 
 
 class Entry(Converted):
-    """What a benchmark leaves out, or writes as null, it takes from the defaults."""
+    """A benchmark; keys that are missing or null take the defaults."""
 
     tier: Tier | None = None
     max_drop: Drop | None = None
@@ -46,7 +46,7 @@ class Entry(Converted):
 
 
 class Defaults(Converted):
-    """nel's own, where the file leaves them out."""
+    """Defaults of the policy; nel's own where the file omits them."""
 
     tier: Tier = "supporting"
     max_drop: Drop = 0.015
@@ -65,7 +65,7 @@ class PolicyFile(Converted):
 
 
 def read_nel_policy(path: Path) -> NelPolicy:
-    """The policy at `path`. UsageError names every fault with its line, and what nel itself would refuse."""
+    """Read the policy at `path`. UsageError names every fault with its line, including what nel itself refuses."""
     document = read_safe_yaml(path)
     model, faults = as_model(PolicyFile, document)
     if model is None or faults:

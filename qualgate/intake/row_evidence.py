@@ -1,9 +1,8 @@
-"""Score rows of both sides → the evidence of a run, so that one gate judges whatever was scored wherever.
+"""Turn score rows of both sides into the evidence of a run, so that one gate judges all scores, whatever their origin.
 
-What must be equal on both sides for two rows to be a pair is in `case_hash`: where it is on one side only, or
-different, or on neither, nothing is compared (undecided), unless the caller says `identity="ids"`: then ids alone make
-a pair where a side has no hash, and every verdict says so. Two hashes that differ name two cases, whatever the caller
-says.
+`case_hash` covers what must be equal for two rows to be a pair. If it is missing on a side, or different, nothing is
+compared (undecided), unless the caller says `identity="ids"`: then ids alone pair rows where a side has no hash, and
+every verdict says so. Two hashes that differ always name two cases.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from qualgate.records import ArmEvidence, ArmIdentity, RunEvidence, UnitEvidence
 
 BASELINE = "baseline"
 SHOWN = 3  # rows named for one fault
-NEARLY = 0.8  # how alike two metrics' names must be for one to be the other misspelt, as difflib's ratio
+NEARLY = 0.8  # similarity (difflib's ratio) from which a metric's name counts as a misspelling of another
 EMPTY_SHA256 = sha256(b"").hexdigest()
-NOT_NAMED = "not said"  # stands for the scorer of a row that names none
+NOT_NAMED = "not said"  # the scorer of a row that names none
 
 Identity = Literal["hash", "ids"]
 CaseId = tuple[str, str]  # evalset, case
@@ -33,11 +32,13 @@ CaseId = tuple[str, str]  # evalset, case
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownCases:
-    """What is known of the cases without the score files. Of an evalset of which nothing is known, nothing."""
+    """Facts about the cases from outside the score files; evalsets without an entry are unknown."""
 
     default: str | None = None  # the evalset of rows that name none; None refuses such rows
     expected: Mapping[str, Collection[str]] = field(default_factory=dict)  # evalset → ids that must be there
-    asked: Mapping[str, Collection[str]] = field(default_factory=dict)  # evalset → its metrics that each case must have
+    required: Mapping[str, Collection[str]] = field(
+        default_factory=dict
+    )  # evalset → its metrics that each case must have
     labels: Mapping[CaseId, tuple[str, ...]] = field(default_factory=dict)  # its own task and tags, whatever rows say
     clusters: Mapping[CaseId, str | None] = field(default_factory=dict)  # likewise its own cluster; None: it has none
     questions: Mapping[CaseId, str] = field(default_factory=dict)  # → `question_hash`
@@ -49,12 +50,12 @@ class KnownCases:
 
 
 def evidence_of(sides: Mapping[str, Scores], cases: KnownCases, identity: Identity = "hash") -> RunEvidence:
-    """The evidence of what all sides answered; every quality metric that rows of a set carry is one of the set's.
+    """Build the evidence of all sides; every quality metric in the rows of a set becomes a metric of the set.
 
     sides: by the arm's name, the baseline first. Evalsets that `cases.expected` does not name take the ids of all files
-    together, so that what only one side has is missing on the other. The same id, metric and repeat twice on one side
+    together, so that a case on one side only is missing on the other. The same id, metric and repeat twice on one side
     is a duplicate, which breaks integrity. Every case of a set has as many answers as any of them, and as
-    `cases.repeats` says: fewer are missing. UsageError for more, and for rows of one answer that say two things of it.
+    `cases.repeats` says: fewer are missing. UsageError for more, and for rows of one answer that contradict each other.
     """
     placed = {arm: _placed(side, cases.default) for arm, side in sides.items()}
     rows = [row for side in placed.values() for row in side.rows]
@@ -63,13 +64,15 @@ def evidence_of(sides: Mapping[str, Scores], cases: KnownCases, identity: Identi
     questions = _closed_list(rows, cases)
     _refuse_more_repeats(placed.values(), set(questions), cases)
     hashed = [{(row.evalset, row.id) for row in side.rows if row.case_hash} for side in placed.values()]
-    told = set.intersection(*hashed) if identity == "ids" else None
+    paired_by_hash = set.intersection(*hashed) if identity == "ids" else None
     baseline, *variants = (
-        ArmEvidence(name=arm, identity=_identity(arm, side), units=tuple(_units(arm, side.rows, told, cases.clusters)))
+        ArmEvidence(
+            name=arm, identity=_identity(arm, side), units=tuple(_units(arm, side.rows, paired_by_hash, cases.clusters))
+        )
         for arm, side in placed.items()
     )
     labels = _labels(rows)
-    silent = tuple(f"{at}: no row of either file is a score" for at, found in metrics.items() if not found)
+    silent = tuple(f"{at}: no row of either file is a score" for at, names in metrics.items() if not names)
     return RunEvidence(
         run_id=" / ".join(Path(side.source).name for side in placed.values()),
         expected=tuple(UnitKey(arm, *question) for arm in placed for question in questions),
@@ -86,19 +89,19 @@ def evidence_of(sides: Mapping[str, Scores], cases: KnownCases, identity: Identi
 
 
 def _metrics(rows: Sequence[ScoreRow], cases: KnownCases) -> dict[str, tuple[str, ...]]:
-    """evalset → what is asked of it, then what its rows carry."""
+    """evalset → its required metrics, then those of its rows."""
     sets = {row.evalset for row in rows} | cases.expected.keys()
     carried: dict[str, dict[str, None]] = {at: {} for at in sorted(sets)}
     for row in rows:
         if is_score(row):
             carried[row.evalset].setdefault(row.metric)
-    return {at: tuple(dict.fromkeys((*cases.asked.get(at, ()), *found))) for at, found in carried.items()}
+    return {at: tuple(dict.fromkeys((*cases.required.get(at, ()), *names))) for at, names in carried.items()}
 
 
 def _refuse_misspelt(sides: Sequence[Scores], cases: KnownCases) -> None:
-    """UsageError for a metric that nobody else knows, where its answer lacks one of nearly that name which another file
-    has. An own metric, however called, is in all files, or its verdict is that the others lack it."""
-    known = {*METRICS, *(name for names in cases.asked.values() for name in names)}
+    """Raise UsageError for a metric unknown elsewhere, if its answer lacks one of almost that name which another file
+    has. A custom metric of any name is in all files, or its verdict says that the others lack it."""
+    known = {*METRICS, *(name for names in cases.required.values() for name in names)}
     carried = [{row.metric for row in side.rows if is_score(row)} for side in sides]
     for place, side in enumerate(sides):
         others = set[str]().union(*carried[:place], *carried[place + 1 :])
@@ -117,7 +120,7 @@ def _refuse_misspelt(sides: Sequence[Scores], cases: KnownCases) -> None:
 
 
 def _closed_list(rows: Sequence[ScoreRow], cases: KnownCases) -> list[tuple[str, str, int]]:
-    """Evalset, id and repeat of every answer that each side must have, sorted."""
+    """(evalset, id, repeat) of every answer that each side must have, sorted."""
     ids: dict[str, set[str]] = {at: set(named) for at, named in cases.expected.items()}
     numbered: dict[str, set[int]] = {}
     for row in rows:
@@ -129,8 +132,8 @@ def _closed_list(rows: Sequence[ScoreRow], cases: KnownCases) -> list[tuple[str,
 
 
 def _repeats(numbered: set[int], stated: int | None) -> set[int]:
-    """The numbers that each case's answers must have: so many from 0, or from 1 where no row counts from 0. Where
-    nobody says how many, those that any row has, without a gap: of an answer in it, the rows were lost."""
+    """The repeat numbers of each case: as many as stated, from 0, or from 1 if no row has 0. Unstated: the numbers of
+    any row, with the first gap filled, since its rows were lost."""
     first = 1 if min(numbered) == 1 else 0
     if stated is not None:
         return set(range(first, first + stated))
@@ -141,7 +144,7 @@ def _repeats(numbered: set[int], stated: int | None) -> set[int]:
 def _refuse_more_repeats(
     sides: Iterable[Scores], questions: Collection[tuple[str, str, int]], cases: KnownCases
 ) -> None:
-    """UsageError for an answer beyond those that the gate file states."""
+    """Raise UsageError for more answers than the gate file states."""
     if cases.repeats is None:
         return
     repeats: dict[str, set[int]] = {}
@@ -162,7 +165,7 @@ def _first(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def _twice(side: Scores) -> Iterator[str]:
-    """Where the first rows stand that say again what a row of the file says; how many there are the gate tells."""
+    """Locate the first duplicate rows of a file; the gate counts them all."""
     lines: dict[tuple[str, str, int, str], int] = {}
     shown = 0
     for row in side.rows:
@@ -173,13 +176,13 @@ def _twice(side: Scores) -> Iterator[str]:
 
 
 def _labels(rows: Sequence[ScoreRow]) -> dict[tuple[str, str], tuple[str, ...]] | None:
-    """By case; None when no row has any, or where the rows of one case disagree on them."""
-    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    """Case → labels; None if no row has any, or rows of a case disagree."""
+    labels: dict[tuple[str, str], tuple[str, ...]] = {}
     for row in rows:
-        before = found.setdefault((row.evalset, row.id), row.labels)
+        before = labels.setdefault((row.evalset, row.id), row.labels)
         if before != row.labels and set(before) != set(row.labels):
             return None
-    return {case: tuple(sorted(marks)) for case, marks in found.items()} if any(found.values()) else None
+    return {case: tuple(sorted(marks)) for case, marks in labels.items()} if any(labels.values()) else None
 
 
 def _placed(side: Scores, evalset: str | None) -> Scores:
@@ -193,19 +196,19 @@ def _placed(side: Scores, evalset: str | None) -> Scores:
 
 
 def _identity(arm: str, side: Scores) -> ArmIdentity:
-    """Whose weights a file speaks of is not known, so two files are never called the same. The hashes pair them."""
+    """An identity for a file whose weights are unknown: two files never count as equal, their hashes pair them."""
     return ArmIdentity(
         weights=content_hash([arm, side.source]), config="", tokenizer="", template="", sampling="", engine=""
     )
 
 
 def _units(
-    arm: str, rows: Sequence[ScoreRow], told: Collection[CaseId] | None, clusters: Mapping[CaseId, str | None]
+    arm: str, rows: Sequence[ScoreRow], paired_by_hash: Collection[CaseId] | None, clusters: Mapping[CaseId, str | None]
 ) -> Iterator[UnitEvidence]:
-    """One unit an answer, with all its metrics.
+    """Yield one unit per answer, with all its metrics.
 
-    told: cases that hashes pair, all others are paired by their ids; None = hashes pair all. clusters: of the cases
-    that are known, all others are of the cluster that their rows name.
+    paired_by_hash: cases paired by hash, the others are paired by id; None = all by hash. clusters: of known cases; the
+    others have the cluster that their rows name.
     """
     scorers: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}  # many units have equal ones: one object for all
     for question, copy in _by_answer(rows):
@@ -214,8 +217,8 @@ def _units(
         for row in copy[1:]:
             _same_answer(first, row)
             failed, end = failed or row.failed, end or row.finish_reason
-        by_hash = told is None or question[:2] in told
-        said = tuple((row.metric, row.scorer or NOT_NAMED) for row in copy if is_score(row))
+        by_hash = paired_by_hash is None or question[:2] in paired_by_hash
+        scored_by = tuple((row.metric, row.scorer or NOT_NAMED) for row in copy if is_score(row))
         unit = UnitEvidence(
             key=key,
             case_hash=first.case_hash if by_hash else f"id {key.evalset}/{key.case_id}",
@@ -223,7 +226,7 @@ def _units(
             error=failed,
             values={row.metric: row.value for row in copy},
             weights={row.metric: row.weight for row in copy if row.weight is not None},
-            scorers=scorers.setdefault(said, dict(said)),
+            scorers=scorers.setdefault(scored_by, dict(scored_by)),
             unsaid={row.metric: row.unsaid for row in copy if row.unsaid},
             truncated=end == "length",
             unanswered=max(row.unanswered for row in copy),
@@ -240,31 +243,31 @@ def _units(
 
 
 def _by_answer(rows: Sequence[ScoreRow]) -> Iterator[tuple[tuple[str, str, int], list[ScoreRow]]]:
-    """(evalset, id, repeat) and its rows; a metric given again begins a second answer to the same question."""
-    found: dict[tuple[str, str, int], list[list[ScoreRow]]] = {}
+    """Group rows by (evalset, id, repeat); a repeated metric begins a second answer to the same question."""
+    by_question: dict[tuple[str, str, int], list[list[ScoreRow]]] = {}
     for row in rows:
         question = row.evalset, row.id, row.repeat
-        if (copies := found.get(question)) is None:
-            found[question] = [[row]]
+        if (copies := by_question.get(question)) is None:
+            by_question[question] = [[row]]
             continue
         into = next((copy for copy in copies if all(other.metric != row.metric for other in copy)), None)
         if into is None:
             copies.append(into := [])
         into.append(row)
-    for question, copies in found.items():
+    for question, copies in by_question.items():
         for copy in copies:
             yield question, copy
 
 
-def _same_answer(one: ScoreRow, other: ScoreRow) -> None:
-    """UsageError for two rows of one case and repeat that cannot be about one answer."""
+def _same_answer(row: ScoreRow, other: ScoreRow) -> None:
+    """Raise UsageError for two rows of one case and repeat that cannot be about one answer."""
     for what, mine, theirs in (
-        ("case hashes", one.case_hash, other.case_hash),
-        ("clusters", one.cluster, other.cluster),
-        ("ends", one.finish_reason or other.finish_reason, other.finish_reason or one.finish_reason),
+        ("case hashes", row.case_hash, other.case_hash),
+        ("clusters", row.cluster, other.cluster),
+        ("ends", row.finish_reason or other.finish_reason, other.finish_reason or row.finish_reason),
     ):
         if mine != theirs:
             raise UsageError(
-                f"the score rows of {one.id!r:.80} name different {what}, {mine!r:.60} in {one.metric} and "
+                f"the score rows of {row.id!r:.80} name different {what}, {mine!r:.60} in {row.metric} and "
                 f"{theirs!r:.60} in {other.metric}: are they about one answer?"
             )

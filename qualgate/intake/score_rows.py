@@ -1,9 +1,8 @@
-"""Files of score rows: what a row may say, and which rows are no answers.
+"""Read files of score rows, and find the rows that are no answers.
 
-A row is one metric's value for one case and repeat. One that tells of a failure (`status`, `error`, an `error_type` or
-a null `verdict` beside a value) is no answer, whatever value it gives; one whose verdict and value contradict each
-other is not what a scorer wrote, which breaks integrity. That the server ended an answer (`finish_reason`) the gate
-tells, as it does of a run.
+A row is one metric's value for one case and repeat. A row with a failure (`status`, `error`, an `error_type` or a null
+`verdict` beside a value) is no answer, whatever its value. A row whose verdict and value contradict each other breaks
+integrity. Answers that the server ended (`finish_reason`) are the gate's task, as in a run.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ _MEANT = READ - {"id", "metric", "value"}  # without which a row is none
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRow:
-    """What `qualgate score` writes for one case, as far as a verdict rests on it."""
+    """A row of `qualgate score` for one case, as far as a verdict rests on it."""
 
     id: str
     metric: str
     value: float | None  # None: the scorer could not say
     weight: float | None = None  # words or bytes of a text, of which `value` is −log-likelihood (nats)
-    unsaid: str = ""  # why it could not, in its word
-    case_hash: str = ""  # "" = the file does not say
+    unsaid: str = ""  # why it could not, in its own word
+    case_hash: str = ""  # "" = not in the file
     scorer: str = ""
     repeat: int = 0
     cluster: str | None = None
@@ -61,7 +60,7 @@ class ScoreRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """One side: where its rows are from, and the rows."""
+    """The score rows of one side, and their source."""
 
     source: str
     rows: tuple[ScoreRow, ...]
@@ -69,17 +68,17 @@ class Scores:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Whose answers these are, as far as rows say it, in their order."""
+        """Names of the models that rows give, in order."""
         return tuple(dict.fromkeys(row.model for row in self.rows if row.model))
 
 
 def read_score_rows(path: Path, evalset: str = "", error_texts: Iterable[str] | None = None) -> Scores:
-    """A file of score rows: `id, metric, value`, optional `verdict, error_type, status, finish_reason, case_hash,
+    """Read a file of score rows: `id, metric, value`, optional `verdict, error_type, status, finish_reason, case_hash,
     scorer, repeat, cluster, evalset, task, tags, extracted, reason, model, unanswered`.
 
-    Beside these the fields of `serving_rows`. What else a row holds is not looked at, but for an answer that is the
-    text of an error, in a row that is not right. evalset: of rows that name none. error_texts: see `error_reader`.
-    UsageError names file and line.
+    The fields of `serving_rows` come on top. Other fields are ignored, except that in a row that is not right an answer
+    may be the text of an error. evalset: of rows that name none. error_texts: see `error_reader`. UsageError names file
+    and line.
     """
     rows, contradictions, is_error = [], [], error_reader(error_texts)
     for line, body in read_objects(path):
@@ -98,23 +97,23 @@ def read_score_rows(path: Path, evalset: str = "", error_texts: Iterable[str] | 
 
 
 def _error_in(body: dict[str, Any], is_error: Callable[[str], bool]) -> str:
-    """The error that stands in a row where the answer should, or that BFCL calls one; "" where there is none."""
-    said = (body[name] for name in FIELDS_OF_ANSWERS if isinstance(body.get(name), str))
+    """The error in place of the row's answer, or BFCL's kind of error; "" without any."""
+    texts = (body[name] for name in FIELDS_OF_ANSWERS if isinstance(body.get(name), str))
     kind = body.get("error_type") or ""
-    return next(filter(is_error, said), kind if kind.endswith(INFERENCE_ERROR) else "")
+    return next(filter(is_error, texts), kind if kind.endswith(INFERENCE_ERROR) else "")
 
 
 def is_score(row: ScoreRow) -> bool:
-    """Times and divergences are measured, not scored: no set promises them."""
+    """Whether the row is a score; times and divergences are measured, and no set requires them."""
     return row.metric not in METRICS or METRICS[row.metric].approves
 
 
 class _NoRow(ValueError):
-    """Why an object is no score row."""
+    """An object that is no score row."""
 
 
 def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
-    """The row, and how it contradicts itself ("": it does not). _NoRow for what a score row cannot hold."""
+    """(row, how it contradicts itself or ""). _NoRow for an invalid row."""
 
     def text(key: str) -> str:
         value = body.get(key)
@@ -137,10 +136,10 @@ def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
         refuse_out_of_range(metric, value, body["value"])
     if (unanswered := text("unanswered")) not in ("", "empty", "unfiltered"):
         raise _NoRow(f"`unanswered` must be empty or unfiltered, found {unanswered!r:.60}")
-    if (said := text("finish_reason")) and said.lower() not in FINISH_WORDS:
-        raise _NoRow(f"`finish_reason` must be eos, stop, length or abort, found {said!r:.60}")
+    if (finish := text("finish_reason")) and finish.lower() not in FINISH_WORDS:
+        raise _NoRow(f"`finish_reason` must be eos, stop, length or abort, found {finish!r:.60}")
     task, serving = text("task"), served(body)
-    if serving.attempts and not failed and all(one.outcome != "done" for one in serving.attempts):
+    if serving.attempts and not failed and all(attempt.outcome != "done" for attempt in serving.attempts):
         failed = "none of its `attempts` was done, so no answer came of them, whatever its `value` says"
     row = ScoreRow(
         id=name,
@@ -153,7 +152,7 @@ def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
         cluster=text("cluster") if body.get("cluster") is not None else None,
         evalset=intern(text("evalset") or evalset),
         labels=_labelled(task, tuple(_tags(body.get("tags")))),
-        finish_reason=FINISH_WORDS[said.lower()] if said else "",
+        finish_reason=FINISH_WORDS[finish.lower()] if finish else "",
         unanswered=cast("Any", unanswered),
         failed=failed,
         served=serving,
@@ -166,10 +165,10 @@ def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
 
 
 def _standing(body: dict[str, Any], metric: str, value: float | None, status: str, error_type: str) -> tuple[str, str]:
-    """(why this is no answer, how the row contradicts itself), of which one at least is empty.
+    """(why this is no answer, how the row contradicts itself); at least one is empty.
 
-    A wrong answer has an `error_type` too, which says what is wrong with it; and where the scorer could not say, there
-    is no value at all. Both are answers.
+    Both of these are answers: a wrong one, whose `error_type` says what is wrong, and one without a value, which the
+    scorer could not score.
     """
     verdict = body.get("verdict")
     if not isinstance(verdict, bool | None):
@@ -208,9 +207,9 @@ def _labelled(task: str, tags: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def rows_of(arm: ArmEvidence) -> Iterator[dict[str, Any]]:
-    """The score rows of one arm, in the order of its units: what `read_score_rows` reads back. Times are rows as well.
+    """The score rows of one arm in the order of its units, as `read_score_rows` reads them. Times are rows, too.
 
-    ValueError for a unit that is not done: it has no score, and a file without it says so by itself.
+    ValueError for a unit that is not done: it has no score and belongs in no file.
     """
     for unit in arm.units:
         if unit.status != "done":
@@ -232,8 +231,7 @@ def rows_of(arm: ArmEvidence) -> Iterator[dict[str, Any]]:
 
 
 def as_value(value: Any) -> float | None:
-    """A score's value as a number: true and false count 1 and 0; None stays what nobody could say. ValueError for what
-    is none of these."""
+    """A score's value as a number: true and false count 1 and 0; None stays null. ValueError for anything else."""
     if value is None:
         return None
     if not isinstance(value, bool | int | float):
@@ -245,6 +243,6 @@ def as_value(value: Any) -> float | None:
 
 
 def refuse_out_of_range(metric: str, value: float | None, written: Any) -> None:
-    """ValueError for a value, so `written` in its file, that this metric cannot have: NaN is none of any."""
+    """Raise ValueError for a value outside the metric's range, such as NaN. written: the value as in its file."""
     if value is not None and (wanted := out_of_range(metric, value)):
         raise _NoRow(f"the value of {metric} must be {wanted}, found {json.dumps(written):.60}")

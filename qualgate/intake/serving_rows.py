@@ -1,4 +1,4 @@
-"""Fields of score rows about serving: for parity, cost, service levels and advice.
+"""Read the fields of score rows about serving: for parity, cost, service levels and advice.
 
     token_ids      the answer's tokens, a list of whole numbers; or, for parity alone, one of
     tokens_sha256  sha256 of the tokens as little-endian int32
@@ -16,7 +16,7 @@
     started        when the answer's batch began, in seconds by one clock of both sides, such as the epoch's: arms whose
                    batches take turns can be told from a machine that is slow for a while
 
-All may be left out; what is not said is not known, which is never 0. A case with several rows says it in one or in all.
+All may be left out; a missing field is unknown, never 0. A case with several rows has them in one row or in all.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OUTCOMES = ("done", "failed", "cancelled")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """See above. None: not said."""
+    """Serving fields of a row, see above. None: not given."""
 
     answer: bytes | None = None  # token ids, int32 little-endian
     tokens_sha256: str | None = None
@@ -61,7 +61,7 @@ NOT_SAID = Served()
 
 
 def served(body: Mapping[str, Any]) -> Served:
-    """What a row says. ValueError names the field, what was found and what was expected."""
+    """Parse the serving fields of a row. ValueError names the field, what was found and what was expected."""
     if FIELDS.isdisjoint(body):
         return NOT_SAID
     ids = _numbers(body, "token_ids", "whole numbers from 0 to 2147483647", int, 2**31 - 1)
@@ -97,14 +97,14 @@ def served(body: Mapping[str, Any]) -> Served:
     )
 
 
-def with_serving(unit: UnitEvidence, said: Iterable[Served]) -> UnitEvidence:
-    """The unit with what its rows say. ValueError where two rows, or a row and a time that is a row itself, differ."""
+def with_serving(unit: UnitEvidence, rows: Iterable[Served]) -> UnitEvidence:
+    """Add the serving fields of its rows to a unit. ValueError if two rows, or a field and a row of a time, differ."""
     values: dict[str, Any] = {}
-    for one in said:
-        if one is NOT_SAID:
+    for row in rows:
+        if row is NOT_SAID:
             continue
-        for field in fields(one):
-            value = getattr(one, field.name)
+        for field in fields(row):
+            value = getattr(row, field.name)
             if value is not None and values.setdefault(field.name, value) != value:
                 raise ValueError(f"the score rows of {unit.key.case_id!r:.80} differ in what they say of its serving "
                                  f"({field.name}): {values[field.name]!r:.40} and {value!r:.40}")  # fmt: skip
@@ -118,60 +118,63 @@ def with_serving(unit: UnitEvidence, said: Iterable[Served]) -> UnitEvidence:
     )
 
 
-def _attempts(found: Any) -> tuple[Attempt, ...] | None:
-    if found is None:
+def _attempts(value: Any) -> tuple[Attempt, ...] | None:
+    if value is None:
         return None
-    if not isinstance(found, list) or not found or not all(isinstance(one, dict) for one in found):
-        raise ValueError(f"`attempts` must be a list of objects, one a try and one at least, found {found!r:.60}")
+    if not isinstance(value, list) or not value or not all(isinstance(entry, dict) for entry in value):
+        raise ValueError(f"`attempts` must be a list of objects, one a try and one at least, found {value!r:.60}")
     tries = []
-    for one in found:
-        if one.get("outcome") not in OUTCOMES:
-            raise ValueError(f"an attempt's `outcome` must be {', '.join(OUTCOMES)}, found {one.get('outcome')!r:.60}")
-        if not isinstance(cause := one.get("cause", ""), str):
+    for entry in value:
+        if entry.get("outcome") not in OUTCOMES:
+            raise ValueError(
+                f"an attempt's `outcome` must be {', '.join(OUTCOMES)}, found {entry.get('outcome')!r:.60}"
+            )
+        if not isinstance(cause := entry.get("cause", ""), str):
             raise ValueError(f"an attempt's `cause` must be a text, found {cause!r:.60}")
         tries.append(
             Attempt(
-                outcome=one["outcome"],
+                outcome=entry["outcome"],
                 cause=cause,
-                prompt_tokens=_whole(one, "prompt_tokens"),
-                output_tokens=_whole(one, "output_tokens"),
-                seconds=_seconds(one, "seconds"),
+                prompt_tokens=_whole(entry, "prompt_tokens"),
+                output_tokens=_whole(entry, "output_tokens"),
+                seconds=_seconds(entry, "seconds"),
             )
         )
     return tuple(tries)
 
 
 def _numbers(body: Mapping[str, Any], name: str, what: str, kind: Any, most: float) -> list[Any] | None:
-    found = body.get(name)
-    if found is None:
+    numbers = body.get(name)
+    if numbers is None:
         return None
-    if not isinstance(found, list) or not all(
-        isinstance(one, kind) and not isinstance(one, bool) and 0 <= one <= most and one < inf for one in found
+    if not isinstance(numbers, list) or not all(
+        isinstance(number, kind) and not isinstance(number, bool) and 0 <= number <= most and number < inf
+        for number in numbers
     ):
-        raise ValueError(f"`{name}` must be a list of {what}, found {found!r:.60}")
-    return found
+        raise ValueError(f"`{name}` must be a list of {what}, found {numbers!r:.60}")
+    return numbers
 
 
 def _whole(body: Mapping[str, Any], name: str) -> int | None:
-    found = body.get(name)
-    if found is not None and (type(found) is not int or not 0 <= found < 2**31):
-        raise ValueError(f"`{name}` must be a whole number from 0, found {found!r:.60}")
-    return found
+    count = body.get(name)
+    if count is not None and (type(count) is not int or not 0 <= count < 2**31):
+        raise ValueError(f"`{name}` must be a whole number from 0, found {count!r:.60}")
+    return count
 
 
 def _seconds(body: Mapping[str, Any], name: str) -> float | None:
-    found = body.get(name)
-    if found is None:
+    seconds = body.get(name)
+    if seconds is None:
         return None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < 1e12:
-        raise ValueError(f"`{name}` must be a number of seconds from 0, found {found!r:.60}")
-    return float(found)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e12:
+        raise ValueError(f"`{name}` must be a number of seconds from 0, found {seconds!r:.60}")
+    return float(seconds)
 
 
 def _digest(body: Mapping[str, Any], name: str) -> str | None:
-    found = body.get(name)
-    if found is not None and not (
-        isinstance(found, str) and len(found) == 64 and set(found) <= set("0123456789abcdef")
+    digest = body.get(name)
+    if digest is not None and not (
+        isinstance(digest, str) and len(digest) == 64 and set(digest) <= set("0123456789abcdef")
     ):
-        raise ValueError(f"`{name}` must be 64 hexadecimal digits in lower case, found {found!r:.60}")
-    return found
+        raise ValueError(f"`{name}` must be 64 hexadecimal digits in lower case, found {digest!r:.60}")
+    return digest

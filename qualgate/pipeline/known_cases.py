@@ -36,7 +36,7 @@ def known_cases(gate: GateFile, default: str | None, sides: Sequence[Scores]) ->
     known = KnownCases(
         default=default,
         expected=closed.expected,
-        asked={item.name: _asked(gate, item) for item in items},
+        required={item.name: _asked(gate, item) for item in items},
         labels=labels_of(items),
         clusters=clusters,
         questions={at: case.question for at, case in cases.items()},

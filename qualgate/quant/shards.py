@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.identity import content_hash, kept_hash
+from qualgate.identity import content_hash, cached_hash
 from qualgate.quant.agreement.weight_files import check_index, files_beside
 from qualgate.quant.gguf_file import open_gguf
 from qualgate.quant.tensor_entry import TensorEntry
@@ -148,7 +148,7 @@ def _read(file: Path, *, hashed: bool) -> _Shard:
             for name, tensor in open_gguf(file).tensors.items()
         }
         with file.open("rb") as stream:
-            size, sha256 = os.fstat(stream.fileno()).st_size, kept_hash(stream) if hashed else ""
+            size, sha256 = os.fstat(stream.fileno()).st_size, cached_hash(stream) if hashed else ""
         return _Shard(size=size, entries=entries, metadata={}, sha256=sha256)
     with file.open("rb") as stream:
         size = os.fstat(stream.fileno()).st_size
@@ -160,7 +160,7 @@ def _read(file: Path, *, hashed: bool) -> _Shard:
             size=size,
             entries=entries,
             metadata={key: value for key, value in metadata.items() if isinstance(value, str)},
-            sha256=kept_hash(stream) if hashed else "",
+            sha256=cached_hash(stream) if hashed else "",
         )
 
 

@@ -1,4 +1,4 @@
-"""The frozen values that pass between rooms. No room hands another anything that a later write can change.
+"""Frozen values that pass between rooms: no later write can change them.
 
 Times are seconds, sizes bytes, divergences nats, rates 0..1.
 """

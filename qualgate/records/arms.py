@@ -1,4 +1,4 @@
-"""Which weights answer: an arm as it is planned, and what it really was once loaded."""
+"""Arms: as planned, and as they were once loaded."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from qualgate.records.served import Probe, Served
 from qualgate.records.speculation import Speculation
 from qualgate.records.spending import Spent
 
-NOISE = "@aa"  # ends the name of the A/A arm: the baseline's own weights in other batches
-TWIN = "@torch"  # ends the name of the arm that runs a variant's weights through the torch twin; no variant's can
-WIDE = "@kv"  # ends the name of the arm that holds a variant's keys and values as the baseline's; likewise
-PLAIN = "@plain"  # ends the name of the arm that decodes a variant's answers without its draft; likewise
+NOISE = "@aa"  # suffix of the A/A arm: the baseline's own weights in other batches; no variant's name can end so
+TWIN = "@torch"  # likewise, of the arm that runs a variant's weights through the torch twin
+WIDE = "@kv"  # likewise, of the variant with the baseline's KV cache
+PLAIN = "@plain"  # likewise, of the variant without its draft
 DEVICE_MEMORY = "device.memory"  # the fact: bytes of the device that the arm ran on
 CACHE_TOKEN = "memory.cache_token"  # the fact: bytes of one token's keys and values, in the arm's dtype
-# Behind the name of a model that answered, where the headers of a gateway tell:
+# Marks after the name of a model that answered, from a gateway's headers:
 FROM_CACHE, BY_FALLBACK, DEPLOYMENT = MARKS = (" (from a cache)", " (by fallback)", " (deployment {})")
-UNNAMED = "no name"  # who answered where a reply does not tell
-SHORT_ID = "?"  # ends the hash of a reply whose id another server may give too: a count, a number of three digits
-Kept = Literal["float32", "bf16", "fp8", "int8", "int4"]  # how keys and values are held
-ReadAs = Literal["transformers", "vllm", "sglang", "llama.cpp"]  # whose reading of a folder is judged
+UNNAMED = "no name"  # stands for the model's name if a reply has none
+SHORT_ID = "?"  # ends the hash of a reply with an id that other servers may give, too: a count, a three-digit number
+Kept = Literal["float32", "bf16", "fp8", "int8", "int4"]  # format of the KV cache
+ReadAs = Literal["transformers", "vllm", "sglang", "llama.cpp"]  # the server whose reading of a folder is judged
 Arithmetic = Literal["float32", "served"]  # of a run: exact float32, or rounded where a server stores
 DRAFT_WEIGHTS = "memory.draft_weights"  # the fact: bytes of its draft models' weights, a part of "memory.weights"
 DRAFT_WORKSPACE = "memory.draft_workspace"  # the fact: bytes that drafting for one sequence holds beside all that
@@ -31,7 +31,7 @@ DRAFT_WORKSPACE = "memory.draft_workspace"  # the fact: bytes that drafting for 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
-    """A LoRA adapter over an arm's weights: kept apart of them, as servers do, or merged into them at load."""
+    """A LoRA adapter over an arm's weights: separate, as in servers, or merged into them at load."""
 
     path: str  # folder with adapter_config.json and adapter_model.safetensors
     merged: bool = False
@@ -44,7 +44,7 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmSpec:
-    """One arm of a run as planned: which weights, made how."""
+    """One arm of a run as planned: its weights, and how they are made."""
 
     name: str  # "baseline" or the variant's key in the gate file
     model: str  # folder with config.json, tokenizer and safetensors; of a served arm the server's name for its model
@@ -67,21 +67,21 @@ class ArmSpec:
 
     @property
     def reads(self) -> str:
-        """The folder whose tokenizer and template make its tokens; "" where its server makes them."""
+        """The folder of the tokenizer and template; "" if the server tokenizes."""
         return self.model if self.served is None else self.served.tokenizer
 
     @property
     def drafts(self) -> bool:
-        """Whether it has a draft of its own, here or, as it is said to, at its server."""
+        """Whether the arm has a draft, here or, by declaration, at its server."""
         return self.speculation is not None or (self.served is not None and self.served.drafts)
 
     def asked_whole(self, why: str) -> ArmSpec:
-        """Itself with its server asked for whole answers; as it is, where why is ""."""
+        """A copy whose server is asked for whole answers, for the reason `why`; unchanged for ""."""
         return self if not why or self.served is None else replace(self, served=replace(self.served, whole=why))
 
     @property
     def is_baseline(self) -> bool:
-        """No variant can be called so: a gate file that tries is refused."""
+        """Whether this is the baseline; gate files cannot give a variant its name."""
         return self.name == "baseline"
 
     @property
@@ -91,24 +91,24 @@ class ArmSpec:
 
     @property
     def weights_label(self) -> str:
-        """How the weights are held: "bfloat16", "int4 g32", …; and what is `beside` them. Of a served arm who serves
-        it: how its weights are held, nobody here knows."""
+        """Format of the weights ("bfloat16", "int4 g32", …) and what is `beside` them; of a served arm its server, as
+        the format is unknown."""
         if self.served is not None:
             return self.served.label
         return (self.quantize.label if self.quantize else self.dtype) + self.beside
 
     @property
     def beside(self) -> str:
-        """An adapter, how keys and values are held, and how it computes where not in float32: " + LoRA support, KV
-        int8, served"; "" where none is said."""
+        """Adapter, KV cache and arithmetic unless default: " + LoRA support, KV int8, served"; "" if all are
+        default."""
         adapter = f" + {self.adapter.label}" if self.adapter else ""
-        kept = "" if self.kv_cache == "float32" else f", KV {self.kv_cache}"
-        return adapter + kept + ("" if self.arithmetic == "float32" else f", {self.arithmetic}")
+        cache = "" if self.kv_cache == "float32" else f", KV {self.kv_cache}"
+        return adapter + cache + ("" if self.arithmetic == "float32" else f", {self.arithmetic}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmIdentity:
-    """What an arm really was, by content. Equal template, tokenizer and sampling make a pair comparable."""
+    """Content hashes of a loaded arm. Equal template, tokenizer and sampling make a pair comparable."""
 
     weights: str  # sha256 over the safetensors files, the recipe and the adapter
     config: str  # sha256 of config.json
@@ -118,18 +118,18 @@ class ArmIdentity:
     engine: str  # version and arithmetic, e.g. "qualgate 0.1.0 torch cpu float32"
     speculation: str = ""  # sha256 of proposers, rule, γ and the draft models' files; "" where nobody drafts
     kv_cache: str = ""  # how keys and values are held, and whether by the checkpoint's scales; "" in float32
-    served: str = ""  # what a server says of itself, which nobody here can check; "" of our own engine
+    served: str = ""  # the server's description of itself, which cannot be checked; "" for our own engine
     adapter: str = ""  # sha256 of its adapter's files and how they are used, on which `weights` rests too; "" of none
     adapted: str = ""  # `weights` of the same arm without its adapter; "" of an arm without one
 
     @property
     def content(self) -> dict[str, str]:
-        """As plain JSON."""
+        """The identity as plain JSON."""
         return asdict(self)
 
     @property
     def bare(self) -> str:
-        """`weights` without what an adapter adds to them: arms of the same differ by their adapters at most."""
+        """`weights` without the adapter: arms with equal ones differ at most by their adapters."""
         return self.adapted or self.weights
 
 
@@ -138,20 +138,18 @@ Overflow = tuple[int, str, int]  # a module's place in the forward pass, its nam
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """How an arm's answers came about, over all of its jobs.
+    """How an arm's answers were generated, over all of its jobs.
 
-    engine: what ran them, see `engine.choice`; passes: forward passes; tokens: that they said; forked: answers that
-    left a baseline's they were drafted from, and rejoined: those of them that came back to it for some tokens; checked:
-    tokens said once more, plainly and alone, and otherwise: those of them that came out as others; parted: passes that
-    were made in parts, for want of memory; drafting: passes in which drafts might be made, and rested: those of them in
-    which none were, as they were not expected to pay, because: why, as found last; broken_drafts: that ended with
-    logits that are no numbers, so that the target went on alone. peak: the most bytes that its
-    process held in any job, libraries and whatever else it had loaded among them, device_peak: of its GPU; 0: unknown.
-    windows: what its server counted of drafts, and uncounted: why it did not, of a job at least; "" of our own engine.
-    drawing: what the log-probs that a server tells of drawn tokens say against its drawing them at all, see
-    `stats.greedy_sampler`; () where nothing does. answered_by: the names by which its replies say who answered, each
-    with the number of replies, marked as above. asked_whole: why a server was asked for whole answers though its arm
-    is streamed, "" where it was not.
+    engine: see `engine.choice`. passes: forward passes. tokens: generated tokens. forked: answers that left the
+    baseline's answer they were drafted from; rejoined: those of them that returned to it for some tokens. checked:
+    tokens generated again, plainly and alone; otherwise: those of them that differed. parted: passes split for want of
+    memory. drafting: passes that could have drafts; rested: those of them without any, as drafts were not expected to
+    pay; because: the latest reason. broken_drafts: drafts that ended with NaN or infinite logits, so that the target
+    continued alone. peak: peak memory of its process in any job, in bytes, libraries included; device_peak: of its GPU;
+    0: unknown. windows: draft counters of its server; uncounted: why a job at least has none; "" for our own engine.
+    drawing: evidence that a server does not sample, see `stats.greedy_sampler`; () without any. answered_by: names of
+    models in replies, with the number of replies, marked as above. asked_whole: why a server was asked for whole
+    answers though its arm is streamed, "" if it was not.
     """
 
     engine: str = ""
@@ -175,7 +173,7 @@ class Generation:
     asked_whole: str = ""
 
     def __add__(self, other: Generation) -> Generation:
-        """Of both; what was run by two engines says so."""
+        """Add up two generations; lists both engines if they differ."""
         engines = dict.fromkeys(name for name in (self.engine, other.engine) if name)
         return Generation(
             engine=", ".join(engines),
@@ -202,7 +200,7 @@ class Generation:
         )
 
 
-UNTOLD = Generation()  # of arms that nobody ran, and of files
+UNTOLD = Generation()  # of arms that were not run, and of files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,10 +213,10 @@ class ArmFootprint:
     effective_bits: float  # 8 * bytes_in_memory / number of weights
     facts: dict[str, float] = field(default_factory=dict)  # see `ArmEvidence.facts`
     unmeasured: dict[str, str] = field(default_factory=dict)  # likewise
-    # Tensors of its files that have no say in its answers, by name with * for each number: how many. Heads that predict
-    # more than the next token, vision, buffers that are computed anew, scales of a quantized cache.
+    # Tensors of its files that do not influence its answers, by name with * for each number → count: heads for further
+    # tokens, vision, recomputed buffers, scales of a quantized cache.
     left_out: dict[str, int] = field(default_factory=dict)
     overflow: tuple[Overflow, ...] = ()  # of all its answers, in the order of the forward pass
     generation: Generation = UNTOLD  # likewise
-    probes: tuple[Probe, ...] = ()  # of a served arm: what its server showed before its first case
-    spent: Spent | None = None  # likewise: what all requests to its server came to; None: not counted
+    probes: tuple[Probe, ...] = ()  # of a served arm: probes of its server before the first case
+    spent: Spent | None = None  # likewise: cost of all requests to its server; None: not counted

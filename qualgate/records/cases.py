@@ -1,4 +1,4 @@
-"""Cases, and the versioned lists that hold them."""
+"""Cases, and versioned lists of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qualgate.identity import case_hash, content_hash, question_hash
 
 
 def turn_of(case_id: str) -> tuple[str, int] | None:
-    """(trajectory, number from 1) of a case that is a turn of one, as its id says: `TRAJECTORY/2`. None: it is none."""
+    """(trajectory, number from 1) of a case whose id is that of a turn, `TRAJECTORY/2`; None for other cases."""
     trajectory, _, number = case_id.rpartition("/")
     if trajectory and number.isascii() and number.isdigit() and not number.startswith("0") and len(number) < 10:
         return trajectory, int(number)
@@ -18,49 +18,49 @@ def turn_of(case_id: str) -> tuple[str, int] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One prompt with what its scorers need. `body` is the case's JSON object as it stands in the file."""
+    """A prompt with its references. `body` is the case's JSON object as in the file."""
 
     evalset: str
     body: dict[str, Any]
 
     @property
     def id(self) -> str:
-        """One of its kind in its evalset."""
+        """Unique id in the evalset."""
         return self.body["id"]
 
     @property
     def task(self) -> str:
-        """What reports group it by; a case that names none has its evalset's name."""
+        """The task, by which reports group cases; by default the evalset's name."""
         return self.body.get("task", self.evalset)
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """For rules and reports alone; they are no part of `hash`."""
+        """Tags, for rules and reports only; not part of `hash`."""
         return tuple(self.body.get("tags", ()))
 
     @property
     def cluster(self) -> str | None:
-        """Cases that share one are not independent and count as one observation; None: it stands alone."""
+        """The cluster: cases of one depend on each other and count as one observation; None: none."""
         return self.body.get("cluster")
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """By what a rule can choose it: its task and tags."""
+        """Labels by which a rule can select the case: its task and tags."""
         return (f"task:{self.task}", *(f"tag:{tag}" for tag in self.tags))
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest answer it may get, in tokens."""
+        """Longest allowed answer in tokens."""
         return self.body["max_new_tokens"]
 
     @property
     def hash(self) -> str:
-        """Its identity by content, tags left out: two arms answered the same case only where it is equal."""
+        """Identity by content, without tags: two arms answered the same case only if it is equal."""
         return case_hash(self.body)
 
     @property
     def question(self) -> str:
-        """Hash of what is asked, without id and references; "" for a body that asks nothing."""
+        """Hash of the question, without id and references; "" for a body that asks nothing."""
         return question_hash(self.body)
 
 
@@ -79,7 +79,7 @@ class LmEvalTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalCases:
-    """A gate file's `{name: NAME, cases: external}`: an evalset whose cases only score files speak of."""
+    """A gate file's `{name: NAME, cases: external}`: an evalset whose cases appear in score files only."""
 
     name: str
 
@@ -107,13 +107,13 @@ class Evalset:
 
     @property
     def content(self) -> str:
-        """Hash of everything that changes what a score on this set means; the cases are in `sha256`."""
+        """Hash of everything that affects the meaning of a score on this set; the cases are in `sha256`."""
         return content_hash([self.name, self.version, self.sha256, self.metrics, self.lenient, self.normalizers])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationSet:
-    """A versioned, hashed list of cases that quantizers may see. Each is read as its prompt and then its `answer`."""
+    """A versioned, hashed list of cases for quantizers. Each is read as its prompt and then its `answer`."""
 
     name: str
     version: str

@@ -1,4 +1,4 @@
-"""Everything a verdict may rest on, as it is read from a store or from score files."""
+"""Evidence for a verdict, read from a store or from score files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qualgate.records.speculation import Speculation
 from qualgate.records.verdicts import VerdictWord
 from qualgate.records.work import UnitKey
 
-# Of a row of outputs or scores: what serving the answer took and gave, see `intake.serving_rows`.
+# Fields of rows of outputs or scores about serving, see `intake.serving_rows`.
 SERVING_FIELDS = (
     "token_ids", "tokens_sha256", "text_sha256", "top2_gaps", "tokens", "prompt_tokens", "ttft", "tpot", "e2e",
     "max_gap", "attempts", "batch", "started", "draft_proposed", "draft_accepted",
@@ -23,18 +23,18 @@ SERVING_FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try at a unit and what it took, whatever came of it. None: not recorded, which is not nothing."""
+    """One attempt at a unit and what it took, whatever its outcome. None: not recorded, which is not 0."""
 
     outcome: Literal["done", "failed", "cancelled"]
     cause: str = ""  # of what was not done, or done again: "transport", "timeout", "parse", "schema", "guard", …
     prompt_tokens: int | None = None
     output_tokens: int | None = None
-    seconds: float | None = None  # that it held its place in the batch
+    seconds: float | None = None  # time in the batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitEvidence:
-    """One terminal unit as the gate sees it. `values` maps metric → value (None: the scorer could not say)."""
+    """One terminal unit as the gate sees it. `values` maps metric → value (None: the scorer could not score it)."""
 
     key: UnitKey
     case_hash: str
@@ -42,8 +42,8 @@ class UnitEvidence:
     values: dict[str, float | None] = field(default_factory=dict)  # scores, and latency.* in seconds
     scorers: dict[str, str] = field(default_factory=dict)  # metric → scorer name and version
     weights: Mapping[str, float] = field(default_factory=dict)  # perplexity → words or bytes that its value is of
-    unsaid: Mapping[str, str] = field(default_factory=dict)  # metric without a value → why, in the scorer's word
-    kernel: str = ""  # what multiplied the packed weights; "" where none are
+    unsaid: Mapping[str, str] = field(default_factory=dict)  # metric without a value → the scorer's reason
+    kernel: str = ""  # kernel for the packed weights; "" without any
     truncated: bool = False
     unanswered: Literal["", "empty", "unfiltered"] = ""  # no text, call or thought; right, and not found by the filter
     finish_reason: str = ""  # this and the next four tell a cause; empty where they are not known
@@ -78,7 +78,7 @@ class UnitEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """Why a variant's list was not finished: at a planned look its verdict was settled."""
+    """Record of a variant that stopped early: its verdict was settled at a planned look."""
 
     look: int  # from 1
     seen: int  # questions that were in, the first of the order
@@ -89,7 +89,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """One look at a list that may grow: what it added, and by which tests it was judged."""
+    """One look at a list that may grow: the questions that it added, and the tests that judged it."""
 
     questions: frozenset[tuple[str, str, int]]  # evalset, case, repeat
     answers: str  # sha256 of what both sides answered to them
@@ -98,7 +98,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmEvidence:
-    """What one arm of a run answered, and what was measured of it as a whole."""
+    """The answers of one arm, and measurements of the arm as a whole."""
 
     name: str
     identity: ArmIdentity | None  # None: no job of this arm ever finished
@@ -122,7 +122,7 @@ class ArmEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredAgain:
-    """How the newest scoring of stored answers differs from the one that was recorded with them."""
+    """Differences of the newest scoring of stored answers from the recorded one."""
 
     at: str  # UTC, ISO 8601
     metrics: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]  # evalset → recorded and newest, where they differ
@@ -133,7 +133,7 @@ class ScoredAgain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvidence:
-    """Everything a verdict may rest on, read from the store."""
+    """All evidence of a run."""
 
     run_id: str
     expected: tuple[UnitKey, ...]  # the closed list written before generation, both arms and all variants

@@ -14,8 +14,8 @@ REPLY_TOKENS = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """A served model that compares two answers by a rubric. labels: sha256 of its labelled sample, "" until that is
-    read. floor: the share of its decided labels that it must surely agree with. max_tokens: of a reply."""
+    """A served model that compares two answers by a rubric. labels: sha256 of its labelled sample, "" until read.
+    floor: share of decided labels with which it must surely agree. max_tokens: of a reply."""
 
     model: str
     served: Served
@@ -27,7 +27,7 @@ class Judge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """Two answers to one question, and what people say of them. preferred: 1 the second, 0 the first, 0.5 neither."""
+    """Two answers to one question, and people's preference: 1 the second, 0 the first, 0.5 neither."""
 
     id: str
     question: str
@@ -38,9 +38,9 @@ class Label:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What a judge replied to one question in one order, as it is kept. variant: "" of a label, which `label` holds as
-    JSON. swapped: the second answer (a variant's) was shown first. asked: sha256 of the request. reply: None where
-    there is none, and `error` says why. served: what its server said of itself."""
+    """A judge's stored reply to one question in one order. variant: "" for a label, which is in `label` as JSON.
+    swapped: the second answer (a variant's) was shown first. asked: sha256 of the request. reply: None with a reason in
+    `error`. served: the server's description of itself."""
 
     variant: str
     evalset: str
@@ -56,10 +56,10 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One pair after both orders. win: of the second answer (a variant's), 0, 0.5 or 1; None where a reply says nothing
-    (`why`). places: which answer each order preferred, "A", "B" or "tie", () where it was not asked. style: whether the
-    second is longer (1), alike (0) or shorter (-1), and has more, as many or fewer marks of format. steers: what in
-    either answer speaks to a judge, by name."""
+    """One pair after both orders. win: of the second answer (a variant's), 0, 0.5 or 1; None if a reply is unusable
+    (`why`). places: the preference of each order, "A", "B" or "tie", () if not asked. style: whether the second is
+    longer (1), alike (0) or shorter (-1), and has more, as many or fewer marks of format. steers: names of texts in
+    either answer that address a judge."""
 
     win: float | None
     why: str = ""
@@ -75,7 +75,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedLabel:
-    """A labelled pair, as people and the judge see it. question: labels of one are not independent."""
+    """A labelled pair with people's and the judge's preference. question: labels of one question are dependent."""
 
     preferred: float
     question: str
@@ -84,8 +84,8 @@ class JudgedLabel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedArm:
-    """What a judge said of a variant's answers. judge: its name and version. fault: why none of it counts, "" where it
-    does."""
+    """A judge's results on a variant's answers. judge: name and version. fault: why they do not count, "" if they
+    do."""
 
     judge: str
     floor: float

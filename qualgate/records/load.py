@@ -1,4 +1,4 @@
-"""How served arms are loaded to time them, as a gate file says it."""
+"""Load on served arms to time them, and rules on it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LOAD_METRICS: dict[str, str] = {
     "failed.share": "requests that failed for good",
     "cancel.tokens": "tokens that the server writes in the 2 s after the last request was over, where some were closed",
 }
-"""What a rule on a load is about, of one arm, level and round."""
-HIGHER = ("throughput.answers", "throughput.tokens", "throughput.good")  # is better
-RELATIVE = (*HIGHER, "ttft.p95", "tpot.p95", "e2e.p95")  # may be held against the baseline's
+"""Metric of one arm, level and round → meaning."""
+HIGHER = ("throughput.answers", "throughput.tokens", "throughput.good")  # metrics whose higher values are better
+RELATIVE = (*HIGHER, "ttft.p95", "tpot.p95", "e2e.p95")  # metrics that rules may compare with the baseline's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRule:
-    """One of the limits. max_drop, max_increase: shares of the baseline's value; min, max: of the metric's unit."""
+    """A limit on one metric. max_drop, max_increase: shares of the baseline's value; min, max: in the metric's unit."""
 
     metric: str
     max_drop: float | None = None
@@ -32,7 +32,7 @@ class LoadRule:
 
     @property
     def relative(self) -> bool:
-        """Whether it is held against the baseline's."""
+        """Whether the limit is relative to the baseline's value."""
         return self.max_drop is not None or self.max_increase is not None
 
     @property
@@ -49,14 +49,13 @@ class LoadRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Times in seconds.
+    """Settings of a load; times in seconds.
 
-    concurrency: levels of a closed loop, so many requests under way at once. rate: levels of an open loop, requests a
-    second whoever is still waiting. burstiness: of the gaps between these, the shape of their gamma distribution; 1 is
-    Poisson. trace: a file with when requests come, "" without one; speed: how much faster than it says. seconds: of one
-    stage (a trace's is its own); what comes in its warmup and its cooldown is not counted. rounds: stages of each arm
-    at each level. retries: of one request. cancel: share of the requests that are closed after their first piece.
-    rules: by which variants are judged; none where nothing is.
+    concurrency: levels of a closed loop, requests in flight. rate: levels of an open loop, requests per second.
+    burstiness: shape of the gamma distribution of the gaps between these; 1 is Poisson. trace: a file with arrival
+    times, "" without one; speed: its replay factor. seconds: length of one stage (a trace has its own); requests in
+    warmup and cooldown are not counted. rounds: stages of each arm at each level. retries: of one request. cancel:
+    share of requests closed after their first piece. rules: on variants.
     """
 
     concurrency: tuple[int, ...] = (1, 4, 16)

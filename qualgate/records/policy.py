@@ -12,13 +12,13 @@ Tier = Literal["critical", "supporting", "advisory"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One line of the policy. Exactly one of `max_drop`, `max_relative_drop`, `max`, `min`, `max_ratio` is set.
+    """One rule of the policy. Exactly one of `max_drop`, `max_relative_drop`, `max`, `min`, `max_ratio` is set.
 
-    scope: "pooled" over every set that has the metric, or one comparison a set ("evalset"), a task ("task"), or a value
-    of a tag ("tag:NAME": each tag that is NAME or begins with `NAME:`); evalset: only that set; where: only cases with
-    this label ("tag:x", "task:x"). repeats: what counts of several answers to one case: their mean, whether "any" is
-    right (pass@k), whether "all" are, or "pass^3", the chance that so many of them are. skip: "below_floor" leaves out
-    slices on which the baseline is right too rarely to lose anything.
+    scope: "pooled" over every set that has the metric, or one comparison per set ("evalset"), task ("task"), or value
+    of a tag ("tag:NAME": each tag that is NAME or begins with `NAME:`). evalset: only that set. where: only cases with
+    this label ("tag:x", "task:x"). repeats: how several answers to one case count: their "mean", whether "any" is right
+    (pass@k), whether "all" are, or "pass^3", the chance that three are. skip: "below_floor" leaves out slices on which
+    the baseline is right too rarely to lose anything.
     """
 
     metric: str
@@ -38,12 +38,12 @@ class Rule:
 
     @property
     def id(self) -> str:
-        """The rule in words, "json.valid [each set] max_drop 0.02"; comparisons name it by this."""
+        """The rule in words, "json.valid [each set] max_drop 0.02", by which comparisons name it."""
         each = {"pooled": "pooled", "evalset": "each set", "task": "each task"}
         where = self.evalset or each.get(self.scope, f"each {self.scope.removeprefix('tag:')}")
         where += f", {self.where}" if self.where else ""
-        said = {"mean": "", "any": ", any repeat", "all": ", all repeats"}
-        where += said.get(self.repeats, f", {self.repeats}")
+        repeats_text = {"mean": "", "any": ", any repeat", "all": ", all repeats"}
+        where += repeats_text.get(self.repeats, f", {self.repeats}")
         where += ", none below the floor" if self.skip else ""
         bound = next(
             f"{name} {value:g}"
@@ -62,7 +62,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
-    """The slowest that an answer may be and still count as delivered; None: not asked."""
+    """Time limits within which an answer counts as delivered; None: no limit."""
 
     ttft: float | None = None
     tpot: float | None = None
@@ -71,7 +71,7 @@ class Slo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """What serving costs. A price of 0 is one that is not charged."""
+    """Prices of serving; 0 is not charged."""
 
     version: str
     currency: str
@@ -83,7 +83,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafted:
-    """Tokens that a server says an arm's speculation proposed and kept, over all of its answers."""
+    """Declared counts of an arm's draft tokens, proposed and accepted, over all of its answers."""
 
     arm: str
     proposed: int
@@ -92,7 +92,7 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FourArms:
-    """Which variants are the arms of a four-arm comparison, and how it is judged."""
+    """The variants of a four-arm comparison, and its settings."""
 
     quantization: str
     speculation: str
@@ -108,13 +108,13 @@ class FourArms:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", tuple(self.blocks))  # JSON gives lists and mappings
-        drafting = (one if isinstance(one, Drafted) else Drafted(**one) for one in self.drafting)
+        drafting = (entry if isinstance(entry, Drafted) else Drafted(**entry) for entry in self.drafting)
         object.__setattr__(self, "drafting", tuple(drafting))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantine:
-    """A case that does not count until a day, because someone answers for it."""
+    """A case that does not count until a day; it has an owner."""
 
     case: str  # its id
     owner: str
@@ -125,7 +125,7 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlyStop:
-    """Generation ends for a variant once its verdict is settled. What the looks rest on is fixed before the first."""
+    """Stops generation for a variant once its verdict is settled. The looks are planned before the first."""
 
     seed: int  # of the order of cases
     looks: tuple[int, ...] = ()  # questions that are in at each look, as it was planned; the last: all of them
@@ -136,13 +136,13 @@ class EarlyStop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A few cases or variants, to see whether everything works. Whatever comes of it decides nothing."""
+    """A run of a few cases or variants, to see whether everything works. It decides nothing."""
 
     limit: int | None  # cases of each evalset; None: all
     only: tuple[str, ...] = ()  # variants; (): all
-    asked: tuple[int, int] = (0, 0)  # cases that are asked, and those there are
-    variants: tuple[int, int] = (0, 0)  # variants that are tried, and those the gate file names
-    first_look: bool = False  # nobody has said what loss they accept: `qualgate compare`
+    asked: tuple[int, int] = (0, 0)  # cases in the trial, and all cases
+    variants: tuple[int, int] = (0, 0)  # variants in the trial, and all of the gate file
+    first_look: bool = False  # without accepted losses: `qualgate compare`
 
     def __post_init__(self) -> None:
         for name in ("only", "asked", "variants"):  # JSON gives lists
@@ -157,7 +157,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """By what a verdict is reached. No part of it decides what is generated."""
+    """Rules and settings for a verdict. Nothing in it affects generation."""
 
     rules: tuple[Rule, ...]
     alpha: float = 0.05  # one-sided
@@ -177,7 +177,7 @@ class Policy:
 
     @property
     def test(self) -> str:
-        """The test that is asked. Looks by one test at a list that grows with `stop: early` are one test together."""
+        """Name of the test. Looks at a growing list with `stop: early` by one test are one test together."""
         if self.stop is None or self.four_arm is not None or self.nel:
             return "fixed"
         return f"early, seed {self.stop.seed}"

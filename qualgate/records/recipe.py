@@ -1,4 +1,4 @@
-"""How a variant's weights are made."""
+"""Recipes of a variant's weights."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizeRecipe:
-    """How a variant's weights are made from the baseline's. Every linear but the output head is quantized.
+    """Recipe of a variant's weights from the baseline's. Every linear layer but the output head is quantized.
 
-    A field that does not apply to the method, or is left at the method's own choice, keeps its default: then it takes
-    no part in `content`.
+    A field that does not apply to the method, or is left to it, has its default and is no part of `content`.
     """
 
     method: Literal[
@@ -24,19 +23,19 @@ class QuantizeRecipe:
     granularity: Literal["", "tensor", "block"] = ""  # one scale a tensor, or for each 128 x 128 weights
     element: Literal["", "e5m2"] = ""  # fp8; "" = e4m3
     exponent: Literal["", "rounded"] = ""  # mxfp4, mxfp8: "" = floor, as OCP's specification has it
-    activations: Literal["", "int8", "fp8"] = ""  # what enters a quantized layer is rounded to, one scale a token
+    activations: Literal["", "int8", "fp8"] = ""  # format of a quantized layer's inputs, one scale per token
     rounding: Literal["", "gptq"] = ""  # smoothquant: of the weights it leaves; to nearest in the first versions
     act_order: Literal["", "group", "static"] = ""  # gptq: columns by falling importance, groups with them or not
     calibration: str = ""  # where the cases lie; `calibration_sha256` says which they are
     calibration_sha256: str = ""
-    keep: tuple[tuple[str, str], ...] = ()  # (pattern of module names, precision), the first that fits counts
+    keep: tuple[tuple[str, str], ...] = ()  # (pattern of module names, precision), the first match counts
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keep", tuple((pattern, to) for pattern, to in self.keep))  # JSON gives lists
 
     @property
     def content(self) -> dict[str, Any]:
-        """What decides the weights, as plain JSON: fields at their default are left out, and so is where data lie."""
+        """Fields that determine the weights, as plain JSON, without defaults and without paths of data."""
         return {
             item.name: [list(pair) for pair in value] if item.name == "keep" else value
             for item in fields(self)

@@ -1,4 +1,4 @@
-"""How a token is chosen of a model's distribution over the vocabulary."""
+"""Sampling: how a token is chosen from a model's distribution over the vocabulary."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-TEMPERATURES = 0.01, 100.0  # beyond, an answer is greedy or noise in all but name
-NOISE_ID = "gumbel/1"  # how tokens are drawn: engine/sampling.py; a part of what a drawn answer is known by
-MOST_REPETITION, MOST_PENALTY = 100.0, 2.0  # of a repetition penalty; of the others, as OpenAI and vLLM bound them
-CUT_ID = "cut/1"  # how top_k, top_p and min_p cut: engine/truncation.py; a part of what an answer so drawn is known by
-PENALTY_ID = "penalty/1"  # what penalties do: engine/penalties.py; a part of what a penalized answer is known by
+TEMPERATURES = 0.01, 100.0  # beyond, sampling is practically greedy or noise
+NOISE_ID = "gumbel/1"  # version of the draws (engine/sampling.py), in the identity of sampled answers
+MOST_REPETITION, MOST_PENALTY = 100.0, 2.0  # limit of a repetition penalty; of the others, as in OpenAI and vLLM
+CUT_ID = "cut/1"  # version of top_k, top_p and min_p (engine/truncation.py), likewise
+PENALTY_ID = "penalty/1"  # version of the penalties (engine/penalties.py), likewise
 _NO_PENALTY = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Sampling:
-    """The likeliest token, or one drawn of softmax(logits / temperature), cut by top-k, then top-p, then min-p.
+    """Take the likeliest token, or draw from softmax(logits / temperature), cut by top-k, then top-p, then min-p.
 
-    temperature: 0 says the likeliest token. top_k: of how many tokens, the likeliest, one is drawn; 0: of all. top_p:
-    of as few of the likeliest as hold this share together. min_p: of those that are at least this share as likely as
-    the likeliest. `engine/truncation` says it exactly. Before all of that, at temperature 0 too, tokens that were there
-    before are penalized: repetition_penalty divides (1: none), presence_penalty and frequency_penalty take off (0:
-    none), see `engine/penalties`. ValueError out of their ranges, or for a cut where nothing is drawn.
+    temperature: 0 takes the likeliest token. top_k: number of likeliest tokens to draw from; 0: all. top_p: draw from
+    the fewest likeliest tokens with this share together. min_p: draw from tokens at least this share as likely as the
+    likeliest. `engine/truncation` has the exact definitions. First, at temperature 0 too, earlier tokens are penalized:
+    repetition_penalty divides (1: none), presence_penalty and frequency_penalty subtract (0: none), see
+    `engine/penalties`. ValueError out of range, or for a cut without a draw.
     """
 
     temperature: float = 0.0
@@ -41,8 +41,8 @@ class Sampling:
         if not 0 <= self.min_p < 1:
             raise ValueError(f"min_p: expected a number from 0 and below 1, got {self.min_p!r:.40}")
         if not 0 < self.repetition_penalty <= MOST_REPETITION:
-            said = f"{self.repetition_penalty!r:.40}"
-            raise ValueError(f"repetition_penalty: expected a number over 0 to {MOST_REPETITION:g}, got {said}")
+            given = f"{self.repetition_penalty!r:.40}"
+            raise ValueError(f"repetition_penalty: expected a number over 0 to {MOST_REPETITION:g}, got {given}")
         for name in ("presence_penalty", "frequency_penalty"):
             if not -MOST_PENALTY <= (value := getattr(self, name)) <= MOST_PENALTY:
                 raise ValueError(
@@ -53,7 +53,7 @@ class Sampling:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Sampling:
-        """From what holds `content`, among other keys or none of it: then the likeliest token is said."""
+        """Build from a mapping with the keys of `content`, others ignored; missing keys have their defaults."""
         return cls(**{name: content[name] for name in cls.__dataclass_fields__ if name in content})
 
     @property
@@ -63,7 +63,7 @@ class Sampling:
 
     @property
     def cuts(self) -> dict[str, float]:
-        """Those of top_k, top_p and min_p that leave tokens out."""
+        """Those of top_k, top_p and min_p that exclude tokens."""
         whole = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
         return {name: value for name in whole if (value := getattr(self, name)) != whole[name]}
 
@@ -74,7 +74,7 @@ class Sampling:
 
     @property
     def content(self) -> dict[str, Any]:
-        """What answers said so are known by, to be hashed: equal where equal draws are made, in every version."""
+        """Identity of the sampling, to be hashed: equal for equal draws, in every version."""
         penalties = {**self.penalties, "penalty": PENALTY_ID} if self.penalties else {}
         if not self.drawn:
             return {"temperature": 0, **penalties}

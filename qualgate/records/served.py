@@ -1,4 +1,4 @@
-"""A served arm: an address, or a command that starts a server; and what was seen of it."""
+"""Served arms: an address, or a command that starts a server, and its probes."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from dataclasses import dataclass
 
 from qualgate.records.spending import Price
 
-# What of a serving command, or of the environment that it starts in, makes one row's answer the same beside any others.
+# Words of a serving command or its environment that make answers independent of the batch → name of the mode.
 INVARIANT = {
     "VLLM_BATCH_INVARIANT=1": "vLLM's batch-invariant mode",
     "--enable-deterministic-inference": "SGLang's deterministic mode",
 }
-CONCURRENCY = 16  # requests at once, where a gate file does not say
-PATIENCE = 600.0  # s that a server is left alone for its limits in a row, where a gate file does not say
-# Variables that say by which kernels or in which arithmetic a started server computes.
+CONCURRENCY = 16  # requests at once, by default
+PATIENCE = 600.0  # s of waiting for a rate-limiting server in a row, by default
+# Environment variables that choose kernels or arithmetic of a started server.
 NUMBERS_BY = ("VLLM_BATCH_INVARIANT", "VLLM_ATTENTION_BACKEND", "NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG")
 
 
 def invariant_mode(started: str) -> str:
-    """Which mode of `INVARIANT` a server was started in, by `Served.started`: "vLLM's batch-invariant mode
-    (VLLM_BATCH_INVARIANT=1)"; "" where it says of none."""
-    found = [
+    """The mode of `INVARIANT` in which a server was started, from `Served.started`: "vLLM's batch-invariant mode
+    (VLLM_BATCH_INVARIANT=1)"; "" for none."""
+    modes = [
         f"{mode} ({word})"
         for word, mode in INVARIANT.items()
         if word in started.split() and (word.startswith("--") or "vllm" in started)  # a variable tells vLLM alone
     ]
-    return ", ".join(found)
+    return ", ".join(modes)
 
 
 OMIT = "omit"
-CACHE = "cache"  # the probe that tells by its hash (see `Completion`) who answered a new question
-WHO = "model"  # the probe that tells by which names replies call who answered
-STREAM = "stream"  # that which holds a stream against the same answer asked whole
+CACHE = "cache"  # probe: hash of the reply (see `Completion`) to a new question
+WHO = "model"  # probe: names of models in replies
+STREAM = "stream"  # probe: a streamed answer compared with the same answer whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What a fixed question showed of a server. fault: what is wrong, "" where nothing is. values: numbers that another
-    arm's are held against: tokens of fixed prompts, nats of a fixed text's tokens."""
+    """Result of a fixed question to a server. fault: what is wrong, "" for nothing. values: numbers to compare with
+    another arm's: tokens of fixed prompts, nats of a fixed text's tokens."""
 
     name: str
     asked: str
@@ -89,8 +89,8 @@ class Served:
     trust_env: bool = False
 
     def started(self, environment: Mapping[str, str]) -> str:
-        """How its server is started, for its identity: the command, behind what of the environment changes numbers; ""
-        of one that runs already. environment: of this process, which a started server inherits."""
+        """How the server is started, for its identity: variables that change numbers, then the command; "" for a
+        running server. environment: of this process, which a started server inherits."""
         set_here = [f"{name}={environment[name]}" for name in NUMBERS_BY if name in environment]
         return " ".join([*set_here, self.command]) if self.command else ""
 
@@ -104,5 +104,5 @@ class Served:
 
 
 def who_answered(probes: Sequence[Probe]) -> tuple[str, ...]:
-    """The names of models that answered the probes, as far as their server tells."""
-    return next((tuple(one.saw.split(", ")) for one in probes if one.name == WHO and one.values), ())
+    """Names of the models that answered the probes, as far as the server gives them."""
+    return next((tuple(probe.saw.split(", ")) for probe in probes if probe.name == WHO and probe.values), ())

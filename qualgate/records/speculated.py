@@ -1,4 +1,4 @@
-"""The effect of speculation on one arm, as it was counted and timed; counts of drafted evaluation are no part of it."""
+"""The effect of speculation on one arm, counted and timed, without counts of drafted evaluation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from qualgate.records.speculation import Speculation
 
-# Facts of an arm that speculates (`ArmFootprint.facts`), in seconds of a plain step of its target over one sequence:
+# Facts of an arm that speculates (`ArmFootprint.facts`), in units of a plain step of its target over one sequence:
 DRAFT_COST = "speculation.draft_cost."  # with a level behind it: of one plain step of who drafts at that level
 VERIFY_COST = "speculation.verify_cost."  # with a number behind it: of a pass over so many rows of the sequence
 BATCH_COST = "speculation.batch_cost."  # with "4x20" behind it: of a pass over 20 rows in all of 4 sequences
@@ -18,8 +18,7 @@ PLAIN_STEP = "speculation.plain_step"  # that step of the target, in seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Σ numerator / Σ denominator, with one-sided bounds at 1 − alpha each. What of the three is None is not known, and
-    `reason` says why."""
+    """Σ numerator / Σ denominator, with one-sided bounds at 1 − alpha each. None: unknown, with a `reason`."""
 
     numerator: float
     denominator: float
@@ -40,7 +39,7 @@ class DraftPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftLevel:
-    """Who drafts at one level; the target verifies level 1. proposed = accepted + rejected + discarded."""
+    """Draft counts of one level; the target verifies level 1. proposed = accepted + rejected + discarded."""
 
     level: int
     proposer: str
@@ -64,7 +63,7 @@ class DraftLevel:
 
     @property
     def in_words(self) -> str:
-        """What a verification came to: "5 proposed, 1.1 accepted"."""
+        """Mean counts per verification: "5 proposed, 1.1 accepted"."""
         proposed, accepted = self.proposed_per_verification.value, self.accepted_per_verification.value
         if proposed is None or accepted is None:
             return "nothing proposed"
@@ -73,8 +72,7 @@ class DraftLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchGain:
-    """How many times as fast the target is predicted to decode so many sequences side by side, at the γ of its drafts,
-    or at the best where that is chosen."""
+    """Predicted speedup for so many concurrent sequences, at the γ of the drafts, or the best one if γ adapts."""
 
     sequences: int
     predicted: float
@@ -82,7 +80,7 @@ class BatchGain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """How many times as fast the target decodes with its drafts. None: not known, and `reason` says why."""
+    """Speedup of decoding with drafts. None: unknown, with a `reason`."""
 
     against: str  # the arm it is held against: the same weights without drafts, where there is one
     same_weights: bool
@@ -98,7 +96,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculated:
-    """All of one arm. memory: bytes by what they are for."""
+    """The effect of speculation on one arm. memory: purpose → bytes."""
 
     spec: Speculation | None  # as it was planned
     levels: tuple[DraftLevel, ...]
@@ -118,10 +116,10 @@ class Speculated:
 
 
 def costs_of(facts: Mapping[str, float], name: str) -> dict[tuple[int, int], float]:
-    """Those facts that `name` begins, by the two numbers behind it: as BATCH_COST and DRAFT_STEP_COST have them."""
-    found = {}
+    """Facts whose names begin with `name`, by the two numbers after it, as in BATCH_COST and DRAFT_STEP_COST."""
+    costs = {}
     for full, value in facts.items():
         first, _, second = full.removeprefix(name).partition("x")
         if full.startswith(name) and first.isdecimal() and second.isdecimal():
-            found[int(first), int(second)] = value
-    return found
+            costs[int(first), int(second)] = value
+    return costs

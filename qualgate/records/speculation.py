@@ -1,4 +1,4 @@
-"""Speculation: who drafts for an arm, and by which rule a draft is accepted."""
+"""Speculation: proposers of an arm, and its acceptance rule."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ OWN = "own"  # the head that is a layer of the target's own
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftSource:
-    """Who proposes.
+    """A proposer of drafts.
 
-    kind: "quantize": the target's own weights by `quantize`; "model": the folder `model`, by `quantize` if that is
-    said; "head": the draft head in the folder `head`, of the target's states, or (OWN) the layer that the target has
-    for further tokens; "ngram": what followed the last tokens in prompt and answer before; "suffix": likewise, in other
-    answers too. under: what drafts for a draft that is a model itself (a cascade).
+    kind: "quantize": the target's own weights by `quantize`; "model": the folder `model`, by `quantize` if set; "head":
+    the draft head in the folder `head`, which reads the target's states, or (OWN) the target's own layer for further
+    tokens; "ngram": continuations of the last tokens in prompt and answer; "suffix": likewise, in other answers, too.
+    under: the proposer for a draft model (a cascade).
     """
 
     kind: Literal["quantize", "model", "head", "ngram", "suffix"]
@@ -31,9 +31,9 @@ class DraftSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculation:
-    """How an arm speculates. tokens: γ, of each draft; 0: chosen while it runs.
+    """How an arm speculates. tokens: γ, of each draft; 0: adapts while running.
 
-    rule: "keyed" accepts what the target's own draw (or likeliest token) agrees with; "speculative_sampling" and
+    rule: "keyed" accepts tokens that equal the target's own draw (or likeliest token); "speculative_sampling" and
     "block_verification" accept by p / q and draw from the residual; those in LOSSY change the distribution.
     """
 
@@ -48,23 +48,23 @@ class Speculation:
 
     @property
     def depth(self) -> int:
-        """Levels: 1 without a cascade."""
+        """Number of levels: 1 without a cascade."""
         return 1 + (self.draft.under.depth if self.draft.under else 0)
 
     @property
     def content(self) -> dict[str, Any]:
-        """What it is known by, as plain JSON; folders are known by their files, which a plan adds."""
+        """Identity as plain JSON; a plan adds the files of folders."""
         draft = self.draft
-        said: dict[str, Any] = {
+        source: dict[str, Any] = {
             item.name: value
             for item in fields(draft)
             if item.name not in ("quantize", "under") and (value := getattr(draft, item.name)) != item.default
         }
         if draft.quantize:
-            said["quantize"] = draft.quantize.content
+            source["quantize"] = draft.quantize.content
         if draft.under:
-            said["under"] = draft.under.content
-        return {"draft": said, "tokens": self.tokens, "rule": self.rule}
+            source["under"] = draft.under.content
+        return {"draft": source, "tokens": self.tokens, "rule": self.rule}
 
     @property
     def label(self) -> str:
@@ -75,7 +75,7 @@ class Speculation:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its proposers, the one that the target verifies first."""
+        """Names of the proposers, from the one that the target verifies down."""
         draft = self.draft
         name = {
             "quantize": f"{draft.quantize.label if draft.quantize else ''} draft",

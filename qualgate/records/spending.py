@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MILLION = 1_000_000
-JUDGING = "the judge"  # who spends beside the arms, in their ledger; no arm can be called so
+JUDGING = "the judge"  # the judge's name in the ledger of arms; no arm can have it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Of a million tokens that a server reads, and of a million that it says, in the budget's currency."""
+    """Prices of a million prompt tokens and a million answer tokens, in the budget's currency."""
 
     prompt: float = 0.0
     answer: float = 0.0
 
     def of(self, prompt: int, answer: int) -> float:
-        """What so many tokens cost."""
+        """Cost of so many tokens."""
         return (prompt * self.prompt + answer * self.answer) / MILLION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What all requests of a run to servers, resumed or not, may come to. None: without a limit."""
+    """Limits on all requests of a run to servers, resumed ones included. None: no limit."""
 
     max_tokens: int | None = None  # read and said together
     max_cost: float | None = None
@@ -31,9 +31,8 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What requests to an arm, or to a judge, came to. estimated: tokens among them that its server did not count, or
-    not credibly, and that are taken at the most they can be. cost: in `currency` ("": not said), None where they have
-    no price."""
+    """Tokens and cost of requests to an arm or a judge. estimated: tokens that the server did not count credibly,
+    assumed at their maximum. cost: in `currency` ("": unknown), None without a price."""
 
     requests: int = 0
     prompt: int = 0
@@ -44,12 +43,12 @@ class Spent:
 
     @property
     def tokens(self) -> int:
-        """Read and said."""
+        """Prompt and answer tokens."""
         return self.prompt + self.answer
 
     def __add__(self, other: Spent) -> Spent:
-        """Of both; cost: of what of it has a price."""
-        costs = [one for one in (self.cost, other.cost) if one is not None]
+        """Add up both; the cost covers the parts with a price."""
+        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
         return Spent(
             requests=self.requests + other.requests,
             prompt=self.prompt + other.prompt,

@@ -38,7 +38,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmService:
-    """What serving one arm's answers took and gave. None: unavailable, and `unavailable` says why."""
+    """Service figures of one arm's answers. None: unavailable, with the reason in `unavailable`."""
 
     arm: str
     units: int
@@ -69,7 +69,7 @@ class ArmStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interaction:
-    """What two changes do together beyond what each does alone."""
+    """Interaction of two changes: their joint effect beyond each alone."""
 
     metric: str  # a quality metric, or "cost_per_accepted_answer" (then the logarithm of a ratio)
     slice: str
@@ -100,7 +100,7 @@ class FourArm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What one variant's changes did to a score: the difference of its comparison, with one-sided bounds."""
+    """Effect of one variant's changes on a score: the difference of its comparison, with one-sided bounds."""
 
     metric: str
     slice: str
@@ -112,7 +112,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsAndCache:
-    """Other weights and keys and values held otherwise, apart and together: four arms of one run."""
+    """Quantized weights and a quantized cache, apart and together: four arms of one run."""
 
     weights: str  # the variant with the other weights alone
     cache: str  # that which holds keys and values otherwise, and has the baseline's weights
@@ -123,7 +123,7 @@ class WeightsAndCache:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """How much of the run an early verdict rests on. It is an anytime-valid test's, so looking has no price."""
+    """How much of the run an early verdict rests on. Its test is anytime-valid, so looks cost nothing."""
 
     look: int  # from 1
     looks: int  # that were planned

@@ -1,4 +1,4 @@
-"""The work of a run: units, the prompts and batches that they become, and the plan that holds them."""
+"""The work of a run: units, their prompts and batches, and the plan."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from qualgate.records.cases import Evalset
 from qualgate.records.policy import Policy
 from qualgate.records.sampling import GREEDY, Sampling
 
-NO_REASONING = "none"  # how a thought is written where none is awaited
+NO_REASONING = "none"  # format of thoughts if none are expected
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class UnitKey:
-    """One expected completion of a run: the smallest thing that is done, missing or failed."""
+    """Key of one expected completion of a run, the smallest thing that is done, missing or failed."""
 
     arm: str
     evalset: str
@@ -24,7 +24,7 @@ class UnitKey:
 
     @property
     def question(self) -> str:
-        """For people: which set's case, and which of several answers to it."""
+        """For people: set, case and number of the answer."""
         return f"{self.evalset}/{self.case_id}" + (f"#{self.repeat}" if self.repeat else "")
 
 
@@ -35,7 +35,7 @@ Window = tuple[tuple[int, ...], tuple[int, ...]]  # a context, and what is read 
 class Prompt:
     """A case rendered through the chat template and tokenized, ready for the engine.
 
-    One with `requests` generates nothing: for each request its windows are read, and what is read is weighed.
+    A prompt with `requests` generates nothing: the windows of each request are read and scored by likelihood.
     """
 
     key: UnitKey
@@ -51,18 +51,18 @@ class Prompt:
 
     @property
     def rows(self) -> int:
-        """Of a batch that are its own: that of its answer, or one for each window that is read."""
+        """Its rows in a batch: one for its answer, or one for each window."""
         return sum(map(len, self.requests)) or 1
 
     @property
     def tokens_read(self) -> int:
-        """Tokens that go through the model before, or instead of, any that is generated."""
+        """Tokens that the model reads before, or instead of, generating."""
         return len(self.token_ids) + sum(len(a) + len(b) for windows in self.requests for a, b in windows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Units that one worker runs as one batch. The baseline's job k and each variant's job k hold the same cases."""
+    """Units that one worker runs as one batch. The baseline's job k and each variant's job k have the same cases."""
 
     index: int
     arm: ArmSpec
@@ -75,7 +75,7 @@ class Job:
     attempt: str = ""  # which of several that are at it at once: each leaves an artifact, one of which counts
 
     def without(self, keys: Collection[UnitKey]) -> Job:
-        """Return the job with the units that are not among the keys."""
+        """The job without the units of these keys."""
         return replace(self, prompts=tuple(prompt for prompt in self.prompts if prompt.key not in keys))
 
     @property
@@ -87,7 +87,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """What the headers of a model's folder say, for a forecast."""
+    """Facts from the headers of a model's folder, for a forecast."""
 
     method: str  # of its quantized format; "": full precision
     parameters: int
@@ -99,7 +99,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run will do, before it does it. The same `key` means the same generation: such a run can be resumed."""
+    """The plan of a run. The same `key` means the same generation: such a run can be resumed."""
 
     key: str  # sha256 over evalsets, arm identities, sampling, engine and scorer versions; no threshold is in it
     gate_file: str  # its text, kept with the run

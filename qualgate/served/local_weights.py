@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.identity import content_hash, kept_hash
+from qualgate.identity import content_hash, cached_hash
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 FILES = (*WEIGHTS, ".json", ".jinja", ".model", ".tiktoken", ".txt")  # of a model's folder
@@ -54,6 +54,6 @@ def _files(folder: Path, text: str) -> list[Path]:
 def _hash(file: Path) -> str:
     try:
         with file.open("rb") as opened:  # plan and start ask for the same, maybe hundreds of gigabytes
-            return kept_hash(opened)
+            return cached_hash(opened)
     except OSError as error:
         raise UsageError(f"{file}: `serve` names its model, and it cannot be read ({error.strerror}).") from None

@@ -1,7 +1,7 @@
 """pass^k: the chance that k answers to one question are all right, from n answers, n >= k.
 
-Unbiased: the mean, over all sets of k of the n answers, of whether all k are right, which of c right ones is
-C(c, k) / C(n, k) (Yao et al., tau-bench, 2024). Of values between 0 and 1 it is the mean of each set's smallest.
+Unbiased: the share of all sets of k of the n answers in which all k are right; with c right answers that is
+C(c, k) / C(n, k) (Yao et al., tau-bench, 2024). For values between 0 and 1 it is the mean of each set's smallest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from math import comb
 
 
 def all_of(k: int, values: Sequence[float]) -> float:
-    """Of one question's answers, 0..1 each. ValueError unless 1 <= k <= n."""
+    """pass^k of one question's answers, 0..1 each. ValueError unless 1 <= k <= n."""
     n = len(values)
     if not 1 <= k <= n:
         raise ValueError(f"pass^k needs 1 <= k <= n, found k={k}, n={n}")

@@ -1,24 +1,24 @@
-"""Is the loss within a margin, beyond it, or not settled yet? Asked after every case, with no price for asking.
+"""Test after every case whether the loss is within a margin or beyond it, at no cost for repeated looks.
 
 **Evidence as a bet.** A case's loss x is baseline − variant, in −1..1. If the mean loss is at least the margin m,
-nobody gains in the long run by betting on "less was lost": the capital Π (1 + λ (m − x)) with any stakes λ ≥ 0 that are
-chosen before the case is seen is a non-negative supermartingale, whatever the discordance. It ever reaches 1/alpha with
-a chance of at most alpha (Ville, 1939), so a rule may be looked at after each case and generation stopped at any of
-them. The mirror image bets on "more was lost". For x in {−1, 0, 1} no other bet grows faster against every discordance
-at once: Π (1 + λ (m − x)) is the likelihood ratio of the assumed truth to the null's nearest member (Grünwald, de Heide
+betting on "less was lost" gains nothing in the long run: the capital Π (1 + λ (m − x)), with any stakes λ ≥ 0 chosen
+before the case is seen, is a non-negative supermartingale, whatever the discordance. It ever reaches 1/alpha with a
+chance of at most alpha (Ville, 1939), so a rule may be tested after each case and generation stopped at any of them.
+The mirror image bets on "more was lost". For x in {−1, 0, 1} no other bet grows faster against every discordance at
+once: Π (1 + λ (m − x)) is the likelihood ratio of the assumed truth to the null's nearest member (Grünwald, de Heide
 and Koolen, JRSS B 86, 2024).
 
 **Stakes.** For a truth with second moment d and mean gain δ the best stakes are r / (1 − r m), r the root in (0, 1) of
 
     m (1 − d) r² + (d + δ m) r − (δ + m) = 0.
 
-d is estimated from the cases before, starting from what the length of the list presumes (`presume`). Where twice the
-margin is lost by plan, what was gained and what was lost beyond it tell of the same noise: the likeliest one. 49/50 of
-the capital bet on the truth the test is planned for: nothing lost (within), or twice the margin (beyond). The rest bets
-on the mean seen so far, so that a loss between is settled too, later.
+d is estimated from the cases before, starting from the value that fits the length of the list (`presume`). Where the
+planned truth is a loss of twice the margin, gains and excess losses estimate the same noise, by maximum likelihood.
+49/50 of the capital bet on the planned truth: nothing lost (within), or twice the margin (beyond). The rest bets on the
+mean seen so far, so that a loss in between is settled too, later.
 
 **Clusters** are bet on whole: x is then the cluster's loss and m the margin times its size, both over the size of the
-largest, which the closed list tells. Cases, or clusters, must come in an order that knows nothing of their outcome.
+largest, known from the closed list. Cases, or clusters, must come in an order independent of their outcomes.
 """
 
 from __future__ import annotations
@@ -32,19 +32,21 @@ from numpy.typing import ArrayLike, NDArray
 METHOD_SEQUENTIAL = "paired_betting/4"
 ASSUMED_DISAGREEMENT = 0.05  # of an identical variant: share of answers that change from right to wrong or back
 PLANNED_SHARE = 0.98  # of the capital that bets on the planned truth
-LIST_IN_MEANS = 3.0  # length of a list that fits, in the cases that an identical variant takes on average: from 2.4 of
-# a list made for it to 5 of one that settles twice the margin as well. Chosen on other cells than the benchmark's.
+LIST_IN_MEANS = (
+    3.0  # length of a fitting list, in cases that an identical variant takes on average: 2.4 for a list made
+)
+# for it, 5 for one that also settles twice the margin. Chosen on other cells than the benchmark's.
 _LISTED_WEIGHT = 2.0
-_LISTED = (0.01, 0.25)  # disagreement that a list can tell of; one that has room for more was made for something else
-_MOST = 0.99  # of the stakes at which one case could take everything
+_LISTED = (0.01, 0.25)  # disagreements that a list can suggest; a longer list was made for something else
+_MOST = 0.99  # of the stakes at which one case could lose the whole capital
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presumed:
-    """What stakes rest on before the first case; right or wrong, it costs cases and never validity."""
+    """Assumed disagreement before the first case; a wrong one costs cases, never validity."""
 
     disagreement: float = ASSUMED_DISAGREEMENT
-    weight: float = 1.0  # changed answers that this weighs as much as
+    weight: float = 1.0  # in changed answers
 
 
 UNTOLD = Presumed()
@@ -90,12 +92,12 @@ def compare_in_sequence(
     if len(x) != len(sizes) or not len(x) or np.any(np.abs(x) > sizes) or sizes.max() > largest or sizes.min() <= 0:
         raise ValueError("units must come with |loss| ≤ size ≤ largest, at least one")
     n = int(sizes.sum())
-    told = {"sizes": sizes, "largest": largest, "typical": typical, "presumed": presumed}
-    within, beyond = (capital(x, margin, beyond=side, **told).max() for side in (False, True))
-    p_within, p_beyond = (float(min(1.0, np.exp(-one))) for one in (within, beyond))
+    options = {"sizes": sizes, "largest": largest, "typical": typical, "presumed": presumed}
+    within, beyond = (capital(x, margin, beyond=side, **options).max() for side in (False, True))
+    p_within, p_beyond = (float(min(1.0, np.exp(-log_capital))) for log_capital in (within, beyond))
 
     def excluded(limit: float, *, beyond: bool) -> bool:
-        return bool(capital(x, limit, beyond=beyond, planned=0.0, **told).max() >= -log(alpha))
+        return bool(capital(x, limit, beyond=beyond, planned=0.0, **options).max() >= -log(alpha))
 
     mean = float(x.sum()) / n
     most = _bound(lambda limit: excluded(limit, beyond=False), mean, 1.0)
@@ -116,12 +118,12 @@ def compare_in_sequence(
 
 
 def presume(margin: float, units: int, alpha: float = 0.05, typical: float = 1.0) -> Presumed:
-    """The disagreement of an identical variant that a list of so many units fits, which is known before the first case.
+    """The disagreement of an identical variant that fits a list of so many units, known before the first case.
 
-    With more of it this list would not settle the question, so stakes for it would be wasted; with less, it is settled
-    early whatever was presumed. A list that has room for a great deal more tells nothing. The true disagreement, from
-    an earlier run, would save about a point more of a fixed test's cases (benchmark `decisions`): none is asked for.
-    typical: cases of a unit, on average, over those of the largest.
+    With a larger one the list would not settle the question, so stakes for it would be wasted; with a smaller one it is
+    settled early anyway. A much longer list suggests nothing. The true disagreement from an earlier run would save
+    about a point more of a fixed test's cases (benchmark `decisions`), so none is required. typical: mean cases of a
+    unit over those of the largest.
     """
     aim = -LIST_IN_MEANS * log(alpha) / units
     low, high = _LISTED
@@ -134,7 +136,7 @@ def presume(margin: float, units: int, alpha: float = 0.05, typical: float = 1.0
 
 
 def _growth(m: float, moment: float) -> float:
-    """Of the log capital with each unit of an identical variant, by the best stakes on it."""
+    """Growth of the log capital per unit of an identical variant, at the best stakes."""
     stakes = float(_stakes(m, np.array(moment), np.array(0.0)))
     still = 1 + stakes * m
     return moment / 2 * log(still * still - stakes * stakes) + (1 - moment) * log(still)
@@ -151,7 +153,7 @@ def capital(
     presumed: Presumed = UNTOLD,
     planned: float = PLANNED_SHARE,
 ) -> NDArray:
-    """log capital after each unit, [..., units]; it starts at 0. beyond: the bet that more than the margin is lost.
+    """Log capital after each unit, [..., units], from 0. beyond: the bet that more than the margin is lost.
 
     loss: [..., units], any number of sequences side by side. planned: share that bets on the planned truth; the rest
     follows the mean so far. margin: −1..1, in (0, 1) with a planned share.
@@ -167,9 +169,9 @@ def capital(
     truth = 2 * margin if beyond else 0.0
     disagreement = presumed.disagreement
     assumed = (disagreement + truth) * typical
-    before_any = presumed.weight / (disagreement * typical)  # cases that the assumption weighs
+    before_any = presumed.weight / (disagreement * typical)  # weight of the assumption, in cases
     before = np.arange(x.shape[-1]) + before_any
-    if beyond:  # planned: twice the margin is lost beside a noise that loses as much as it gains
+    if beyond:  # planned: a loss of twice the margin, plus noise that loses as much as it gains
         noise, planned_loss = before_any * disagreement * typical / 2, max(truth, 0.0) * typical
         gains = (_before(np.where(x < 0, x * x, 0.0)) + noise) / before
         losses = (_before(np.where(x > 0, x * x, 0.0)) + noise + before_any * planned_loss) / before
@@ -188,13 +190,13 @@ def capital(
 
 
 def _before(values: NDArray) -> NDArray:
-    """Sums over the entries before each: stakes may not know the case they are laid on."""
+    """Sums over the entries before each: stakes must not depend on their own case."""
     sums = np.cumsum(values, axis=-1)
     return np.concatenate([np.zeros_like(sums[..., :1]), sums[..., :-1]], axis=-1)
 
 
 def _noise(losses: NDArray, gains: NDArray, truth: float) -> NDArray:
-    """The likeliest rate g of gains beside one of losses of truth + g: losses / (truth + g) + gains / g = 2."""
+    """Maximum likelihood rate g of gains, with a rate truth + g of losses: losses / (truth + g) + gains / g = 2."""
     half = (losses + gains - 2 * truth) / 4
     return half + np.sqrt(half * half + truth * gains / 2)
 

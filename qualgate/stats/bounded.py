@@ -1,12 +1,12 @@
-"""Bounds of the mean of numbers that lie between two known ends, from few of them and however skewed.
+"""Bounds of the mean of numbers between two known ends, from small samples and however skewed.
 
-Student's t knows only the spread that it sees. Where a few large losses make up the mean, a sample often holds none of
-them, looks even, and t proves what is not so: a loss of 1 on 2 % of cases is proven to be less than 2 points by 100
-cases in 13 % of draws. Gaffke's bound (Bulletin of the Polish Academy of Sciences 2005; Learned-Miller and Thomas,
-arXiv 1905.06208, 2019) adds one case at the worst end and weights all cases by a Dirichlet distribution: of zeros and
-ones it is Clopper and Pearson's bound to the last digit, of many even values it is as narrow as t's. That it holds for
-every distribution is conjectured; no counterexample is known, and our tests look for one. The weights are integrated
-out exactly, so there is no seed.
+Student's t uses only the observed spread. Where a few large losses make up the mean, a sample often contains none of
+them, looks even, and t errs: with a loss of 1 on 2 % of cases, 100 cases prove a loss below 2 points in 13 % of draws.
+Gaffke's bound (Bulletin of the Polish Academy of Sciences 2005; Learned-Miller and Thomas, arXiv 1905.06208, 2019) adds
+one case at the worst end and weights all cases by a Dirichlet distribution: for zeros and ones it equals Clopper and
+Pearson's bound to the last digit, for many even values it is as narrow as t's. Its validity for every distribution is a
+conjecture; no counterexample is known, and our tests search for one. The weights are integrated out exactly, so there
+is no seed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scipy.special import ndtri
 
 from qualgate.stats.intervals import Bounds
 
-MOST_DISTINCT = 4096  # more distinct values are put on a grid, towards the worse end, which costs less than 1/4096
+MOST_DISTINCT = 4096  # more distinct values are rounded to a grid, towards the worse end, at a cost below 1/4096
 _STEP = 0.1  # of the integral, sinh-spaced: its error is far below 1e-12
 _STEPS = np.arange(0, 18, _STEP).reshape(-1, 20)
 
@@ -29,11 +29,11 @@ _STEPS = np.arange(0, 18, _STEP).reshape(-1, 20)
 def bounded_mean(
     values: ArrayLike, clusters: ArrayLike, limit: float, alpha: float = 0.05, ends: tuple[float, float] = (-1.0, 1.0)
 ) -> Bounds:
-    """The mean of `values` (in `ends`) with one-sided bounds, and both tests against `limit`, strictly between them.
+    """Bound the mean of `values` (in `ends`), and test it against `limit`, strictly between them.
 
-    clusters: integer label of each value; values of one cluster may depend on each other in any way. A cluster that was
-    not drawn is taken to be at an end as a whole, and as large as the largest that was. ValueError for values or a
-    limit beyond the ends.
+    clusters: integer label of each value; values of one cluster may depend on each other in any way. An undrawn cluster
+    is assumed to lie at an end as a whole, and to be as large as the largest. ValueError for values or a limit beyond
+    the ends.
     """
     x, (low, high) = np.asarray(values, float), ends
     if not low < limit < high or not len(x) or x.min() < low or x.max() > high:
@@ -58,12 +58,13 @@ def bounded_mean(
 
 
 def p_at_most(values: ArrayLike, clusters: ArrayLike, truth: float, low: float = -1.0) -> float:
-    """P-value of "the mean is at most `truth`": the Dirichlet mean of the clusters and one more at `low` is so."""
+    """P-value of "the mean is at most `truth`": the chance that the Dirichlet mean of the clusters and one at `low`
+    is."""
     return _p_at_most(_kinds(np.asarray(values, float), clusters), truth, low)
 
 
 def _kinds(values: NDArray, clusters: ArrayLike) -> NDArray:
-    """[3, kinds]: sum and size of a cluster, and how many clusters are such. Many sums are rounded down to a grid."""
+    """[3, kinds]: sum and size of a cluster, and the number of such clusters. Many sums are rounded down to a grid."""
     _, members = np.unique(np.asarray(clusters), return_inverse=True)
     sizes, sums = np.bincount(members), np.bincount(members, values)
     if len(np.unique(sums)) > MOST_DISTINCT:
@@ -110,7 +111,7 @@ def _root(f: Callable[[float], float], low: float, high: float, tolerance: float
 
 
 def least_mean(p_value, limit: float, low: float, mean: float, alpha: float) -> float:
-    """The truth at which the test passes, kept on the p-value's side of the limit. p_value rises with the truth."""
+    """The truth at which the p-value is alpha, on the p-value's side of the limit. p_value rises with the truth."""
     aim = float(ndtri(alpha))
 
     def gap(truth: float) -> float:
@@ -118,8 +119,8 @@ def least_mean(p_value, limit: float, low: float, mean: float, alpha: float) -> 
 
     span = 1e-9 * max(1.0, abs(low))
     if mean - low <= span or gap(low + span) >= 0:
-        found = low
+        bound = low
     else:
-        found = _root(gap, low + span, mean, 1e-7) if gap(mean) > 0 else mean
-    kept = p_value(limit) <= alpha
-    return max(found, limit) if kept else min(found, float(np.nextafter(limit, -inf)))
+        bound = _root(gap, low + span, mean, 1e-7) if gap(mean) > 0 else mean
+    rejected = p_value(limit) <= alpha
+    return max(bound, limit) if rejected else min(bound, float(np.nextafter(limit, -inf)))

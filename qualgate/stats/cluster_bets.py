@@ -1,18 +1,18 @@
-"""Is the mean loss of clusters of outcomes within a margin? Bets on the clusters' sums, at stakes set before any data.
+"""Test by bets whether the mean loss of clusters of outcomes is within a margin, at stakes fixed before any data.
 
-A cluster of s cases loses x of them, −s..s. Were the loss of all Σ s cases at least the margin m, then nobody gains on
-average by the bets Π (1 + λ (m s − x) / largest), 0 ≤ λ ≤ 1 / (1 − m): with the same λ for all, and clusters that are
-independent and otherwise of any kind, the product's mean is at most the power of the factors' mean, which is at most 1
-(the geometric mean is at most the arithmetic one). So it reaches 1 / alpha with a chance of at most alpha (Markov),
-however many clusters there are, of whatever sizes, and whichever of them fail as a whole: an exact statement where
-`unseen_clusters` joins t's error to the chance that none was drawn. The product does not hang on the clusters' order.
+A cluster of s cases loses x of them, −s..s. If the loss over all Σ s cases is at least the margin m, the bets
+Π (1 + λ (m s − x) / largest), 0 ≤ λ ≤ 1 / (1 − m), gain nothing on average: with one λ for all, and clusters that are
+independent and otherwise arbitrary, the product's mean is at most the power of the factors' mean, which is at most 1
+(the geometric mean is at most the arithmetic one). So it reaches 1 / alpha with a chance of at most alpha (Markov), for
+any number and sizes of clusters, and whichever of them fail as a whole: an exact statement, where `unseen_clusters`
+combines t's error with the chance that none was drawn. The product does not depend on the clusters' order.
 
-`STAKES` of the largest λ are laid: at all of it one cluster that is wholly lost would end every proof. What Markov's
-bound wastes is little while the number of clusters, and not their noise, is what a proof lacks, so the bets serve to
-`MOST_TRIALS` times the clusters that prove the margin without any flip: there an identical variant is proven with up
-to a third fewer clusters than by t, whose design effect needs flips in 20 of them. Beyond that, at margins under 5
-points, among clusters mostly of one case, or where a few are so large that the others hardly count, t needs fewer. It
-is the sizes, the margin and alpha that choose, so the choice costs no error (rows `errors`, `undecided.planned`).
+`STAKES` of the largest λ is used: at the full λ one wholly lost cluster would rule out any proof. Markov's bound wastes
+little while a proof lacks clusters rather than precision, so bets are used up to `MOST_TRIALS` times the clusters that
+prove the margin without any flip: there they need up to a third fewer clusters for an identical variant than t, whose
+design effect needs flips in 20 of them. Beyond that, at margins under 5 points, with clusters mostly of one case, or
+where a few very large ones dominate, t needs fewer. Sizes, margin and alpha alone choose the test, so the choice costs
+no error (rows `errors`, `undecided.planned`).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from numpy.typing import ArrayLike, NDArray
 from qualgate.stats.intervals import independent_clusters, normal_quantile
 from qualgate.stats.unseen_clusters import trials_needed
 
-STAKES = 0.95  # of those at which one cluster could take everything
+STAKES = 0.95  # of the stakes at which one cluster could lose the whole capital
 LEAST_MARGIN = 0.05
 MOST_TRIALS = 2.0  # independent clusters, over those that the margin needs at least
 _LEAST_CASES = 1.5  # of a cluster, on average
-_LEAST_EVEN = 0.93  # all cases in clusters of the largest's size, over the independent clusters that there are
-_HALVINGS = 40  # nearer to a limit of 1 than these come, the bets are lost in rounding
+_LEAST_EVEN = 0.93  # (cases / size of the largest cluster) / independent clusters
+_HALVINGS = 40  # closer to a limit of 1, the bets vanish in rounding
 
 
 def bets_serve(sizes: ArrayLike, margin: float, alpha: float = 0.05) -> bool:
-    """Whether clusters of these sizes are judged by bets against this margin; known before any outcome is."""
+    """Whether bets judge clusters of these sizes against this margin; does not depend on outcomes."""
     each = np.asarray(sizes, float)
     if margin < LEAST_MARGIN or not len(each) or each.sum() < _LEAST_CASES * len(each):
         return False
@@ -43,7 +43,7 @@ def bets_serve(sizes: ArrayLike, margin: float, alpha: float = 0.05) -> bool:
 
 
 def log_bets(loss: ArrayLike, sizes: ArrayLike, margin: float, largest: float) -> NDArray:
-    """log of what each cluster's bet multiplies the capital by, in the shape of `loss`.
+    """Log of the factor by which each cluster's bet multiplies the capital, in the shape of `loss`.
 
     loss: cases lost − cases gained of a cluster, at most its size; largest: the size of the largest. −1 < margin < 1.
     """
@@ -73,9 +73,9 @@ def proof_by_bets(loss: ArrayLike, sizes: ArrayLike, margin: float, alpha: float
 
 
 def clusters_by_bets(margin: float, moment: float, jump: float, power: float, alpha: float = 0.05) -> float:
-    """About how many clusters of one size prove an identical variant with that chance, by the normal law.
+    """Estimate how many clusters of one size prove an identical variant with chance `power`, by the normal law.
 
-    moment: the mean square of a cluster's loss, as a share of its size; jump: a loss or gain of which it is made up.
+    moment: mean square of a cluster's loss as a share of its size; jump: size of the single losses and gains in it.
     """
     still, stakes, jumping = 1 + STAKES / (1 - margin) * margin, STAKES / (1 - margin) * jump, moment / jump**2
     lost, gained = (log1p(sign * stakes / still) for sign in (-1, 1))

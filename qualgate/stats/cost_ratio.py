@@ -1,6 +1,6 @@
-"""Ratio of two costs per accepted answer, and what two changes together cost beyond each alone, over the same cases.
+"""Ratio of two costs per accepted answer, and the interaction of two changes in cost, over the same cases.
 
-An arm's cost per accepted answer is Σ cost of every attempt / number of accepted answers: infinite where none is.
+An arm's cost per accepted answer is Σ cost of every attempt / number of accepted answers: infinite without any.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ METHOD_INTERACTION = f"cost_interaction_log_bootstrap/1 seed {SEED}"
 
 
 def cost_per_accepted(costs: ArrayLike, accepted: ArrayLike) -> float:
-    """Σ costs / Σ accepted; infinite where nothing was accepted, not a number where nothing was even asked."""
+    """Σ costs / Σ accepted; infinite if nothing was accepted, NaN without cases."""
     total, count = float(np.sum(costs)), float(np.sum(accepted))
     return total / count if count else (inf if np.size(costs) else float("nan"))
 
 
 @dataclass(frozen=True, slots=True)
 class CostRatio:
-    """variant's cost per accepted answer / baseline's, drawn once for any limit and alpha."""
+    """Bootstrap of the variant's cost per accepted answer / the baseline's, for any limit and alpha."""
 
     drawn: Bootstrap
     sizes: NDArray  # [clusters of cases], cases in each
     dearest: float  # the largest ratio of costs, of any one cluster of cases
 
     def bounds(self, limit: float, alpha: float = 0.05) -> Bounds:
-        """A resample only repeats what was seen, so both tests and both bounds also allow for a share of cases of a
-        kind that was not drawn, on which one side accepts nothing: q = 1 − alpha^(1/k) of k cases (fewer where they
-        are unequal), as if the accepted answers of one side were 1 − q of those counted. On these the variant may also
-        cost UNSEEN_SECONDS, against the tails named there. Twenty cases without a surprise prove nothing about one in
-        eight."""
+        """Bounds and both tests, with an allowance for a kind of case that was not drawn.
+
+        A resample only repeats the sample. So a share q = 1 − alpha^(1/k) of cases (k cases, fewer if unequal) may be
+        of a kind on which one side accepts nothing, as if its accepted answers were 1 − q of those counted. On these
+        the variant may also cost UNSEEN_SECONDS, against the tails named there. Twenty cases without a surprise prove
+        nothing about one in eight."""
         unseen = 1 - alpha ** (1 / independent_clusters(self.sizes, alpha))
         dearer = unseen / (1 - unseen) * max(UNSEEN_SECONDS["of_limit"] * limit, self.dearest)
         within, beyond = self.drawn.bounds(limit - dearer, alpha), self.drawn.bounds(limit / (1 - unseen), alpha)
@@ -60,7 +61,7 @@ def accepted_cost_ratio(
     clusters: ArrayLike,
     cases: ArrayLike | None = None,
 ) -> CostRatio:
-    """Whole clusters of the same cases drawn for both sides.
+    """Resample whole clusters of the same cases for both sides.
 
     baseline, variant: (costs, accepted 0/1) of the same cases in the same order. cases: the clusters of the cases
     themselves, where `clusters` also joins what ran together and shares its time.
@@ -85,10 +86,10 @@ def accepted_cost_ratio(
 def cost_interaction(
     arms: tuple[tuple[ArrayLike, ArrayLike], ...], clusters: ArrayLike, alpha: float = 0.05
 ) -> Bounds | None:
-    """ln(X_baseline · X_both / (X_quantization · X_speculation)), X the cost per accepted answer; over 0 the two
-    changes cost more together than their savings promise.
+    """ln(X_baseline · X_both / (X_quantization · X_speculation)), X the cost per accepted answer: above 0, the two
+    changes together cost more than their savings promise.
 
-    arms: (costs, accepted) of baseline, quantization, speculation, both. None where one of them accepted nothing.
+    arms: (costs, accepted) of baseline, quantization, speculation, both. None if one of them accepted nothing.
     """
     sums, _ = _by_cluster(clusters, *(column for arm in arms for column in arm))
     if (sums.sum(axis=0) <= 0).any():
@@ -113,7 +114,7 @@ def _by_cluster(clusters: ArrayLike, *columns: ArrayLike) -> tuple[NDArray, NDAr
 
 
 def _drawn(statistic: Callable[[NDArray], NDArray], count: int) -> Bootstrap:
-    """`bootstrap` of a statistic of how often each cluster was drawn ([draws, clusters])."""
+    """`bootstrap` of a statistic of cluster counts ([draws, clusters])."""
 
     def of_draws(draws: NDArray) -> NDArray:
         return statistic(np.stack([np.bincount(drawn, minlength=count) for drawn in draws]).astype(float))

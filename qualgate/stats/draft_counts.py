@@ -1,8 +1,7 @@
-"""Counts of drafts by answer and by place in the draft.
+"""Count drafts by answer and by place in the draft.
 
-Of each token that was proposed one of three things is true: it was accepted, it was tested and failed (rejected), or it
-stood behind one that failed and was never tested (discarded). In a draft the first of these may be many, the second is
-at most one. Peers fold the last two together.
+Each proposed token is accepted, tested and rejected, or discarded: never tested because an earlier token was rejected.
+A draft has at most one rejected token. Peers count the last two together.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes:
-    """Of one level, an entry a pass of an answer, all int [passes] but for `overlap`; see `records.DraftStep`."""
+    """The passes of one level, one entry per pass of an answer, all int [passes] but `overlap`; see `DraftStep`."""
 
     answer: NDArray  # 0 .. answers − 1
     proposed: NDArray
     accepted: NDArray
     rejected: NDArray  # 0 or 1
     unverified: NDArray
-    overlap: NDArray  # float, NaN where it was not told
+    overlap: NDArray  # float, NaN where unknown
     answers: int
 
     def by_answer(self, what: NDArray) -> NDArray:
-        """[answers] sums of `what`, a number a pass."""
+        """[answers] sums of `what`, one number per pass."""
         return np.bincount(self.answer, what, self.answers)
 
     @property
@@ -36,17 +35,17 @@ class Passes:
 
     @property
     def verifies(self) -> NDArray:
-        """[passes] 1 where there was a draft to verify: a pass without one is a plain step."""
+        """[passes] 1 where there was a draft to verify; else the pass is a plain step."""
         return (self.proposed > 0).astype(int)
 
     @property
     def known(self) -> NDArray:
-        """[passes] 1 where it is known how likely each token that was tested was to be accepted."""
+        """[passes] 1 where the acceptance probability of the tested tokens is known."""
         return (~np.isnan(self.overlap)).astype(int)
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest draft that was verified."""
+        """Tokens of the longest verified draft."""
         return int(self.proposed.max(initial=0))
 
     def tested_at(self, place: int) -> NDArray:
@@ -58,5 +57,5 @@ class Passes:
         return (self.accepted >= place).astype(int)
 
     def lengths(self) -> NDArray:
-        """[longest drafted + 1] how many passes were given drafts of 0, 1, … tokens, verified or not."""
+        """[longest drafted + 1] number of passes with drafts of 0, 1, … tokens, verified or not."""
         return np.bincount(self.proposed + self.unverified)

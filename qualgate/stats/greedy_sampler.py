@@ -1,17 +1,17 @@
-"""Does a sampler draw at all? By the log-probabilities that it tells of what it said, whatever that was.
+"""Test whether a sampler draws at all, from the log-probabilities of its own tokens.
 
-Where the likeliest token beats the next by a log-odds of m, it is drawn with a probability of 1 / (1 + exp(-m)) at the
-most, however the rest of the distribution lies and whatever cut leaves both in. So each token that is not the likeliest
-one has a probability of at least q = 1 / (1 + exp(m)), and
+If the likeliest token beats the next by a log-odds of m, it is drawn with probability at most 1 / (1 + exp(-m)),
+whatever the rest of the distribution and any cut that keeps both. So another token than the likeliest has a probability
+of at least q = 1 / (1 + exp(m)), and
 
     product of exp(-l X) / (1 - (1 - exp(-l)) q),    X = 1 for a token that is not the likeliest one
 
-is a test supermartingale for each l: it exceeds 1 / a with a probability of a at most, over any number of answers,
-looked at however often (Ville 1939). A sampler that is silently greedy has X = 0 throughout, and it grows. A large l
-gives the most where that holds without exception; smaller ones allow for near ties that fall the other way.
+is a test supermartingale for each l: it exceeds 1 / a with probability at most a, over any number of answers and looks
+(Ville 1939). A silently greedy sampler has X = 0 throughout, and the product grows. A large l grows fastest if that has
+no exception; smaller ones allow for near ties that fall the other way.
 
-Of a token that is neither the likeliest nor the next only its own distance is told, which is larger: q is then smaller
-than it could be, and the product too. So nothing is claimed that is not told.
+For a token that is neither the likeliest nor the next only its own distance is known, which is larger: q and the
+product are then smaller than they could be, which is conservative.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 RATES = (8.0, 3.0, 1.0)  # l
-SURE = 0.7  # likelier than this beside the next, a server's own default cut might leave the next out: nothing is learnt
+SURE = 0.7  # above this, a server's default cut might drop the next token, so the token proves nothing
 
 
 def log_e_values(margins: ArrayLike, share: float = SURE) -> tuple[float, ...]:
-    """The logarithm of the product above, for each of RATES; sums over answers are those of all of them.
+    """Logarithm of the product above, for each of RATES; those of several answers add up.
 
-    margins: of each drawn token, its log-odds against the likeliest other one, after the temperature: below 0 where it
-    was not the likeliest. share: tokens likelier than this beside the next are left out.
+    margins: log-odds of each drawn token against the likeliest other one, after the temperature: below 0 if it was not
+    the likeliest. share: tokens likelier than this against the next are left out.
     """
-    told = np.asarray(margins, float)
-    other = told < 0
-    q = 1 / (1 + np.exp(np.minimum(np.abs(told), 700.0)))
-    q = np.where((1 - q < min(share, SURE)) & (told != 0), q, 0.0)
+    odds = np.asarray(margins, float)
+    other = odds < 0
+    q = 1 / (1 + np.exp(np.minimum(np.abs(odds), 700.0)))
+    q = np.where((1 - q < min(share, SURE)) & (odds != 0), q, 0.0)
     return tuple(float(np.sum(-rate * other - np.log1p(-(1 - exp(-rate)) * q))) for rate in RATES)
 
 
 def log_e_value(sums: Sequence[float]) -> float:
-    """The logarithm of the mean of what `log_e_values` gives: above log(1 / a), chance shows it with probability a."""
+    """Logarithm of the mean e-value: it exceeds log(1 / a) with probability at most a by chance."""
     most = max(sums)
-    return most + log(sum(exp(one - most) for one in sums) / len(sums))
+    return most + log(sum(exp(log_value - most) for log_value in sums) / len(sums))

@@ -1,7 +1,7 @@
-"""Do two changes together do to a score what each does alone? The difference of differences over the same cases.
+"""Interaction of two changes in a score: the difference of differences over the same cases.
 
-d = (both − one) − (the other − neither), a case at a time: 0 in the mean where the two changes leave each
-other alone, below 0 where together they lose what neither loses by itself.
+d = (both − one) − (the other − neither), case by case: 0 in the mean if the two changes do not interact, below 0 if
+together they lose more than each alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_LOSS = 1e-9  # the margin of "any loss at all": `compare_pairs` wants one ove
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interacting:
-    """The mean of d, and the test of "the two together lose nothing that each alone does not lose"."""
+    """The mean of d, and the test of "the two changes together lose no more than each alone"."""
 
     n: int
     clusters: int
@@ -31,12 +31,12 @@ class Interacting:
     estimate: float  # −2..2
     lower: float  # one-sided bounds, confidence 1 − alpha each
     upper: float
-    p_worse: float  # of "the mean of d is at least 0": small = they hurt each other
+    p_worse: float  # of "the mean of d is at least 0": small = an interaction that loses
     method: str
 
 
 def interaction(outcomes: ArrayLike, clusters: ArrayLike, alpha: float = 0.05) -> Interacting:
-    """outcomes: [n, 4] scores in 0..1 of neither change, one, the other, both. clusters: label of each case.
+    """Test the interaction. outcomes: [n, 4] scores in 0..1 of neither change, one, the other, both. clusters: labels.
 
     Scores of 0 and 1 and independent cases, none of which changes by two: the exact unconditional test of
     `compare_pairs`, so the error is at most alpha at every n and every share of changed cases. Otherwise the
@@ -50,20 +50,20 @@ def interaction(outcomes: ArrayLike, clusters: ArrayLike, alpha: float = 0.05) -
     groups = len(np.unique(labels))
     whole = bool(np.isin(d, (-2, -1, 0, 1, 2)).all())
     if whole and groups == n and bool((np.abs(d) <= 1).all()):
-        found = compare_pairs(int((d < 0).sum()), int((d > 0).sum()), n, NO_LOSS, alpha)
-        lower, upper, p_worse, method = found.lower, found.upper, found.p_beyond, METHOD_EXACT
+        result = compare_pairs(int((d < 0).sum()), int((d > 0).sum()), n, NO_LOSS, alpha)
+        lower, upper, p_worse, method = result.lower, result.upper, result.p_beyond, METHOD_EXACT
     elif whole:
         once = np.clip(d, -1, 1)
         twice = once != d  # a change by two is two changes of one cluster
         steps, rows = (d, labels) if not twice.any() else (np.concatenate([once, d - once]), np.tile(labels, 2))
-        found = compare_clustered_pairs(np.zeros(len(steps)), steps, rows, NO_LOSS, alpha)
+        result = compare_clustered_pairs(np.zeros(len(steps)), steps, rows, NO_LOSS, alpha)
         scale = len(steps) / n
-        lower, upper, p_worse, method = scale * found.lower, scale * found.upper, found.p_beyond, METHOD_CLUSTERED
+        lower, upper, p_worse, method = scale * result.lower, scale * result.upper, result.p_beyond, METHOD_CLUSTERED
     else:
         mean, bounded = clustered_ratio(d, np.ones(n), labels, 0.0, alpha), bounded_mean(d, labels, 0.0, alpha, (-2, 2))
         lower, upper = min(mean.lower, bounded.lower), max(mean.upper, bounded.upper)
         p_worse, method = max(mean.p_below, bounded.p_below), METHOD_CLUSTERED
-    if groups < MIN_CLUSTERS:  # too few say too little about their spread: nothing is proven
+    if groups < MIN_CLUSTERS:  # too few clusters to estimate their spread: nothing is proven
         p_worse, lower, upper = 1.0, -2.0, 2.0
     return Interacting(
         n=n,

@@ -57,7 +57,7 @@ def clustered_ratio(
 
     clusters: integer label of each entry; entries of one cluster may depend on each other in any way. A mean is
     the ratio to ones; singletons give the ordinary t-interval. Degrees of freedom: clusters − 1; fewer than two
-    clusters or a zero denominator know nothing: infinite bounds, p-values 1. Cochran, Sampling Techniques, 6.
+    clusters or a zero denominator give infinite bounds and p-values of 1. Cochran, Sampling Techniques, 6.
     """
     y, x = np.asarray(numerator, float), np.asarray(denominator, float)
     labels, members = np.unique(np.asarray(clusters), return_inverse=True)
@@ -92,19 +92,19 @@ def nonnegative_ratio(
     of_largest: float = 1.0,
     cases: ArrayLike | None = None,
 ) -> Bounds:
-    """`clustered_ratio` of values that are never negative, allowing for a kind of cluster that was not drawn.
+    """`clustered_ratio` of non-negative values, with an allowance for a kind of cluster that was not drawn.
 
-    cases: the clusters of which a kind may be missing, where `clusters` also joins what shares its noise.
+    cases: the clusters of which a kind may be missing, if `clusters` also joins cases that share noise.
 
-    What was never seen in k clusters (of equal weight; see `independent_trials`) may still be a share
-    q = 1 − alpha^(1/k) of them: as low as zero, or on average as
-    high as `of_largest` times the largest cluster seen and at least `of_limit` times the limit. So the bounds have a
-    width though all values are equal, and one large value among few weighs against a proof.
+    A kind never seen in k clusters (of equal weight; see `independent_trials`) may still be a share q = 1 − alpha^(1/k)
+    of them: as low as zero, or on average as high as `of_largest` times the largest cluster seen and at least
+    `of_limit` times the limit. So the bounds have a width even if all values are equal, and one large value among few
+    weighs against a proof.
 
-    No bound of a mean holds against tails of any kind (Bahadur and Savage, 1956); the two factors say against which
-    this one does. Beyond its largest value seen a Pareto tail of index a has on average a / (a − 1) times that value:
-    3 for a = 1.5. And values that are zero but in one of c clusters are rarely taken to be always zero where
-    `of_limit` is c: k clusters without any prove nothing before (1 − 1/c)^k is at most alpha, 59 for c = 20.
+    No bound of a mean holds against every tail (Bahadur and Savage, 1956); the two factors say against which this one
+    does. Beyond its largest value seen a Pareto tail of index a has on average a / (a − 1) times that value: 3 for a =
+    1.5. And with `of_limit` = c, values that are nonzero in one of c clusters only are rarely taken for zero: k zero
+    clusters prove nothing before (1 − 1/c)^k is at most alpha, 59 for c = 20.
     """
     y, x = np.asarray(numerator, float), np.asarray(denominator, float)
     seen = clustered_ratio(y, x, clusters, limit, alpha)
@@ -129,23 +129,23 @@ def nonnegative_ratio(
 
 
 def independent_trials(trials: ArrayLike, clusters: ArrayLike, alpha: float = 0.05) -> float:
-    """How many trials are surely independent, see `independent_clusters`. trials: of each entry; clusters: labels."""
+    """Effective number of independent trials, see `independent_clusters`. trials: of each entry; clusters: labels."""
     _, members = np.unique(np.asarray(clusters), return_inverse=True)
     return independent_clusters(np.bincount(members, np.asarray(trials, float)), alpha)
 
 
 def independent_clusters(sizes: ArrayLike, alpha: float = 0.05) -> float:
-    """How many clusters of one size tell as surely as these: as many as there are, or fewer where sizes are unequal.
+    """Effective number of equal clusters: as many as there are, or fewer if sizes are unequal.
 
     The large clusters may be those that fail. Clusters of weights w_i that fail as a whole with chances p_i fail in
-    Σ w_i p_i of all trials, and with a chance of Π (1 − p_i) none of them is seen to. Let q be the largest share of
-    failures that is missed so with a chance of alpha: p_i = 1 − c / w_i on the heaviest j clusters, c the j-th root of
-    alpha Π w_i there. ln alpha / ln(1 − q) clusters of one size, each failing with chance q, miss it as often.
-    Kish's number (1965) is right only where size and failure know nothing of each other: six passages of 40 questions
-    beside 1,000 single ones count as 145 there, as 38 here.
+    Σ w_i p_i of all trials, and with a chance of Π (1 − p_i) no failure is seen. Let q be the largest share of failures
+    missed with a chance of alpha: p_i = 1 − c / w_i on the heaviest j clusters, c the j-th root of alpha Π w_i there.
+    ln alpha / ln(1 − q) clusters of one size, each failing with chance q, miss it as often. Kish's number (1965) is
+    right only if size and failure are unrelated: six passages of 40 questions beside 1,000 single ones count as 145
+    there, as 38 here.
 
-    A design effect estimated from the data is no help: where one cluster in a hundred fails as a whole, most samples
-    hold none, look independent, and would prove what is not so in a quarter of draws.
+    A design effect estimated from the data does not help: where one cluster in a hundred fails as a whole, most samples
+    contain none, look independent, and would give false proofs in a quarter of draws.
     """
     heavy = np.sort(np.asarray(sizes, float))[::-1]
     heavy = heavy[heavy > 0]
@@ -161,7 +161,7 @@ def independent_clusters(sizes: ArrayLike, alpha: float = 0.05) -> float:
 
 
 def _at_most(k: ArrayLike, n: float, rate: float) -> NDArray:
-    """P(at most k of n), continued to fractions of a trial."""
+    """P(at most k of n), extended to fractions of a trial."""
     k = np.asarray(k, float)
     return np.where(k >= n, 1.0, betainc(np.maximum(n - k, 1e-300), np.maximum(k, 0) + 1, 1 - rate))
 
@@ -171,11 +171,11 @@ def clustered_share(
 ) -> Bounds:
     """Σ hits / Σ trials, 0..1: the exact binomial test as if each cluster were one trial, so never of zero width.
 
-    A cluster's share lies in 0..1, and no such share spreads more than an all-or-nothing one. Of unequal clusters
-    `independent_clusters` says how surely what is rare was not missed. That too much of it is there may be one large
-    cluster's doing: that side counts all as if of the largest's size (a sum of bounded independent parts spreads no
-    more than one of fewer equal ones; Hoeffding, Ann. Math. Statist. 27, 1956). What is rare is told by the limit, at
-    0 and 1 both sides count the first way.
+    A cluster's share lies in 0..1, and an all-or-nothing share spreads the most. For unequal clusters, a rare event may
+    have been missed: that side uses `independent_clusters`. An excess of it may come from one large cluster: that side
+    counts all clusters as if of the largest's size (a sum of bounded independent parts spreads no more than one of
+    fewer equal ones; Hoeffding, Ann. Math. Statist. 27, 1956). The limit says which event is rare; at 0 and 1 both
+    sides count the first way.
     """
     count, total = len(np.unique(np.asarray(clusters))), float(np.sum(trials))
     if count < 2 or total == 0:
@@ -193,7 +193,7 @@ def clustered_share(
 
 
 def _trials_each_way(trials: ArrayLike, clusters: ArrayLike, limit: float, alpha: float) -> tuple[float, float]:
-    """Independent trials of "the share is smaller", and of "it is larger", see `clustered_share`."""
+    """(independent trials for "the share is smaller", for "it is larger"), see `clustered_share`."""
     _, members = np.unique(np.asarray(clusters), return_inverse=True)
     sizes = np.bincount(members, np.asarray(trials, float))
     few, fewest = independent_clusters(sizes, alpha), float(sizes.sum() / sizes.max())
@@ -239,7 +239,7 @@ def clustered_percentile(
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """A statistic of n entries and of every draw of them, for any limit and alpha."""
+    """A statistic of n entries and its resampled values, for any limit and alpha."""
 
     estimate: float
     values: NDArray  # [draws]
@@ -262,7 +262,7 @@ class Bootstrap:
 def bootstrap(
     statistic: Callable[[NDArray], NDArray], n: int, generator: np.random.Generator, draws: int = 2000
 ) -> Bootstrap:
-    """statistic: index rows [draws, n] → one value a row. Draws are made in blocks of about a million indices."""
+    """Resample a statistic. statistic: index rows [draws, n] → one value per row. Blocks of about a million indices."""
     estimate = float(statistic(np.arange(n)[None, :])[0])
     block = max(1, 1_000_000 // max(n, 1))
     drawn = [

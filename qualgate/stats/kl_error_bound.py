@@ -1,6 +1,6 @@
-"""How far a KL from a baseline that was kept in few bits can be from the true one.
+"""Error bound of a KL against a baseline stored in few bits.
 
-Theorem. Let p be the baseline's distribution, p' what was kept of it, with |log p − log p'| <= eta at every token, and
+Theorem. Let p be the baseline's distribution, p' the stored one, with |log p − log p'| <= eta at every token, and
 q any other. Then |KL(p || q) − KL(p' || q)| <= eta²/2 + (e^eta − 1) (K + √(2 K)), with K = KL(p' || q).
 Proof. With b = log p' − log q, KL(p || q) = KL(p || p') + Σ p b and K = Σ p' b. The first lies between 0 and eta²/2
 (given the bounds of p / p', and that its mean under p' is 1, it is largest where p / p' takes their two ends alone:
@@ -15,6 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def kl_error(kl: ArrayLike, eta: ArrayLike) -> NDArray[np.float64]:
-    """Nats, at each `kl`; 0 where `eta` is 0. Beside it stands what float32 logits round by, some 1e-6."""
-    found, eta = np.asarray(kl, np.float64), np.asarray(eta, np.float64)
-    return eta**2 / 2 + np.expm1(eta) * (found + np.sqrt(2 * found))
+    """Error bound in nats at each `kl`; 0 where `eta` is 0. Rounding of float32 logits adds some 1e-6."""
+    values, eta = np.asarray(kl, np.float64), np.asarray(eta, np.float64)
+    return eta**2 / 2 + np.expm1(eta) * (values + np.sqrt(2 * values))

@@ -1,12 +1,11 @@
 """Ratio of a latency, variant / baseline, over the same cases.
 
 Sums are compared by a paired t-test: is the mean over turns of D = variant − limit · baseline below 0? A turn is both
-arms' times of the same cases, taken one right after the other, and a coin said which came first
-(`gate/evidence/time_groups`). So if the variant's times are truly `limit` times the baseline's, D is as likely to be d
-as −d in every turn, whatever the machine did in it and in the turns before: the test errs at most at alpha for any
-length of the machine's moods, and under tails without a variance it errs less. That needs the limit inside D. A ratio
-with its own standard error is skewed there: of 300 turns whose times have a Pareto tail of index 1.5, 7 % were approved
-at the limit.
+arms' times of the same cases, one right after the other, in random order (`gate/evidence/time_groups`). So if the
+variant's times are truly `limit` times the baseline's, D is as likely to be d as −d in every turn, whatever the machine
+did in it and in the turns before: the error is at most alpha however long slow periods last, and smaller under tails
+without a variance. That needs the limit inside D. A ratio with its own standard error is skewed there: with 300 turns
+whose times have a Pareto tail of index 1.5, 7 % were approved at the limit.
 """
 
 from __future__ import annotations
@@ -22,21 +21,20 @@ from qualgate.stats.percentiles import beyond, percentile_ratio
 
 METHOD_SUMS = "ratio_of_sums_paired_t/1"
 
-# How much longer a case of a kind that nobody drew may take, in times of the limit, or of the longest case seen: beyond
-# it a Pareto tail of index 1.5 has on average 3 times as much (see `nonnegative_ratio`). Five
-# keeps what is proven of a ratio truly at 1.10 at most at alpha where 2 % of the cases take 6 times as long, or 5 % of
-# them 3 times, or each its own lognormal factor with sigma up to 1.5: of 150 cases without any, 5 % of draws are of
-# that kind, so no test may believe fewer. The price: an equally fast variant whose answers vary by 5 % is proven to
-# stay below 1.10 by about 300 cases where the answers' own times spread by sigma 0.3, by 400 at 0.5 and 2,000 at 1.0.
-# Rarer and worse stalls than these can be missed, such as one case in 100 at 11 times: by 200 cases, in one draw of
-# eight.
+# Assumed time of an undrawn kind of case, as a multiple of the limit, or of the longest case seen: beyond that a Pareto
+# tail of index 1.5 averages 3 times as much (see `nonnegative_ratio`). With five, false proofs at a true ratio of 1.10
+# stay at most at alpha if 2 % of the cases take 6 times as long, or 5 % of them 3 times, or each its own lognormal
+# factor with sigma up to 1.5: 5 % of draws of 150 cases contain none of that kind, so no test may trust fewer. The
+# price: for an equally fast variant whose answers vary by 5 %, about 300 cases prove a ratio below 1.10 if the answers'
+# own times spread by sigma 0.3, 400 at 0.5 and 2,000 at 1.0. Rarer and worse stalls can be missed, such as one case in
+# 100 at 11 times: by 200 cases, in one draw of eight.
 UNSEEN_SECONDS = {"of_limit": 5.0, "of_largest": 3.0}
 
-# And turns, which may stall as a whole and be few: by how many times its distance from the average the slowest of those
-# never drawn may lie beyond it.
+# Likewise for turns, which may be few and stall as a whole: distance of an undrawn turn from the average, as a multiple
+# of the slowest turn's.
 UNSEEN_TURNS = 2.5
-# Of an integral over levels, dense where they begin: they are the cubes of these.
-_NODES, _WEIGHTS = (one / 2 for one in np.polynomial.legendre.leggauss(64))
+# Nodes of an integral over levels; the levels are their cubes, dense near 0.
+_NODES, _WEIGHTS = (array / 2 for array in np.polynomial.legendre.leggauss(64))
 _NODES += 0.5
 _WEIGHTS *= 3 * _NODES**2
 
@@ -44,14 +42,14 @@ _WEIGHTS *= 3 * _NODES**2
 def clusters_needed(percentile: float, alpha: float = 0.05) -> int:
     """Independent cases of which, with confidence 1 − alpha, one lies beyond the percentile; 59 for p95 at 0.05.
 
-    With fewer, the slowest case seen may be faster than the percentile itself, and no resampling of them can tell.
+    With fewer, the slowest case seen may be faster than the percentile, and no resampling can show that.
     """
     return ceil(log(alpha) / log(max(percentile, 100 - percentile) / 100))
 
 
 def cases_needed(limit: float, ratio: float, alpha: float = 0.05) -> int | None:
-    """Independent cases without which no ratio of sums as low as `ratio` is proven to be below `limit`, however little
-    they vary; None where no number of them would do."""
+    """Least independent cases that can prove a ratio of sums of `ratio` to be below `limit`, however little they vary;
+    None: no number can."""
     unseen = (limit - ratio) / (UNSEEN_SECONDS["of_limit"] * limit - ratio)
     return ceil(log(alpha) / log(1 - unseen)) if 0 < unseen < 1 else None
 
@@ -68,7 +66,7 @@ def latency_ratio(
     """percentile(variant) / percentile(baseline), or Σ variant / Σ baseline when `percentile` is None.
 
     baseline, variant: seconds of the same cases in the same order. clusters: times of one may depend on each other;
-    cases: the clusters of the cases themselves, where `clusters` also joins what ran together. The caller sees to
+    cases: the clusters of the cases themselves, if `clusters` also joins what ran together. The caller ensures
     `groups_needed`. ValueError for no case, or when the baseline's sum is zero.
     """
     base, other = np.asarray(baseline, float), np.asarray(variant, float)
@@ -97,7 +95,7 @@ class SumsOfTurns:
     def __init__(
         self, base: NDArray, other: NDArray, turns: NDArray, cases: NDArray, limit: float, alpha: float
     ) -> None:
-        """limit: of the rule, by which the seconds are measured that a case of a kind never drawn may take."""
+        """limit: of the rule; scales the assumed time of undrawn kinds of cases."""
         before, after = _sums(turns, base, other)
         self.estimate, self.count = float(after.sum() / before.sum()), len(before)
         self._means = float(before.mean()), float(after.mean())
@@ -109,19 +107,19 @@ class SumsOfTurns:
         self._unseen = [(alone, by_case), (turned, by_turn)]
 
     def p_below(self, ratio: float) -> float:
-        """Of "the ratio of sums is at least this"."""
+        """P-value of "the ratio of sums is at least `ratio`"."""
         open_ = self._beyond(ratio)
-        found = self._quantiles((1 - open_) * (1 - _NODES**3))
+        ratios = self._quantiles((1 - open_) * (1 - _NODES**3))
         return max(
-            open_ + (1 - open_) * _missed(ratio - found, max(high, ratio) - found, trials)
+            open_ + (1 - open_) * _missed(ratio - ratios, max(high, ratio) - ratios, trials)
             for trials, high in self._unseen
         )
 
     def p_above(self, ratio: float) -> float:
-        """Of "it is at most this": the cases never drawn may take no time at all."""
+        """P-value of "the ratio of sums is at most `ratio`": undrawn cases may take no time at all."""
         beyond = self._beyond(ratio)
-        found = self._quantiles(1 - beyond * (1 - _NODES**3))
-        return 1 - beyond + beyond * _missed(found - ratio, found, self._unseen[0][0])
+        ratios = self._quantiles(1 - beyond * (1 - _NODES**3))
+        return 1 - beyond + beyond * _missed(ratios - ratio, ratios, self._unseen[0][0])
 
     def _beyond(self, ratio: float) -> float:
         """The paired t-test's p of "the mean of variant − ratio · baseline is not below 0"."""
@@ -130,31 +128,31 @@ class SumsOfTurns:
         return float(stdtr(self.count - 1, mean / error)) if error > 0 else float(mean >= 0)
 
     def _quantiles(self, levels: NDArray) -> NDArray:
-        """The ratios at which that p is 1 − level; infinite, or 0, where it is not even sure that the baseline takes
-        any time. Fieller (J. R. Statist. Soc. B 16, 1954)."""
+        """The ratios at which that p is 1 − level; infinite, or 0, if the baseline's time itself is not surely above 0.
+        Fieller (J. R. Statist. Soc. B 16, 1954)."""
         t = stdtrit(self.count - 1, np.clip(levels, 1e-15, 1 - 1e-15))
         (x, y), ((xx, xy), (_, yy)) = self._means, self._spread
         square, middle, rest = x * x - t * t * xx, x * y - t * t * xy, y * y - t * t * yy
         with np.errstate(divide="ignore", invalid="ignore"):
             root = np.sqrt(np.maximum(middle * middle - square * rest, 0.0))
-            found = (middle + np.sign(t) * root) / square
-        return np.where(square > 0, np.maximum(found, 0.0), np.where(t > 0, inf, 0.0))
+            ratios = (middle + np.sign(t) * root) / square
+        return np.where(square > 0, np.maximum(ratios, 0.0), np.where(t > 0, inf, 0.0))
 
 
-def told_from(error: float, trials: float, turns: float, limit: float, level: float, above: bool) -> float:
-    """The log of the estimated ratio from which on the tests above tell it from the limit at `level`, where the log of
-    the ratio is as good as normal with this standard error: what a plan foretells. trials: independent cases."""
+def detectable_log_ratio(error: float, trials: float, turns: float, limit: float, level: float, above: bool) -> float:
+    """Log of the estimated ratio from which the tests above distinguish it from the limit at `level`, for plans: the
+    log of the ratio is assumed normal with this standard error. trials: independent cases."""
     tail = error * sqrt(turns) * float(ndtri(1 - 1 / (turns + 1)))  # of the slowest turn seen
 
     def p(estimate: float) -> float:
         beyond = float(ndtr((estimate - log(limit)) / error)) if error > 0 else float(estimate >= log(limit))
         levels = 1 - beyond * (1 - _NODES**3) if above else (1 - beyond) * (1 - _NODES**3)
-        found = np.exp(estimate + error * ndtri(np.clip(levels, 1e-15, 1 - 1e-15)))
+        ratios = np.exp(estimate + error * ndtri(np.clip(levels, 1e-15, 1 - 1e-15)))
         if above:
-            return 1 - beyond + beyond * _missed(found - limit, found, trials)
+            return 1 - beyond + beyond * _missed(ratios - limit, ratios, trials)
         by_turn = exp(estimate) * (1 + UNSEEN_TURNS * (exp(tail) - 1))
         kinds = [(trials, UNSEEN_SECONDS["of_limit"] * limit), (turns, max(by_turn, limit))]
-        return max(beyond + (1 - beyond) * _missed(limit - found, high - found, count) for count, high in kinds)
+        return max(beyond + (1 - beyond) * _missed(limit - ratios, high - ratios, count) for count, high in kinds)
 
     near, far = log(limit), log(limit) + (20.0 if above else -20.0)
     for _ in range(40):
@@ -164,19 +162,19 @@ def told_from(error: float, trials: float, turns: float, limit: float, level: fl
 
 
 def _missed(lacks: NDArray, each: NDArray, trials: float) -> float:
-    """P(of a kind that none of so many cases was is as large a share as adds up to what lacks, each adding so much)."""
+    """P(an undrawn kind, each case adding `each`, makes up for `lacks`), given so many cases without one."""
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.nan_to_num(lacks / each, nan=1.0)
     return float(np.clip(1 - share, 0.0, 1.0) ** trials @ _WEIGHTS)
 
 
 def _sums(labels: NDArray, *columns: NDArray) -> list[NDArray]:
-    """Of each label, column by column."""
+    """Sums by label, column by column."""
     _, members = np.unique(labels, return_inverse=True)
     return [np.bincount(members, column) for column in columns]
 
 
 def _largest(before: NDArray, after: NDArray) -> float:
-    """Of the ratios one by one."""
+    """The largest single ratio after / before."""
     timed = before > 0
     return float((after[timed] / before[timed]).max())

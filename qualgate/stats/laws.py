@@ -1,21 +1,21 @@
-"""Do two samplers draw by one law? By several answers of each to the same prompts, and by nothing that they tell.
+"""Permutation test of whether two samplers draw by one law, from several answers of each to the same prompts alone.
 
-If they do, it is chance which of a prompt's answers came from whom: so they are dealt out anew, within each prompt, and
-the p-value is the share of deals that look at least as different (its own among them). That is exact for any law, any
-prompts and any number of answers of each, where each answer is a draw of its own: an answer that a cache, or one seed
-for all, says again is none.
+If they do, chance decides which of a prompt's answers came from which sampler. So the labels are permuted within each
+prompt, and the p-value is the share of permutations that look at least as different (the observed one included). That
+is exact for any law, prompts and numbers of answers, if each answer is an independent draw: an answer repeated from a
+cache, or by one seed for all, is not.
 
-What is looked at are beginnings. Answers to one prompt part like a tree, and two laws that differ in one token's odds
-differ in how many of each go on with it. Of every beginning that some of a prompt's answers share, at least two and not
-all, let a of one sampler's m answers and b of the other's n begin so. Then
+The statistic compares beginnings. Answers to one prompt branch like a tree, and two laws that differ in one token's
+odds differ in how many of each continue with it. For every beginning shared by at least two and not all of a prompt's
+answers, let a of one sampler's m answers and b of the other's n begin so. Then
 
-    Q = sum of (a / m - b / n)^2 / (a + b)      how far the two part, whichever way
-    L = sum of (a / m - b / n) (a + b)          whose answers are the more usual: who draws more sharply
+    Q = sum of (a / m - b / n)^2 / (a + b)      how far the two differ, in either direction
+    L = sum of (a / m - b / n) (a + b)          whose answers are more common: who samples more sharply
 
-over all prompts, and Q's standard score and L's squared one add up, by means and deviations over the deals. L finds
-what a temperature or a cut does, which is little in every prompt and the same way in all; Q finds the rest. Each set of
-answers counts once, however long a beginning it shares. Model Equality Testing (Gao et al. 2024) deals over all prompts
-at once, which adds the noise of how many answers to each prompt fall to whom, and has no L.
+over all prompts, and Q's standard score and L's squared one add up, by means and deviations over the permutations. L
+detects a temperature or a cut, whose effect is small in every prompt and has the same sign in all; Q detects the rest.
+Each set of answers counts once, however long its common beginning. Model Equality Testing (Gao et al. 2024) permutes
+over all prompts at once, which adds the noise of how many answers to each prompt go to which sampler, and has no L.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Answers = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SameLaw:
-    """p: of all prompts together; 1 where no answers part. prompt: where the two differ most, by its place in the list
-    (None: nowhere); there `count` of each one's `of` answers share a beginning of `length` tokens."""
+    """Result of the test. p: over all prompts; 1 if no answers differ. prompt: index of the prompt with the largest
+    difference (None: nowhere); there `count` of each sampler's `of` answers share a beginning of `length` tokens."""
 
     p: float
     prompt: int | None = None
@@ -45,17 +45,18 @@ class SameLaw:
 
 
 def same_law(prompts: Sequence[tuple[Answers, Answers]], seed: int = 0, deals: int = DEALS) -> SameLaw:
-    """prompts: of each the tokens of one sampler's answers and of the other's. seed: of the deals."""
+    """Test for one law. prompts: for each, (token ids of one sampler's answers, of the other's). seed: of the
+    permutations."""
     generator = np.random.default_rng(seed)
-    far, sharp, most, found = np.zeros(deals + 1), np.zeros(deals + 1), 0.0, SameLaw(p=1.0)
-    for number, (one, other) in enumerate(prompts):
-        shared = beginnings([*one, *other])
-        if not (one and other and shared):
+    far, sharp, most, result = np.zeros(deals + 1), np.zeros(deals + 1), 0.0, SameLaw(p=1.0)
+    for number, (ours, theirs) in enumerate(prompts):
+        shared = beginnings([*ours, *theirs])
+        if not (ours and theirs and shared):
             continue
-        members = np.zeros((len(shared), len(one) + len(other)))
+        members = np.zeros((len(shared), len(ours) + len(theirs)))
         for row, (_, who) in enumerate(shared):
             members[row, who] = 1.0
-        labels = np.repeat([1 / len(one), -1 / len(other)], [len(one), len(other)])
+        labels = np.repeat([1 / len(ours), -1 / len(theirs)], [len(ours), len(theirs)])
         every = np.vstack([labels, generator.permuted(np.tile(labels, (deals, 1)), axis=1)])
         apart, size = every @ members.T, members.sum(1)
         parts = apart**2 / size
@@ -63,25 +64,25 @@ def same_law(prompts: Sequence[tuple[Answers, Answers]], seed: int = 0, deals: i
         sharp += apart @ size
         if parts[0].max() > most:
             most, row = float(parts[0].max()), int(parts[0].argmax())
-            mine = int(members[row, : len(one)].sum())
-            found = SameLaw(
-                p=1.0, prompt=number, length=shared[row][0], of=(len(one), len(other)),
+            mine = int(members[row, : len(ours)].sum())
+            result = SameLaw(
+                p=1.0, prompt=number, length=shared[row][0], of=(len(ours), len(theirs)),
                 count=(mine, int(size[row]) - mine),
             )  # fmt: skip
     value = _score(far) + _score(sharp) ** 2 / sqrt(2)
-    return replace(found, p=float((value >= value[0] - 1e-9).mean()))
+    return replace(result, p=float((value >= value[0] - 1e-9).mean()))
 
 
 def _score(deals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Standard scores; 0 where all deals are alike."""
+    """Standard scores; 0 if all permutations give the same value."""
     spread = float(deals.std())
     return (deals - deals.mean()) / spread if spread > 1e-12 else np.zeros_like(deals)
 
 
 def beginnings(answers: Answers) -> list[tuple[int, NDArray[np.intp]]]:
-    """Each set of at least two and not all answers that share a beginning: the longest such, in tokens, and who they
-    are. That an answer ends is told from its going on."""
-    found, open_ = [], [(0, list(range(len(answers))))]
+    """(length in tokens, indices) of each set of at least two and not all answers with a common longest beginning. The
+    end of an answer counts as a token."""
+    shared, open_ = [], [(0, list(range(len(answers))))]
     while open_:
         length, who = open_.pop()
         nexts: dict[int | None, list[int]] = {}
@@ -89,10 +90,10 @@ def beginnings(answers: Answers) -> list[tuple[int, NDArray[np.intp]]]:
             ends = len(answers[index]) == length
             nexts.setdefault(None if ends else answers[index][length], []).append(index)
         if (len(nexts) > 1 or None in nexts) and len(who) < len(answers):
-            found.append((length, np.array(who)))
+            shared.append((length, np.array(who)))
         for token, those in nexts.items():
             if token is not None and len(those) > 1:
                 open_.append((length + 1, those))
             elif len(those) > 1 and len(nexts) > 1:
-                found.append((length, np.array(those)))
-    return found
+                shared.append((length, np.array(those)))
+    return shared

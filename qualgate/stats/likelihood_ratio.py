@@ -1,14 +1,13 @@
-"""Ratio of two models' perplexities of the same texts, or of their bits a byte: variant / baseline.
+"""Ratio of two models' perplexities of the same texts, or of their bits per byte: variant / baseline.
 
-Of a text, y is how much less likely it is to the variant (the difference of both log-likelihoods, in nats), and x what
-that is divided by: its words or bytes, or of bits the baseline's own nats. Σ y / Σ x is the log of the ratio of
-perplexities; of bits the ratio less 1. It is a ratio estimator (Cochran, Sampling Techniques, 6) with clusters of texts
-as its units, tested with the limit inside (Fieller, 1954): is the mean of y − limit · x below 0? By Student's t, with
-as many degrees of freedom as texts of one length would have (Kish, 1965): three long texts beside sixty short ones
-are little more than three.
+For a text, y is the loss of log-likelihood of the variant (in nats), and x the divisor: its words or bytes, or for bits
+the baseline's own nats. Σ y / Σ x is the log of the ratio of perplexities; for bits the ratio less 1. It is a ratio
+estimator (Cochran, Sampling Techniques, 6) over clusters of texts, tested with the limit inside (Fieller, 1954): is the
+mean of y − limit · x below 0? By Student's t, with as many degrees of freedom as texts of one length would have (Kish,
+1965): three long texts beside sixty short ones are little more than three.
 
-t knows only the spread that it sees, and what a variant damages may be rare. So both tests allow for a kind of text
-that was not drawn, as `unseen_clusters.p_at_most` has it.
+t uses only the observed spread, and damage may be rare. So both tests allow for a kind of text that was not drawn, as
+in `unseen_clusters.p_at_most`.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from qualgate.stats.unseen_clusters import p_at_most
 
 METHOD = "likelihood_ratio_paired_t/1"
 
-# How much less likely a text of a kind that nobody drew may be, in times of the limit: where any text may be of that
-# kind, and where a kind has its share of all words. Beyond the largest loss seen it is 3 times that, as of a Pareto
-# tail of index 1.5. With the first factor 44 texts are the fewest that prove anything, for so many hold one of a kind
-# that is one in 15 (95 %). A loss that sits in one text of 50 alone is missed by 60 texts in 30 % of draws. A factor of
-# 20 would need 59 texts, and prove next to nothing by the 62 pages that lm-eval has of wikitext.
+# Assumed loss of an undrawn kind of text, as a multiple of the limit: if any text may be of that kind, and if the kind
+# has its share of all words. Relative to the largest loss seen it is 3 times that, as for a Pareto tail of index 1.5.
+# With the first factor at least 44 texts are needed for any proof: so many contain one of a kind that is one in 15
+# (95 %). A loss in one text of 50 alone is missed by 60 texts in 30 % of draws. A factor of 20 would need 59 texts, and
+# prove almost nothing from the 62 pages of wikitext in lm-eval.
 UNSEEN_TEXTS, UNSEEN_WORDS, OF_LARGEST = 15.0, 5.0, 3.0
 MOST_TIMES = 2**20  # the texts there are, beyond which no number of texts is advised
 MOST_NATS = 700.0  # a word or byte: e to this is near the largest float
@@ -47,7 +46,7 @@ class LikelihoodRatio:
         self.limit, self.alpha, allowed = limit, alpha, self._rate(limit)
         _, members = np.unique(np.asarray(clusters), return_inverse=True)
         columns = np.asarray(y, float), np.asarray(x, float)
-        self._y, self._x = (np.bincount(members, one) / columns[1].mean() for one in columns)
+        self._y, self._x = (np.bincount(members, column) / columns[1].mean() for column in columns)
         self.count, weight = len(self._x), float(self._x.sum())
         self._estimate = float(self._y.sum()) / weight
         self.ratio = ratio_of(self._estimate) if logs else 1 + self._estimate
@@ -63,7 +62,7 @@ class LikelihoodRatio:
         self._better = [(by_weight, max(UNSEEN_WORDS * allowed, best))]
 
     def bounds(self) -> Bounds:
-        """Of the ratio."""
+        """Bounds of the ratio, and both tests."""
         below, above = self.p_below(self.limit), self.p_above(self.limit)
         lower = beyond(self.p_above, self.ratio, 0.5, self.alpha)
         upper = beyond(self.p_below, self.ratio, 2.0, self.alpha)
@@ -77,15 +76,15 @@ class LikelihoodRatio:
         )
 
     def p_below(self, ratio: float, times: float = 1.0) -> float:
-        """Of "the ratio is at least this", of so many times the texts there are."""
+        """P-value of "the ratio is at least `ratio`", with `times` as many texts."""
         return max(self._p(-1.0, ratio, trials, end, times) for trials, end in self._worse)
 
     def p_above(self, ratio: float, times: float = 1.0) -> float:
-        """Of "it is at most this"."""
+        """P-value of "the ratio is at most `ratio`"."""
         return max(self._p(1.0, ratio, trials, end, times) for trials, end in self._better)
 
     def texts_needed(self) -> int | None:
-        """Texts like these with which one of the tests would tell; None where no number of them is known to."""
+        """Texts like these with which one of the tests would decide; None: too many."""
         p, times = self.p_below if self.ratio < self.limit else self.p_above, 1.0
         while p(self.limit, times) > self.alpha:
             times *= 2
@@ -98,7 +97,7 @@ class LikelihoodRatio:
         return ceil(self.count * times)
 
     def _p(self, side: float, ratio: float, trials: float, end: float, times: float) -> float:
-        """side: -1 where texts not drawn may be worse, 1 where they may be better; end: by how much, in y / x."""
+        """One test. side: -1 if undrawn texts may be worse, 1 if they may be better; end: by how much, in y / x."""
         truth = self._rate(ratio)
         end, alike = max(end, -side * truth * (1 + 1e-9)), self._alike * times
         if self.count < 2 or alike < 2:
@@ -111,10 +110,10 @@ class LikelihoodRatio:
 
 
 def ratio_of(nats: float) -> float:
-    """e to so many nats, or the largest that is told."""
+    """e to so many nats, capped at `MOST_NATS`."""
     return float(np.exp(min(nats, MOST_NATS)))
 
 
 def least_texts(alpha: float) -> int:
-    """Texts of one length without which no ratio is proven, were the variant the baseline itself."""
+    """Least texts of one length for any proof, even if the variant is the baseline itself."""
     return ceil(log(alpha) / log1p(-1 / UNSEEN_TEXTS))

@@ -1,4 +1,4 @@
-"""Several claims at once."""
+"""Corrections for several claims at once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     return tuple(adjusted)
 
 
-def held_together(claims: Mapping[str, Collection[str]], among: Mapping[str, int]) -> frozenset[str]:
-    """Claims that may all be made, with a chance of any false one ≤ alpha, whatever depends on what.
+def provable_together(claims: Mapping[str, Collection[str]], among: Mapping[str, int]) -> frozenset[str]:
+    """Claims that may all be made with a chance of any false one ≤ alpha, under any dependence.
 
-    claims: the parts that each rests on, one of which is false where the claim is; claims may share parts. among: the
-    largest k for which a part is proven at alpha / k, 0 where it is not at alpha. Closed testing (Marcus, Peritz and
-    Gabriel, Biometrika 63, 1976) by Bonferroni over the fewest parts that can make a set of claims false: Holm's where
-    no part is shared, and no price for two claims that rest on the same part.
+    claims: claim → its parts, one of which is false if the claim is; claims may share parts. among: part → the largest
+    k for which it is proven at alpha / k, 0 if not even at alpha. Closed testing (Marcus, Peritz and Gabriel,
+    Biometrika 63, 1976) by Bonferroni over the fewest parts that can make a set of claims false: Holm's method if no
+    part is shared, and no cost for two claims that rest on the same part.
     """
 
     def refuted(group: tuple[str, ...]) -> bool:

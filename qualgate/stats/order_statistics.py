@@ -1,8 +1,7 @@
-"""A quantile of values seen, with an interval that presumes nothing about how they are distributed.
+"""Distribution-free interval of a quantile.
 
-At most j of n independent values lie at or below the true p-quantile with the chance of a binomial draw, whatever their
-distribution: so two of the values themselves, chosen by their ranks before any is seen, enclose it. David and
-Nagaraja, Order Statistics, 7.1.
+The number of n independent values at or below the true p-quantile is binomial, whatever their distribution: so two of
+the values, chosen by rank in advance, enclose it. David and Nagaraja, Order Statistics, 7.1.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from scipy.special import bdtr, bdtrc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantile:
-    """value: the smallest of the values that at least a share p of them do not exceed. low, high: None where so few
-    values have no such bound."""
+    """A quantile and its interval. value: the smallest value that at least a share p of them do not exceed. low, high:
+    None if the values are too few for that bound."""
 
     value: float
     low: float | None
@@ -27,8 +26,8 @@ class Quantile:
 
 
 def quantile(values: Sequence[float], p: float, confidence: float = 0.95) -> Quantile | None:
-    """The p-quantile, 0 < p < 1, with an interval of equal tails; None of no values. Values that hang together, as
-    neighbours under load do, make it too narrow."""
+    """The p-quantile, 0 < p < 1, with an interval of equal tails; None without values. Dependent values, such as
+    neighbours under load, make it too narrow."""
     if not values:
         return None
     ordered, n = sorted(values), len(values)
@@ -42,7 +41,7 @@ def quantile(values: Sequence[float], p: float, confidence: float = 0.95) -> Qua
 
 
 def ranks(n: int, p: float, confidence: float) -> tuple[int, int]:
-    """Ranks from 1 of the two order statistics; 0 and n + 1 stand for bounds that there are none of.
+    """Ranks from 1 of the two order statistics; 0 and n + 1 stand for missing bounds.
 
     The lower is above the quantile where fewer than `low` values are at or below it, the upper below it where `high`
     or more are: each with at most half of what the confidence leaves.
@@ -55,5 +54,5 @@ def ranks(n: int, p: float, confidence: float) -> tuple[int, int]:
 
 
 def interpolated(values: Sequence[float], p: float) -> float | None:
-    """The quantile between neighbouring values, as numpy has it and `vllm bench serve` shows it."""
+    """The quantile interpolated between neighbouring values, as in numpy and `vllm bench serve`."""
     return float(np.quantile(np.asarray(values), p)) if values else None

@@ -1,28 +1,28 @@
 """Ratio of one percentile of two samples of the same cases, tested at every level that the percentile may have.
 
-A percentile bootstrap knows no value that it did not see: where 5.5 % of a variant's answers stall, one draw of 60 in
-five holds so few that its 95th percentile is proven to be that of the others (18 % of draws; of 300 for the 99th 20 %).
-And the baseline's own percentile is not known either: where it may lie among its stalls or below them, to take it as
-seen proves what is not so in 11 to 18 % of draws.
+A percentile bootstrap cannot produce unseen values: if 5.5 % of a variant's answers stall, one sample of 60 in five has
+so few stalls that its 95th percentile is proven to be that of the others (18 % of draws; of 300 for the 99th 20 %). And
+the baseline's own percentile is unknown, too: if it may lie among its stalls or below them, taking the observed one
+gives false proofs in 11 to 18 % of draws.
 
-So every level b is asked: could the baseline's percentile be b and the variant's be beyond limit · b? It could not
-where one of three tests says so, each at its own part of alpha (so at the true b all three err at most at alpha, and
-no b is forgotten):
+So every level b is tested: could the baseline's percentile be b and the variant's be beyond limit · b? It is excluded
+by any of three tests, each at its own part of alpha (so at the true b all three err at most at alpha, and no b is left
+out):
 
 - too few of the variant's values exceed limit · b for b's percentile (exact binomial test),
 - fewer of the variant's values exceed limit · b than of the baseline's exceed b, case by case (`unseen_clusters`); this
-  one carries what is alike in both, so that long and short cases cost little,
+  one uses the pairing, so that a mix of long and short cases costs little,
 - b is too low to be the baseline's percentile (exact binomial test).
 
-The largest such p-value over b is that of the ratio. Proven broken is the mirror image. Times that ran together are one
-cluster; the binomial tests take a cluster for one trial (`clustered_percentile`).
+The largest p-value over b is that of the ratio. The test for a broken limit is the mirror image. Times that ran
+together are one cluster; the binomial tests count a cluster as one trial (`clustered_percentile`).
 
 Simulated at the limit with the least clusters, twice and four times as many, of one case and of eight (stalls just
 beyond the percentile, of either arm, of cases and of batches; Pareto with index 1.5; times shared by case): at most
-2.5 % are proven, either way. The price: where the answers' times spread by a factor of 1.8 (sigma 0.6), an equal
-variant is proven to stay below 1.25 in 0, 95 and 100 % of draws of 120, 240 and 320 batches of eight at p95, in 72 and
-100 % of 40 and 60 at the median, in 30 to 55 % of 800 at p99. A stall in one case of a hundred moves a 95th percentile
-by a tenth there, and 300 cases are needed to know that there is none: less cannot be honest.
+2.5 % false proofs, either way. The price: if the answers' times spread by a factor of 1.8 (sigma 0.6), an equal variant
+is proven below 1.25 in 0, 95 and 100 % of draws of 120, 240 and 320 batches of eight at p95, in 72 and 100 % of 40 and
+60 at the median, in 30 to 55 % of 800 at p99. A stall in one case of a hundred moves a 95th percentile by a tenth
+there, and only 300 cases can exclude it.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _STEPS = 40  # of halving, for a bound
 
 
 def groups_needed(percentile: float, alpha: float = 0.05) -> int:
-    """Independent clusters without which no limit is proven at alpha, however alike both sides; 82 for p95 at 0.05.
+    """Least independent clusters for a proof at alpha, however alike both sides; 82 for p95 at 0.05.
 
-    With fewer, the slowest value seen may be faster than the percentile itself, and no test can tell.
+    With fewer, the slowest value seen may be faster than the percentile itself, and no test can show that.
     """
     return ceil(log(PARTS[0] * alpha) / log(max(percentile, 100 - percentile) / 100))
 
@@ -60,10 +60,10 @@ def percentile_ratio(
     limit: float,
     alpha: float = 0.05,
 ) -> Bounds:
-    """percentile(variant) / percentile(baseline), of values from 0 of the same cases in the same order.
+    """percentile(variant) / percentile(baseline), of non-negative values of the same cases in the same order.
 
     clusters: integer label of each case; those of one cluster may depend on each other in any way. Percentiles
-    interpolate linearly (numpy's default). A bound that so few clusters do not give is 0 or infinite.
+    interpolate linearly (numpy's default). With too few clusters a bound is 0 or infinite.
     """
     sides = _Sides(baseline, variant, clusters, percentile)
     below, above = sides.p_below(limit, alpha / 100), sides.p_above(limit, alpha / 100)
@@ -84,14 +84,14 @@ def percentile_ratio(
 def p_below(
     baseline: ArrayLike, variant: ArrayLike, clusters: ArrayLike, percentile: float, limit: float, enough: float
 ) -> float:
-    """Of "the ratio is above the limit", without bounds; a number up to `enough` may be any such number."""
+    """P-value of "the ratio is above the limit"; exact only above `enough`."""
     return _Sides(baseline, variant, clusters, percentile).p_below(limit, enough)
 
 
 def p_above(
     baseline: ArrayLike, variant: ArrayLike, clusters: ArrayLike, percentile: float, limit: float, enough: float
 ) -> float:
-    """Of "the ratio is at most the limit"; likewise."""
+    """P-value of "the ratio is at most the limit"; exact only above `enough`."""
     return _Sides(baseline, variant, clusters, percentile).p_above(limit, enough)
 
 
@@ -109,7 +109,7 @@ class _Sides:
         self.sorted = np.sort(self.base)
 
     def p_below(self, limit: float, enough: float) -> float:
-        """Of "the ratio is above the limit"; at most `enough` is as good as nothing."""
+        """P-value of "the ratio is above the limit"; exact only above `enough`."""
         scaled, ordered = self._scaled(limit)
         # Between two neighbouring levels low <= b < high nothing changes; where some are skipped, the worst of them.
         levels = self._levels(ordered)
@@ -122,7 +122,7 @@ class _Sides:
         return min(1.0, float(p.max()))
 
     def p_above(self, limit: float, enough: float) -> float:
-        """Of "the ratio is at most the limit"; likewise."""
+        """P-value of "the ratio is at most the limit"; exact only above `enough`."""
         scaled, ordered = self._scaled(limit)
         levels = self._levels(ordered)
         low, high = np.append(-inf, levels), np.append(levels, inf)
@@ -134,30 +134,30 @@ class _Sides:
         return min(1.0, float(p.max()))
 
     def _scaled(self, limit: float) -> tuple[NDArray, NDArray]:
-        """The variant's values in times of the limit, and they in order."""
+        """(the variant's values / limit, the same sorted)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             scaled = np.where(self.other > 0, self.other / limit, 0.0)
         return scaled, np.sort(scaled)
 
     def _levels(self, ordered: NDArray) -> NDArray:
-        """Every value of either sample that may be the baseline's percentile; some, where they are very many."""
+        """Values of either sample that may be the baseline's percentile; a selection if there are very many."""
         ranks = np.arange(self.total + 1)
         low = np.flatnonzero(self._few(ranks, self.share) > _SURELY)[0]
         high = np.flatnonzero(self._few(self.total - ranks, 1 - self.share) > _SURELY)[-1]
         ends = self.sorted[max(low - 1, 0)], self.sorted[min(high, self.total - 1)]
-        found = np.unique(np.concatenate([self.sorted, ordered]))
-        parts = np.split(found, [np.searchsorted(found, ends[0]), np.searchsorted(found, ends[1], side="right")])
-        return np.concatenate([one[_spread(len(one))] for one in parts])
+        values = np.unique(np.concatenate([self.sorted, ordered]))
+        parts = np.split(values, [np.searchsorted(values, ends[0]), np.searchsorted(values, ends[1], side="right")])
+        return np.concatenate([part[_spread(len(part))] for part in parts])
 
     def _few(self, hits: NDArray, rate: float) -> NDArray:
-        """P(at most so many of the cases have what a share `rate` has), a cluster being one trial."""
+        """P(at most `hits` cases if each is a hit with chance `rate`), a cluster being one trial."""
         k = hits / self.total * self.trials
         return np.where(hits >= self.total, 1.0, betainc(np.maximum(self.trials - k, 1e-300), k + 1, 1 - rate))
 
     def _fewer(self, few: NDArray, over: NDArray, many: NDArray, least: NDArray, above: bool = False) -> NDArray:
-        """P-values of "no smaller share of `few` exceeds `over` than of `many` reaches `least`", one a level.
+        """P-values of "no smaller share of `few` exceeds `over` than of `many` reaches `least`", one per level.
 
-        above: `few` reaches `over` and `many` is what exceeds.
+        above: count `few` that reach `over` instead of exceeding it.
         """
         means, errors = np.zeros(len(over)), np.zeros(len(over))
         for index, (a, b) in enumerate(zip(over, least, strict=True)):
@@ -169,8 +169,8 @@ class _Sides:
 
 
 def beyond(p: Callable[[float], float], estimate: float, away: float, alpha: float) -> float:
-    """The ratio nearest to the estimate at which p is at most alpha, `away` (over or under 1) being the way to go;
-    infinite, or 0, where there is none."""
+    """The ratio nearest to the estimate at which p is at most alpha, searched in steps of the factor `away`; infinite,
+    or 0, if there is none."""
     none = inf if away > 1 else 0.0
     near = estimate if 0 < estimate < inf else 1.0
     far = near * away
@@ -187,5 +187,5 @@ def beyond(p: Callable[[float], float], estimate: float, away: float, alpha: flo
 
 
 def _spread(count: int) -> NDArray:
-    """Positions of at most `_LEVELS` of so many, the first and the last among them."""
+    """At most `_LEVELS` evenly spread positions, the first and the last included."""
     return np.unique(np.linspace(0, count - 1, min(count, _LEVELS)).astype(int))

@@ -1,4 +1,4 @@
-"""How many pairs a rule needs, and how often it would approve a variant that is truly as good."""
+"""Sample size and power of a rule: pairs needed, and the chance to approve an identical variant."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from qualgate.stats.paired.minimax_region import chosen_region
 from qualgate.stats.paired.region import Region, edges, evidence
 
 MOST_PAIRS = 1_000_000
-MOST_TIMES = 100  # the pairs there are: so near the margin the next draw may say ten times as many, or none at all
-EXACT_SETTLED = 800  # pairs to which thresholds are found to the last digit
+MOST_TIMES = 100  # times the present pairs: so near the margin an estimate means nothing
+EXACT_SETTLED = 800  # pairs up to which thresholds are found to the last digit
 
 
 def pairs_needed(lost: int, gained: int, n: int, margin: float, alpha: float = 0.05, power: float = 0.8) -> int | None:
-    """Pairs at which the rule would decide with probability `power`, if what was seen so far is the truth.
+    """Pairs at which the rule would decide with probability `power`, if the observed rates are the truth.
 
-    n = (z_alpha + z_power)² (d − δ²) / (δ + margin)², d the discordance with one flip added, so that none seen is not
-    taken for none ever, and δ the difference; at least ln(alpha) / ln(1 − margin), the pairs that exclude the margin
-    without a flip. None when the difference sits so near the margin that 100 times the pairs would not decide.
+    n = (z_alpha + z_power)² (d − δ²) / (δ + margin)², d the discordance with one flip added, so that it is never 0, and
+    δ the difference; at least ln(alpha) / ln(1 − margin), the pairs that exclude the margin without a flip. None if the
+    difference is so near the margin that 100 times the pairs would not decide.
     Miettinen, Biometrics 24 (1968), with a margin.
     """
     discordance = (lost + gained + 1) / (n + 1)
@@ -41,7 +41,7 @@ def pairs_needed(lost: int, gained: int, n: int, margin: float, alpha: float = 0
 
 @lru_cache(maxsize=32_768)  # a number each
 def evidence_threshold(n: int, loss: float, alpha: float = 0.05, *, roughly: bool = False) -> float:
-    """The evidence from which on "the loss is at least `loss`" is rejected, were evidence alone the order at any n.
+    """The evidence from which "the loss is at least `loss`" is rejected, with tables ordered by evidence alone.
 
     roughly, and above `EXACT_SETTLED` pairs: to 0.002 standard errors, which moves a rate of decisions by 0.1 point.
     """
@@ -54,7 +54,7 @@ def evidence_threshold(n: int, loss: float, alpha: float = 0.05, *, roughly: boo
 def _least(keeps: Callable[[float], bool], alpha: float, roughly: bool) -> float:
     """The least threshold of evidence that keeps alpha; roughly: to 0.002 standard errors."""
     aim, reach = normal_quantile(1 - alpha), 0.8
-    while not keeps(aim + reach) and reach < 8 + EXACT_MAX_N:  # at so much surely none is left
+    while not keeps(aim + reach) and reach < 8 + EXACT_MAX_N:  # beyond, no table is left
         reach *= 2
     low, high = aim - max(reach, 8.0 if keeps(aim - reach) else 0.0), aim + reach
     precision = 0.002 if roughly else 1e-7
@@ -64,10 +64,10 @@ def _least(keeps: Callable[[float], bool], alpha: float, roughly: bool) -> float
     return high
 
 
-@lru_cache(maxsize=1024)  # effective sizes of drawn clusters are of as many numbers
+@lru_cache(maxsize=1024)  # draws of clusters have about as many effective sizes
 def rejection_region(n: int, loss: float, alpha: float = 0.05, *, settled: bool = False) -> Region:
-    """Every table of n pairs at which "the loss is at least `loss`" is rejected, −1 < loss < 1. settled: to the last
-    table above `EXACT_SETTLED` pairs, too."""
+    """Every table of n pairs at which "the loss is at least `loss`" is rejected, −1 < loss < 1. settled: exact to the
+    last table above `EXACT_SETTLED` pairs, too."""
     roughly = n > EXACT_SETTLED and not settled
     if n > ESTIMATED_MAX_N:
         keeps = lambda least: Region.at_least(n, loss, least).largest_chance(loss) <= alpha  # noqa: E731
@@ -92,12 +92,12 @@ def blocking_region(n: int, margin: float, alpha: float = 0.05) -> Region:
 
 
 def approved(lost: ArrayLike, gained: ArrayLike, n: int, margin: float, alpha: float = 0.05) -> NDArray:
-    """Of many tables of n pairs those at which a loss within the margin is proven."""
+    """Whether each table of n pairs proves a loss within the margin."""
     return _rejected(np.asarray(lost, int), np.asarray(gained, int), n, margin, alpha)
 
 
 def blocked(lost: ArrayLike, gained: ArrayLike, n: int, margin: float, alpha: float = 0.05) -> NDArray:
-    """Of many tables of n pairs those at which a loss beyond the margin is proven."""
+    """Whether each table of n pairs proves a loss beyond the margin."""
     return _rejected(np.asarray(gained, int), np.asarray(lost, int), n, -margin, alpha)
 
 

@@ -1,4 +1,4 @@
-"""Statistics of a judge's preferences: a sample of pairs whose style is balanced, and which way errors lean."""
+"""Statistics of a judge's preferences: a sample of pairs balanced by style, and the direction of errors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ Style = tuple[int, int]
 
 
 def balanced(styles: Sequence[Style], names: Sequence[str]) -> NDArray[np.bool_]:
-    """[pairs] which of them stay, so that each style has as many as its opposite.
+    """[pairs] mask of a sample in which each style is as frequent as its opposite.
 
-    styles: of each pair, antisymmetric: (1, 0) where the variant's answer is longer, (-1, 0) where it is shorter, (0,
-    0) where both are alike, which all stay. names: of each pair, one of their kind. A judge's taste for a style is
-    antisymmetric too, since swapping the answers swaps it. What it adds to a share of wins so cancels in the mean of
-    those that stay, of any form: nothing is fitted, where a regression on style features (LMSYS's style control) takes
-    it to be linear in them. Which pairs of the larger side are left out is drawn by a hash of their names, so not by
-    what the judge said.
+    styles: of each pair, antisymmetric: (1, 0) if the variant's answer is longer, (-1, 0) if it is shorter, (0, 0) if
+    both are alike, which all stay. names: unique name of each pair. A judge's taste for a style is antisymmetric, too,
+    since swapping the answers swaps it. So its effect on the share of wins cancels in the sample, whatever its form:
+    nothing is fitted, while a regression on style features (LMSYS's style control) assumes a linear effect. A hash of
+    the names chooses which pairs of the larger side to drop, so not the judge's replies.
     """
     members: dict[Style, list[int]] = {}
     for place, style in enumerate(styles):

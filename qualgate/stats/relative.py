@@ -1,8 +1,8 @@
-"""How large a share of the baseline's own rate is lost: an interval, and two tests by that interval alone.
+"""Test a loss as a share of the baseline's own rate.
 
-A loss as a share of an estimated rate has two unknowns. The rate is first bounded with a small part of alpha; the loss
-is then tested, with the rest, against the margin which that bound makes hardest to pass. The error stays within alpha
-whatever the rate is (Berger and Boos, JASA 89, 1994), and a few flips are handled as exactly as by the paired test.
+Such a loss has two unknowns. The rate is first bounded with a small part of alpha; the loss is then tested, with the
+rest, against the least favourable margin within that bound. The error stays within alpha for any rate (Berger and Boos,
+JASA 89, 1994), and a few flips are handled as exactly as by the paired test.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RelativeResult:
 def compare_relative(
     baseline: ArrayLike, variant: ArrayLike, clusters: ArrayLike, limit: float, alpha: float = 0.05
 ) -> RelativeResult:
-    """Outcomes in 0..1, pairs of one cluster dependent; 0 < limit < 1. Singletons of 0 and 1: exact to 20,000 pairs."""
+    """Test outcomes in 0..1, dependent within clusters; 0 < limit < 1. Single 0/1 outcomes: exact to 20,000 pairs."""
     base, other, labels = np.asarray(baseline, float), np.asarray(variant, float), np.asarray(clusters)
     n, spent = len(base), RATE_PART * alpha
     exact = len(np.unique(labels)) == n and bool(np.isin(base, (0, 1)).all() and np.isin(other, (0, 1)).all())

@@ -1,7 +1,7 @@
 """Σ numerator / Σ denominator of several columns at once, with percentile bounds from one bootstrap over clusters.
 
-All ratios of one arm are taken from the same draws, so they can be held against each other. A resample only repeats
-what was seen: bounds of a ratio that every cluster has alike have no width, but for a share of all or of none.
+All ratios of one arm use the same draws, so they can be compared. A resample only repeats the sample: if every cluster
+has the same ratio its bounds have no width, except for a share of 0 or 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AT_ONCE = 1_000_000  # numbers of a block of draws
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """A ratio and its one-sided bounds at 1 − alpha each; where one of the three is None, `reason` says why."""
+    """A ratio and its one-sided bounds at 1 − alpha each; `reason` explains a None."""
 
     value: float | None
     lower: float | None = None
@@ -41,11 +41,11 @@ class Sums:
 
     @classmethod
     def of(cls, columns: Mapping[str, ArrayLike], clusters: ArrayLike, seed: int = SEED, draws: int = DRAWS) -> Sums:
-        """columns: name → a number for each entry; clusters: a label for each. Clusters are drawn as often as there
-        are, with replacement, all alike (Efron, 1979; Cameron, Gelbach and Miller, 2008)."""
+        """Sum and resample columns (name → a number for each entry). clusters: a label for each entry; as many clusters
+        as there are, drawn with replacement (Efron, 1979; Cameron, Gelbach and Miller, 2008)."""
         labels, members = np.unique(np.asarray(clusters), return_inverse=True)
         count = len(labels)
-        sums = np.stack([np.bincount(members, np.asarray(one, float), count) for one in columns.values()], axis=1)
+        sums = np.stack([np.bincount(members, np.asarray(column, float), count) for column in columns.values()], axis=1)
         generator, block = np.random.default_rng(seed), max(1, AT_ONCE // max(count, 1))
         parts = []
         for start in range(0, draws if count else 0, block):
@@ -62,28 +62,28 @@ class Sums:
         )
 
     def ratio(self, numerator: str, denominator: str, alpha: float, *, nothing: str) -> Ratio:
-        """Σ numerator / Σ denominator. nothing: the reason, in words, where the denominator is 0."""
+        """Σ numerator / Σ denominator. nothing: the reason if the denominator is 0."""
         if not self.whole[denominator]:
             return Ratio(value=None, reason=nothing)
         return self.statistic(lambda of: of[numerator] / of[denominator], alpha)
 
     def share(self, numerator: str, denominator: str, alpha: float, *, nothing: str) -> Ratio:
-        """Likewise, of a numerator that is part of the denominator. Where it is all or none of it, the other bound is
-        Clopper and Pearson's of as many trials as clusters hold any, so that it is no surer than they can make it."""
-        found, trials = self.ratio(numerator, denominator, alpha, nothing=nothing), self.with_any[denominator]
-        if found.lower is None or found.value not in (0.0, 1.0):
-            return found
-        if found.value:
-            return replace(found, lower=binomial_lower(trials, trials, alpha))
-        return replace(found, upper=binomial_upper(0, trials, alpha))
+        """`ratio` of a numerator that is part of the denominator. At 0 or 1 the other bound is Clopper and Pearson's,
+        with the clusters that have any as trials, so it is never too narrow."""
+        ratio, trials = self.ratio(numerator, denominator, alpha, nothing=nothing), self.with_any[denominator]
+        if ratio.lower is None or ratio.value not in (0.0, 1.0):
+            return ratio
+        if ratio.value:
+            return replace(ratio, lower=binomial_lower(trials, trials, alpha))
+        return replace(ratio, upper=binomial_upper(0, trials, alpha))
 
     def statistic(self, formula: Callable[[Mapping[str, NDArray]], NDArray], alpha: float) -> Ratio:
-        """Any formula of the sums, name → [draws] to [draws], that is finite of the whole.
+        """Any formula of the sums (name → [draws]) to [draws] that is finite for the whole sample.
 
-        Without bounds where clusters are few, or where in some draws nothing is left to divide by.
+        Without bounds if clusters are few, or if some draws divide by zero.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
-            value = float(formula({name: np.array([one]) for name, one in self.whole.items()})[0])
+            value = float(formula({name: np.array([total]) for name, total in self.whole.items()})[0])
             values = formula(self.drawn)
         if self.clusters < MIN_CLUSTERS:
             return Ratio(value=value, reason=f"{self.clusters} prompts are too few for bounds ({MIN_CLUSTERS} needed)")

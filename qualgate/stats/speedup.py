@@ -1,7 +1,7 @@
-"""How many times as fast speculation decodes, by the law of its parts: S = τ / (v(γ + 1) + γ c).
+"""Predicted speedup of speculative decoding from its parts: S = τ / (v(γ + 1) + γ c).
 
-τ: tokens a verification emits, the bonus or correction included. γ: tokens drafted. c: seconds of one drafted token, in
-plain steps of the target. v(M): seconds of a pass of the target over M rows of a sequence, in the same unit; v(1) = 1.
+τ: tokens per verification, the bonus or correction included. γ: drafted tokens. c: cost of one drafted token, in plain
+steps of the target. v(M): cost of a pass of the target over M rows of a sequence, in the same unit; v(1) = 1.
 Leviathan et al. (2211.17192, theorem 3.8) have v = 1; multi-level drafts as in ML-SpecQD (2503.13565).
 """
 
@@ -14,7 +14,7 @@ from math import log2
 
 
 def tokens_expected(chances: Sequence[float]) -> float:
-    """τ of drafts whose k-th token is accepted with chances[k], if those before it were: 1 + c₁ + c₁c₂ + …"""
+    """τ of drafts whose k-th token is accepted with chances[k] after accepted predecessors: 1 + c₁ + c₁c₂ + …"""
     reached, tokens = 1.0, 1.0
     for chance in chances:
         reached *= chance
@@ -23,13 +23,13 @@ def tokens_expected(chances: Sequence[float]) -> float:
 
 
 def verify_cost(known: Mapping[int, float], rows: float) -> float | None:
-    """v(rows), between the rows it was measured at on a straight line; None beyond them. v(1) = 1 is always known."""
+    """v(rows), interpolated linearly between measured rows; None beyond them. v(1) = 1 is always known."""
     at = {1: 1.0, **known}
     measured = sorted(at)
     if not measured[0] <= rows <= measured[-1]:
         return None
     above = measured[bisect_left(measured, rows)]
-    below = max(one for one in measured if one <= rows)
+    below = max(point for point in measured if point <= rows)
     if above == below:
         return at[above]
     return at[below] + (at[above] - at[below]) * (rows - below) / (above - below)
@@ -38,14 +38,14 @@ def verify_cost(known: Mapping[int, float], rows: float) -> float | None:
 def drafted_cost(costs: Sequence[float], levels: Sequence[tuple[float, float]]) -> float:
     """c of the first level of a cascade, in plain steps of the target.
 
-    costs: by level, of one plain step of who drafts there. levels: from the second on, (tokens drafted a pass of the
-    level above, tokens that such a pass emits): with them a token of level k costs (γ′ c′ + c) / τ′, c′ of the level
-    below. One pass of a draft over several rows is taken for one over one row.
+    costs: by level, of one plain step of its proposer. levels: from the second on, (tokens drafted per pass of the
+    level above, tokens that such a pass emits): a token of level k costs (γ′ c′ + c) / τ′, c′ of the level below. A
+    pass of a draft over several rows counts like one over one row.
     """
-    found = costs[-1]
+    token_cost = costs[-1]
     for cost, (drafted, emitted) in zip(reversed(costs[:-1]), reversed(levels), strict=True):
-        found = (drafted * found + cost) / emitted
-    return found
+        token_cost = (drafted * token_cost + cost) / emitted
+    return token_cost
 
 
 def speedup(tokens: float, drafted: float, cost: float, verify: float) -> float:
@@ -54,18 +54,18 @@ def speedup(tokens: float, drafted: float, cost: float, verify: float) -> float:
 
 
 def best_length(chances: Sequence[float], cost: float, known: Mapping[int, float]) -> tuple[int, float]:
-    """(γ, S) of the γ in 0 .. len(chances) of the largest S, of equals the smallest; 0 is plain decoding, S = 1.
+    """(γ, S) with the largest S for γ in 0 .. len(chances), of equals the smallest; γ = 0 is plain decoding, S = 1.
 
-    chances: as for `tokens_expected`, as far as they were seen. known: as for `verify_cost`; γ whose v is not known are
-    not chosen.
+    chances: as for `tokens_expected`, as far as observed. known: as for `verify_cost`; γ with an unknown v is not
+    chosen.
     """
     best = 0, 1.0
     for length in range(1, len(chances) + 1):
         verify = verify_cost(known, length + 1)
         if verify is None:
             break
-        found = speedup(tokens_expected(chances[:length]), length, cost, verify)
-        best = max(best, (length, found), key=lambda one: one[1])
+        gain = speedup(tokens_expected(chances[:length]), length, cost, verify)
+        best = max(best, (length, gain), key=lambda choice: choice[1])
     return best
 
 
@@ -76,30 +76,29 @@ def by_batch(
     steps: Mapping[int, float],
     length: int = 0,
 ) -> dict[int, float]:
-    """S by sequences that share a pass, for those at which it was measured.
+    """Sequences that share a pass → S, where measured.
 
-    chances: as for `tokens_expected`; cost: c, of one sequence; passes: seconds by (sequences, rows in all), in any
-    unit; steps: of the draft by sequences, likewise, none where nothing is computed; length: γ, 0 for the best of each.
+    chances: as for `tokens_expected`; cost: c, of one sequence; passes: (sequences, rows in all) → time in any unit;
+    steps: sequences → time of a draft step, empty if the draft computes nothing; length: γ, 0 for the best of each.
     """
-    found = {}
+    gains = {}
     for count in sorted({count for count, _ in passes}):
         plain = passes.get((count, count))
         if not plain or (steps and count not in steps):
             continue
-        known = {rows // count: seconds / plain for (one, rows), seconds in passes.items() if one == count}
+        known = {rows // count: seconds / plain for (sequences, rows), seconds in passes.items() if sequences == count}
         slower = steps[count] / steps[1] * passes[1, 1] / plain if steps and steps.get(1) and (1, 1) in passes else 1.0
         if not length:
-            found[count] = best_length(chances, cost * slower, known)[1]
+            gains[count] = best_length(chances, cost * slower, known)[1]
         elif (verify := verify_cost(known, length + 1)) is not None:
             own = [*chances, *[chances[-1] if chances else 0.0] * length][:length]
-            found[count] = speedup(tokens_expected(own), length, cost * slower, verify)
-    return found
+            gains[count] = speedup(tokens_expected(own), length, cost * slower, verify)
+    return gains
 
 
 def crossover(gains: Mapping[int, float]) -> float | None:
-    """The sequences from which on drafting gains nothing, between those at which it is known on a straight line over
-    their logarithm; None where it gains at the most that is known. Below all of them where it gains nowhere: the least.
-    """
+    """The number of sequences from which drafting gains nothing, interpolated linearly in its logarithm; None if it
+    gains at the largest known number; the smallest known number if it gains nowhere."""
     counts = sorted(gains)
     if not counts or gains[counts[-1]] > 1:
         return None

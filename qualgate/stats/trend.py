@@ -1,22 +1,22 @@
-"""Has an arm's quality fallen since the run that was approved? Asked every night, told from noise.
+"""Detect, night by night, a fall of an arm's quality since its approved run, and tell it from noise.
 
-**What a night is compared with.** Each case (or cluster of cases) has a value every night, and where nothing changed
-its values are exchangeable: no order of the nights is likelier than another. So, of the values that a case has had up
-to night t, the newest is a draw from all of them, night 0 of the approved run among them. p_t is the chance that a sum
-of such draws, one a case and independent between cases, is as low as tonight's: exact, by its characteristic function.
-Difficulty cancels, for a case is compared with itself; and so does the luck of the approved run, which a comparison
-with that run alone would take for a fall on every later night. Such p-values of an online compression model are
-independent and uniform, or larger (Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005, ch. 8).
+**p-values.** Each case (or cluster of cases) has a value every night. Where nothing changed its values are
+exchangeable: no order of the nights is likelier than another. So the newest of a case's values up to night t is a draw
+from all of them, night 0 of the approved run included. p_t is the chance that a sum of such draws, one per case and
+independent between cases, is as low as tonight's: exact, by its characteristic function. Difficulty cancels, since a
+case is compared with itself. So does the luck of the approved run, which a comparison with that run alone would take
+for a fall on every later night. Such p-values of an online compression model are independent and uniform, or larger
+(Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005, ch. 8).
 
 **Evidence.** exp(δ z − δ²/2) with z = Φ⁻¹(1 − p) is then a likelihood ratio of mean 1, for each of a few fixed δ. It
 enters a Shiryaev–Roberts sum R_t = (1 + R_{t−1}) · e_t, an e-detector (Shin, Ramdas and Rinaldo, Annals of Statistics
 52, 2024; Vovk, Statistical Science 36, 2021): R_t − t is a supermartingale, so by Doob's inequality R reaches
 HORIZON / alpha within HORIZON nights with a chance of at most alpha, and on average not before so many nights.
 
-**Cases.** A deterministic engine repeats its answers exactly until something changes, and then some change for good:
-that is no noise of nights, but whether more were lost than gained may still be chance, and no repetition of the same
-night settles it. So a fall is told only if the cases say so as well: an exact test of signs, on what each lost between
-the nights before and those since. Nights that are alike make its numbers no larger.
+**Cases.** A deterministic engine repeats its answers exactly until something changes, and then some change for good.
+Whether more were lost than gained may still be chance, and no repetition of the same night settles that. So a fall also
+needs the cases to show it: an exact sign test on what each case lost between the nights before and those since. Equal
+nights make its numbers no larger.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 METHOD_TREND = "exchangeable_nights/1"
-HORIZON = 365  # nights in which a fall is told falsely with a chance of at most alpha
+HORIZON = 365  # nights in which a false fall is reported with a chance of at most alpha
 SHIFTS = (1.0, 2.0, 4.0)  # δ: falls of a night's mean in its standard deviations; a third of the evidence each
 _LEAST_P = 1e-12  # the transform's own error is some 1e-14
 _PARTS = 64  # a case's mean loss is rounded to so many parts of a step for the test of signs
@@ -36,9 +36,9 @@ _PARTS = 64  # a case's mean loss is rounded to so many parts of a step for the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fall:
-    """A fall of the mean value that was told from noise. Nights count from the approved run, which is night 0."""
+    """A detected fall of the mean value. Nights count from the approved run, which is night 0."""
 
-    found: int  # the night on which it was told
+    detected: int  # the night on which it was detected
     began: int  # the likeliest first night of it
     size: float  # of the mean value per unit of weight: mean of the nights before − mean of those since
     p_cases: float  # of the exact test of signs over cases
@@ -46,7 +46,7 @@ class Fall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """Every night's evidence and what was told. p and log_evidence: one entry a night after night 0."""
+    """Every night's evidence, and the falls. p and log_evidence: one entry per night after night 0."""
 
     p: tuple[float, ...]
     log_evidence: tuple[float, ...]  # log R_t, anew from 0 after each fall
@@ -56,10 +56,10 @@ class Trend:
 
 
 def trend(values: ArrayLike, *, weight: float = 1.0, series: int = 1, alpha: float = 0.05) -> Trend:
-    """values: [nights, clusters] whole numbers, night 0 of the approved run: the steps that a cluster's cases reached.
+    """Detect falls. values: [nights, clusters] whole numbers from night 0, the steps that a cluster's cases reached.
 
-    weight: steps that a mean value of 1 is made of, over all clusters (cases × steps a case). series: numbers of the
-    same model that are watched beside each other, which share alpha. ValueError for values that are no whole numbers
+    weight: steps in a mean value of 1, over all clusters (cases × steps per case). series: number of metrics of the
+    same model that are watched together and share alpha. ValueError for values that are no whole numbers
     of [nights, clusters], alpha outside (0, 0.5), series or weight below 1.
     """
     x = np.asarray(values)
@@ -88,8 +88,8 @@ def trend(values: ArrayLike, *, weight: float = 1.0, series: int = 1, alpha: flo
         p_cases = sign_test(before - since)
         if p_cases <= alpha / series:
             size = float((before - since).sum() / weight)
-            falls.append(Fall(found=night, began=began, size=size, p_cases=p_cases))
-            first = began  # from here on the lower level is what a further fall is held against
+            falls.append(Fall(detected=night, began=began, size=size, p_cases=p_cases))
+            first = began  # from here on a further fall is measured from the lower level
             seen = level_counts(x[first : night + 1] - low, most - low)
             detectors, sums, starts = _at_rest(night + 1)
     return Trend(p=tuple(p), log_evidence=tuple(evidence), threshold=threshold, falls=tuple(falls))

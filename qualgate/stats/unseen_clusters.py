@@ -1,15 +1,15 @@
-"""The mean of clusters of outcomes in −1..1, where clusters that fail as a whole may not have been drawn.
+"""Test the mean of clusters of outcomes in −1..1, allowing for undrawn clusters that fail as a whole.
 
-Student's t knows the spread that it sees. Passages of which one in fifty is lost as a whole are often all drawn without
-one: then t sees only the small independent flips of the others, and proves a loss of 2 points to be less in 42 % of
-draws of 40 passages of 40 questions.
+Student's t uses only the observed spread. If one passage in fifty is lost as a whole, a sample often contains none:
+then t sees only the small independent flips of the others, and falsely proves a loss below 2 points in 42 % of draws of
+40 passages of 40 questions.
 
-So the mean is that of two kinds: of a share 1 − U of the clusters it is as seen, with t's error, and a share U, never
-drawn, is at −1 as a whole. Of k clusters a share of at least u was never drawn with chance at most (1 − u)^k, so U has
-that tail (Beta(1, k)); the p-value is the chance that both together reach the limit. Without any flip it is
-(1 + limit)^k, as of k exact trials. To add both worst cases up, margin for margin, costs far more: of 150 clusters of 5
-a third of the identical variants approved at 3 points instead of three quarters, and the error is no more than alpha
-this way either (row `errors` of the benchmarks).
+So the mean combines two kinds: a share 1 − U of the clusters is as observed, with t's error, and an undrawn share U is
+at −1 as a whole. With k clusters, a share of at least u stays undrawn with chance at most (1 − u)^k, so U has that tail
+(Beta(1, k)); the p-value is the chance that both together reach the limit. Without any flip it is (1 + limit)^k, as of
+k exact trials. Adding both worst cases, margin for margin, costs far more: with 150 clusters of 5, a third of the
+identical variants are approved at 3 points instead of three quarters, while the error is at most alpha this way, too
+(row `errors` of the benchmarks).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from scipy.special import gammaln, stdtr, stdtrit
 from qualgate.stats.bounded import least_mean
 from qualgate.stats.intervals import Bounds, clustered_ratio, independent_trials
 
-_NODES, _WEIGHTS = (one / 2 for one in np.polynomial.legendre.leggauss(64))
+_NODES, _WEIGHTS = (array / 2 for array in np.polynomial.legendre.leggauss(64))
 _NODES += 0.5
 _NEGLIGIBLE = 1e-12
 
 
 def clustered_mean(values: ArrayLike, clusters: ArrayLike, limit: float, alpha: float = 0.05) -> Bounds:
-    """The mean of `values`, −1..1, with one-sided bounds and both tests against `limit`, strictly between −1 and 1.
+    """Bound the mean of `values`, −1..1, and test it against `limit`, strictly between −1 and 1.
 
     clusters: integer label of each value; values of one cluster may depend on each other in any way. k is the number of
-    clusters, less where they are of unequal size (`independent_trials`). Fewer than two clusters know nothing.
+    clusters, less if their sizes are unequal (`independent_trials`). Fewer than two clusters give infinite bounds.
     """
     x = np.asarray(values, float)
     seen = clustered_ratio(x, np.ones(len(x)), clusters, limit, alpha)
@@ -59,19 +59,19 @@ def clustered_mean(values: ArrayLike, clusters: ArrayLike, limit: float, alpha: 
 
 
 def p_at_most(mean: ArrayLike, error: ArrayLike, count: float, trials: float, limit: ArrayLike) -> NDArray:
-    """P-value of "the mean is at most `limit`", of one or of many draws of as many clusters.
+    """P-value of "the mean is at most `limit`", for one draw or many of equally many clusters.
 
-    mean, error: as seen, −1..1, and its standard error. count: clusters; trials: how many count as independent.
+    mean, error: observed mean, −1..1, and its standard error. count: clusters; trials: effective number of them.
     With μ = mean + error · T it is E[min(1, ((1 + limit) / (1 + μ))^trials)], T being Student's.
     """
-    mean, error, limit = np.broadcast_arrays(*(np.asarray(one, float) for one in (mean, error, limit)))
+    mean, error, limit = np.broadcast_arrays(*(np.asarray(array, float) for array in (mean, error, limit)))
     with np.errstate(divide="ignore"):
         p = np.array(np.exp(np.minimum(trials * (np.log1p(limit) - np.log1p(np.maximum(mean, -1.0))), 0.0)))
     spread = (error > 0) & (mean > -1)
     if not spread.any():
         return p
     middle, scale, limit, freedom = mean[spread], error[spread], limit[spread], count - 1
-    # Up to `start` what was seen reaches the limit by itself; `far` beyond it no share never drawn does any more.
+    # Up to `start` the observed part reaches the limit alone; `far` beyond it no undrawn share does.
     start, farthest = (limit - middle) / scale, -stdtrit(freedom, _NEGLIGIBLE)
     far = (1 + limit) * (_NEGLIGIBLE ** (-1 / trials) - 1) / scale
     low = np.clip(start, -farthest, farthest)
@@ -85,10 +85,10 @@ def p_at_most(mean: ArrayLike, error: ArrayLike, count: float, trials: float, li
 
 
 def trials_needed(margin: float, alpha: float = 0.05) -> int:
-    """Clusters of one size with which a loss of `margin` or more can be excluded at all: without any flip."""
+    """Least clusters of one size that can exclude a loss of `margin` or more: without any flip."""
     return ceil(log(alpha) / log(1 - margin))
 
 
 def least_provable(trials: float, alpha: float = 0.05) -> float:
-    """The least margin within which so many clusters can prove a loss to be: q = 1 − alpha^(1/k)."""
+    """The smallest margin that so many clusters can prove: q = 1 − alpha^(1/k)."""
     return 1 - alpha ** (1 / trials)

@@ -1,11 +1,10 @@
-"""Will the sum over a closed list reach a bar? Told from its beginning, and asked after each unit with no price for it.
+"""Test from the beginning of a closed list whether its sum will reach a bar, valid after every unit.
 
-A bet as in `stats.betting`, but on the list itself rather than on what it was drawn from: if the whole list's sum
-were the bar, the units not seen yet would have the mean m = (bar − sum so far) / units left, whatever came before, and
-when it is more, a mean of at least that. So Π (1 + λ (m − x)), with stakes λ ≥ 0 chosen before each unit, exceeds
-1/alpha in at most alpha of the orders (Waudby-Smith and Ramdas, NeurIPS 2020, on sampling without replacement). With
-λ = (m − q) / (m (1 − m)) and x of 0 or 1 it is the likelihood ratio of a rate q to m; q is the mean seen so far, begun
-at a tenth of the bar's.
+A bet as in `stats.betting`, but on the list itself rather than on its population: if the whole list's sum is the bar,
+the unseen units have the mean m = (bar − sum so far) / units left, whatever came before; if it is more, at least that.
+So Π (1 + λ (m − x)), with stakes λ ≥ 0 chosen before each unit, exceeds 1/alpha in at most alpha of the orders
+(Waudby-Smith and Ramdas, NeurIPS 2020, on sampling without replacement). With λ = (m − q) / (m (1 − m)) and x of 0 or 1
+it is the likelihood ratio of a rate q to m; q is the mean seen so far, started at a tenth of the bar's.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-_EXPECTED = 0.1  # of the bar's mean, before any unit is seen; that this is right or wrong costs units, never validity
+_EXPECTED = 0.1  # of the bar's mean, before any unit is seen; a wrong value costs units, never validity
 _WEIGHT = 2.0  # over the bar's mean: units that it weighs
 
 
 def p_reached(seen: ArrayLike, bar: float, units: int, *, largest: float = 1.0) -> float:
     """The p-value of "the list's sum is at least the bar": small = it will stay below.
 
-    seen: the first of the list's `units` values, in an order that knows nothing of them, each in 0..largest. Exact at
-    the end of the list. ValueError: values out of range, more of them than units, or a bar that is not positive.
+    seen: the first of the list's `units` values, in an order independent of them, each in 0..largest. Exact at the end
+    of the list. ValueError: values out of range, more of them than units, or a bar that is not positive.
     """
     x = np.asarray(seen, float) / largest
     if len(x) > units or np.any(x < 0) or np.any(x > 1) or not bar > 0:

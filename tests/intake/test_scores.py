@@ -82,8 +82,8 @@ def test_an_evalset_without_a_score_is_not_passed_over():
         return Scores(source=name, rows=(*side(name, 200).rows, *times))
 
     assert word(with_times("a"), with_times("b"))[1] == 12
-    asked = {"b": ["exact_match"]}
-    assert word(with_times("a"), with_times("b"), asked=asked)[1] == 13, "a metric that the set is known to have"
+    required = {"b": ["exact_match"]}
+    assert word(with_times("a"), with_times("b"), required=required)[1] == 13, "a metric that the set is known to have"
 
 
 def test_what_a_policy_says_of_generation_is_not_asked_of_files():

@@ -61,7 +61,7 @@ def test_one_update_that_changes_answers_both_ways_is_no_fall_however_often_its_
     assert not trend(x, weight=400).falls
     x[50:, 12:40] = 0  # 40 lost, 10 gained
     [fall] = trend(x, weight=400).falls
-    assert fall.began == fall.found == 50
+    assert fall.began == fall.detected == 50
     assert fall.size == pytest.approx(30 / 400)
 
 

@@ -14,7 +14,7 @@ from itertools import takewhile
 
 from qualgate.gate.four_arm.value import Costs
 from qualgate.records import ArmStep
-from qualgate.stats.multiplicity import held_together
+from qualgate.stats.multiplicity import provable_together
 
 CLAIMS = 3  # arms, of which one is chosen: no part is asked for more than alpha / 3
 Steps = Mapping[str, list[ArmStep]]
@@ -46,7 +46,7 @@ def over_the_choice(
     cheaper = "one single is cheaper than the other"
     claims[cheaper] = [*claims[singles[0]], *claims[singles[1]], cheaper]
     among[cheaper] = _before_false(_cheaper(costs, singles, alpha / k) for k in range(1, CLAIMS + 1))
-    proven_claims = held_together(claims, among)
+    proven_claims = provable_together(claims, among)
     steps = {name: list(its) for name, its in first.items()}
     for name in set(passed) - proven_claims:
         weakest = min(among[part] for part in parts[name])

@@ -79,7 +79,7 @@ class PlannedSet:
         return tuple(sorted({marks for kind in self.kinds for marks, _ in kind} | set(self.quarantined_labels)))
 
     def grown(self, cases: int) -> PlannedSet:
-        """The set with more cases of the same kinds: clusters repeat, they do not grow. Labels may add a few more."""
+        """The set with more cases of the same kinds: clusters repeat, they do not grow. Labels may add a few."""
         if cases == self.cases:
             return self
         if self.whole is not None:
@@ -94,7 +94,7 @@ class PlannedSet:
         return replace(self, cases=sum(sizes), clusters=sizes)
 
     def multiplied(self, times: float, chosen: Callable[[Marks], bool]) -> PlannedSet:
-        """The set with `times` as many clusters of each kind with a chosen question, rounded up; the others unchanged."""
+        """Multiply clusters of each kind with a chosen question by `times`, rounded up; keep the others."""
 
         def wanted(kind: Kind, many: int) -> int:
             return ceil(many * times - 1e-9) if any(chosen(marks) for marks, _ in kind) else many

@@ -103,8 +103,8 @@ def falls(trend: ArmTrend) -> list[dict[str, Any]]:
             "metric": seen.metric,
             "points": round(100 * fall.size, 2),
             "since": seen.began[fall.began],
-            "told": seen.began[fall.found],
-            "new": fall.found == last,
+            "told": seen.began[fall.detected],
+            "new": fall.detected == last,
         }
         for fall in trend.falls
     ]

@@ -29,7 +29,7 @@ class ArmTrend:
     @property
     def tonight(self) -> bool:
         """Whether the newest night is the one that detected a fall."""
-        return bool(self.falls) and self.falls[-1].found == len(self.watched.run_ids) - 1
+        return bool(self.falls) and self.falls[-1].detected == len(self.watched.run_ids) - 1
 
 
 def trends(store: Store, run_id: str, alpha: float = 0.05) -> tuple[ArmTrend, ...]:

@@ -1,4 +1,5 @@
-"""Exact tests of two paired binary outcomes. `compare` is the face: counts or scores in, both tests and bounds out.
+"""Exact tests of two paired binary outcomes. `compare` is the interface: counts or scores in, both tests and bounds
+out.
 
-`region` holds tables of outcomes and how likely they are, `estimated_p` and `minimax_region` order them.
+`region` has sets of tables and their probabilities; `estimated_p` and `minimax_region` order them.
 """

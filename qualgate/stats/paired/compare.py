@@ -1,4 +1,4 @@
-"""Is the loss between two paired binary outcomes within a margin, beyond it, or can n pairs not tell?
+"""Test whether the loss between two paired binary outcomes is within a margin or beyond it.
 
 **Exact unconditional test.** Tables are ordered by their evidence: the score statistic (Tango, Statistics in Medicine
 17, 1998: the difference from the margin over its standard error at the restricted maximum likelihood) freed of its
@@ -39,8 +39,8 @@ METHOD_CLUSTERED = "paired_clustered/3"
 METHOD_BETS = "paired_cluster_bets/1"  # of a loss within the margin; of one beyond it METHOD_CLUSTERED
 METHOD_BOUNDED = "paired_t_and_gaffke/1"  # of scores that are not right or wrong
 MIN_CLUSTERS = 20  # fewer say too little about the spread between clusters
-TRUSTED_CLUSTERS = 60  # flips in so many tell the clustering alone: below, it is trusted step by step, for a flip more
-# that changed the effective size at once would move a bound by up to nine tenths of a margin (row `monotone`)
+TRUSTED_CLUSTERS = 60  # clusters with flips that suffice to estimate the clustering; below, it is trusted step by step:
+# an abrupt change of the effective size by one more flip would move a bound by up to 0.9 margins (row `monotone`)
 EXACT_MAX_N = 20_000  # a p-value takes about 0.1 s there; above, the score test with continuity correction
 
 
@@ -60,7 +60,7 @@ class PairedResult:
 
 
 def compare_pairs(lost: int, gained: int, n: int, margin: float, alpha: float = 0.05) -> PairedResult:
-    """Both one-sided tests of the loss against `margin`, and the bounds that agree with them.
+    """Run both one-sided tests of the loss against `margin`, with bounds that agree with them.
 
     lost, gained: counts, lost + gained ≤ n; n ≥ 1. margin: 0 < margin < 1. alpha: one-sided, 0 < alpha < 0.5.
     Both p-values cannot be at most alpha. ValueError outside these ranges.
@@ -90,7 +90,7 @@ def _compare_pairs(lost: int, gained: int, n: int, margin: float, alpha: float) 
 
 @dataclass(frozen=True, slots=True)
 class _Excluded:
-    """One side of the test."""
+    """Result of one side of the test."""
 
     p: float  # of "the loss is at least `loss`"
     most: float  # upper bound of the loss, confidence 1 − alpha; at most `loss` just when p is at most alpha
@@ -112,8 +112,8 @@ def _excluded(lost: int, gained: int, n: int, margin: float, alpha: float, plain
 def proof(lost: int, gained: int, n: int, loss: float, margin: float | None = None, *, plainly: bool = False) -> float:
     """P-value of "the loss is at least `loss`", −1..1; with the arms swapped and −loss, of "at most".
 
-    margin: the loss that is decided about, for which tables are chosen; `loss` when not given. plainly: tables in order
-    of evidence alone, which takes a tenth of the time.
+    margin: the loss for which tables are chosen, by default `loss`. plainly: order tables by evidence alone, in a tenth
+    of the time.
     """
     if n > EXACT_MAX_N:
         return float(ndtr(-score(lost + 0.5, gained, n, loss)))  # Tango's, with half a pair of continuity correction
@@ -122,7 +122,7 @@ def proof(lost: int, gained: int, n: int, loss: float, margin: float | None = No
 
 
 def _crossing(chance: Callable[[float], float], start: float, alpha: float, step: float, tolerance: float) -> float:
-    """The loss at which `chance` passes alpha, to `tolerance` standard errors; about linear on the normal scale.
+    """The loss at which `chance` crosses alpha, to `tolerance` standard errors; about linear on the normal scale.
 
     step: the standard error, negative when the p-value falls as the loss grows. Newton steps until both sides are
     known, then regula falsi (Illinois); the last point is corrected by its own step.
@@ -166,17 +166,18 @@ def compare_clustered_pairs(
     *,
     margin_known: bool = True,
 ) -> PairedResult:
-    """The tests of `compare_pairs` when pairs of one cluster depend on each other; outcomes in 0..1.
+    """Run the tests of `compare_pairs` for pairs that depend on each other within clusters; outcomes in 0..1.
 
-    For binary outcomes where few clusters face a wide margin, "within" is proven by bets on their sums, which are exact
-    (`cluster_bets`); sizes, margin and alpha choose them. margin_known: it was before any data, so that it may choose.
+    For binary outcomes, few clusters and a wide margin, exact bets on their sums prove "within" (`cluster_bets`);
+    sizes, margin and alpha decide when. margin_known: the margin was fixed before the data, so it may take part in that
+    choice.
 
-    Else the weaker of two answers on each side. For scores that are not right or wrong: the cluster-robust t of the
-    mean difference, and Gaffke's bound, which holds where they are few or skewed (see `bounded_mean`). For binary
-    outcomes: the t that allows for clusters that fail as a whole and were not drawn (`clustered_mean`), and the exact
-    test at the effective sample size (right when few or none flip; Korn and Graubard, Survey Methodology 24, 1998).
-    Flips in fewer than `MIN_CLUSTERS` clusters tell too little about the clustering: the effective size is then the
-    number of clusters, less where they are of unequal size. Callers refuse fewer clusters than that altogether.
+    Otherwise the weaker of two tests on each side. For scores between 0 and 1: the cluster-robust t of the mean
+    difference, and Gaffke's bound, which holds for few or skewed scores (see `bounded_mean`). For binary outcomes: the
+    t with an allowance for undrawn clusters that fail as a whole (`clustered_mean`), and the exact test at the
+    effective sample size (right if few or none flip; Korn and Graubard, Survey Methodology 24, 1998). Flips in fewer
+    than `MIN_CLUSTERS` clusters cannot estimate the clustering: the effective size is then the number of clusters, less
+    if their sizes are unequal. Callers refuse fewer than `MIN_CLUSTERS` clusters.
     """
     base, other = np.asarray(baseline, float), np.asarray(variant, float)
     difference, n = other - base, len(base)
@@ -216,16 +217,16 @@ def compare_clustered_pairs(
 def _at_effective_size(
     difference: NDArray, members: NDArray, mean: Bounds, margin: float, alpha: float
 ) -> tuple[_Excluded, _Excluded]:
-    """The exact test of "within" and of "beyond" at the pairs that tell as much by themselves.
+    """The exact tests of "within" and of "beyond" at the effective number of pairs.
 
-    Flips in fewer than `MIN_CLUSTERS` clusters do not tell the clustering, and it is taken at its worst; in
-    `TRUSTED_CLUSTERS` they do. In between both tests are joined on the normal scale, never below the second.
+    Flips in fewer than `MIN_CLUSTERS` clusters cannot estimate the clustering, which is then assumed at its worst;
+    flips in `TRUSTED_CLUSTERS` can. In between both tests are joined on the normal scale, never below the second.
     """
     flipped = len(np.unique(members[difference != 0]))
     trust = min(max((flipped - MIN_CLUSTERS + 1) / (TRUSTED_CLUSTERS - MIN_CLUSTERS + 1), 0.0), 1.0)
     unclustered = len(difference) / independent_trials(np.ones(len(difference)), members, alpha)
     effects = [unclustered] * (trust < 1) + [_design_effect(difference, mean, alpha, unclustered)] * (trust > 0)
-    tests = [_both_sides(difference, max(int(len(difference) / one), 1), margin, alpha) for one in effects]
+    tests = [_both_sides(difference, max(int(len(difference) / effect), 1), margin, alpha) for effect in effects]
     if len(tests) == 1 or tests[0] == tests[1]:
         return tests[0]
     (worst, better), (best, surer) = zip(*tests, strict=True)
@@ -233,7 +234,8 @@ def _at_effective_size(
 
 
 def _both_sides(difference: NDArray, size: int, margin: float, alpha: float) -> tuple[_Excluded, _Excluded]:
-    """Lost and gained as shares of so many pairs, each side's counts rounded against it."""
+    """Test both sides with counts scaled to `size` pairs, rounded against each; `plainly`, as the size is
+    approximate."""
     lost, gained = (np.count_nonzero(flip) * size / len(difference) for flip in (difference < 0, difference > 0))
     worst = min(ceil(lost), size - int(gained)), int(gained)
     best = int(lost), min(ceil(gained), size - int(lost))
@@ -244,16 +246,16 @@ def _both_sides(difference: NDArray, size: int, margin: float, alpha: float) -> 
 
 
 def _joined(first: _Excluded, second: _Excluded, trust: float, margin: float, alpha: float) -> _Excluded:
-    """Between two tests of one side, `trust` of the way from the first to the second; no stricter than the second."""
-    z = [float(ndtri(min(max(one.p, 1e-12), 1 - 1e-12))) for one in (first, second)]
+    """Interpolate two tests of one side, `trust` of the way from the first to the second; never below the second's
+    p."""
+    z = [float(ndtri(min(max(test.p, 1e-12), 1 - 1e-12))) for test in (first, second)]
     p = max(float(ndtr(z[0] + trust * (z[1] - z[0]))), second.p)
     most = max(first.most + trust * (second.most - first.most), second.most)
     return _Excluded(p, min(most, margin) if p <= alpha else max(most, nextafter(margin, 2)))
 
 
 def _design_effect(difference: NDArray, mean: Bounds, alpha: float, most: float) -> float:
-    """Pairs for one that tells as much by itself, as the flips show it; an effective size is no exact one, so tables
-    come in order of evidence."""
+    """Design effect from the flips: pairs per independent pair, from 1 to `most`."""
     n = len(difference)
     independent = clustered_ratio(difference, np.ones(n), np.arange(n), 0.0, alpha)
     width, plain = mean.upper - mean.lower, independent.upper - independent.lower

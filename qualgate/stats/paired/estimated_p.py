@@ -1,11 +1,11 @@
-"""Tables of few pairs, ordered by how unlikely they are at the truth they themselves suggest.
+"""Order tables of few pairs by their estimated p-values ("E + M").
 
-With some hundred pairs a table more or less is a point of the error, and where that point falls differs from one
-discordance to the next: ordered by the score alone, the discordance of the largest error uses up alpha and all others
-stay far below. So a table's rank is its estimated p-value, on the normal scale: the chance, at the discordance most
-likely for it, of as much evidence as it holds. What is proven is still the largest chance over every discordance of a
-table of at least that rank ("E + M"; Lloyd and Moldovan, Statistics in Medicine 27, 2008), so the order may be taken
-from a grid of discordances and held within a band around the evidence without any loss of exactness.
+With some hundred pairs one more table adds a point of error, at a discordance that differs from table to table. Ordered
+by the score alone, the discordance of the largest error uses up alpha and all others stay far below. So a table's rank
+is its estimated p-value on the normal scale: the chance of at least its evidence at the discordance most likely for it.
+The test still uses the largest chance, over every discordance, of a table of at least that rank (Lloyd and Moldovan,
+Statistics in Medicine 27, 2008). So the order may come from a grid of discordances, within a band around the evidence,
+without any loss of exactness.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BLOCK = 12  # discordances summed together
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The tables whose evidence against `loss` is between two values, and their ranks."""
+    """Tables with evidence against `loss` between two values, and their ranks."""
 
     n: int
     loss: float
@@ -55,7 +55,7 @@ class Band:
 
 @lru_cache(maxsize=1024)
 def largest_region(n: int, loss: float, alpha: float) -> Region:
-    """The tables of the lowest rank that keeps alpha, and of all above it."""
+    """All tables from the lowest rank on that keeps alpha."""
     reach, aim = _reach(n), -float(ndtri(alpha))
     low, high, most = aim - 0.1, aim + 0.2, float(evidence(0, n, n, loss)) + reach
     while True:
@@ -82,13 +82,13 @@ def largest_region(n: int, loss: float, alpha: float) -> Region:
 
 
 def _reach(n: int) -> float:
-    """How far a rank may lie from the evidence, in standard errors: the fewer pairs, the more one table weighs."""
+    """Largest distance of a rank from the evidence, in standard errors: larger for fewer pairs."""
     return min(1.0, 6 / sqrt(n), 60 / n)
 
 
-def _rank(chance: NDArray, held: NDArray, n: int) -> NDArray:
+def _rank(chance: NDArray, strength: NDArray, n: int) -> NDArray:
     normal = -ndtri(np.minimum(np.maximum(chance, 0.0), 1.0))
-    return np.minimum(np.maximum(normal, held - _reach(n)), held + _reach(n))
+    return np.minimum(np.maximum(normal, strength - _reach(n)), strength + _reach(n))
 
 
 def _tables(n: int, outer: NDArray, inner: NDArray) -> tuple[NDArray, NDArray]:
@@ -100,7 +100,7 @@ def _tables(n: int, outer: NDArray, inner: NDArray) -> tuple[NDArray, NDArray]:
 
 @lru_cache(maxsize=256)
 def _estimates(n: int, loss: float) -> tuple[NDArray, int]:
-    """The discordances at which chances are estimated, inside |loss|..1, and their stride in the region's grid."""
+    """(discordances at which chances are estimated, inside |loss|..1; their stride in the region's grid)."""
     points = grid(n)
     stride = max(1, len(points) // 96)
     return abs(loss) + (1 - abs(loss)) * points[stride:-1:stride], stride
@@ -116,17 +116,17 @@ def _nearest(lost, gained, n: int, loss: float) -> NDArray:
 
 
 def _ranks(inner: Region, loss: float, lost: NDArray, gained: NDArray) -> NDArray:
-    """Ranks of these tables; `inner` holds every table with more evidence than any of them.
+    """Ranks of these tables; `inner` contains every table with more evidence than any of them.
 
-    Chances add up along the evidence: at a block of discordances those tables count within 6.5 standard deviations
-    of the flips expected.
+    Chances are summed along the evidence; a block of discordances uses the tables within 6.5 standard deviations of the
+    expected flips.
     """
-    n, held = inner.n, evidence(lost, gained, inner.n, loss)
+    n, strength = inner.n, evidence(lost, gained, inner.n, loss)
     discordance, stride = _estimates(n, loss)
     nearest, above = _nearest(lost, gained, n, loss), inner.chances(loss)[stride:-1:stride]
-    order = np.argsort(-held, kind="stable")
+    order = np.argsort(-strength, kind="stable")
     l, g, at = lost[order], gained[order], nearest[order]  # noqa: E741
-    last = np.searchsorted(-held[order], -held[order] + _TIE, side="right")  # equal evidence counts together
+    last = np.searchsorted(-strength[order], -strength[order] + _TIE, side="right")  # equal evidence counts together
     flips = l + g
     counts = np.stack([l, g, n - flips, log_ways(n, l, g)]).astype(float)
     logs = np.log(np.stack([(discordance + loss) / 2, (discordance - loss) / 2, 1 - discordance]))
@@ -142,5 +142,5 @@ def _ranks(inner: Region, loss: float, lost: NDArray, gained: NDArray) -> NDArra
         total = np.cumsum(np.exp(logs[:, block].T @ counts[:3, near] + counts[3, near]), axis=1)
         chance[mine] = above[at[mine]] + total[at[mine] - start, np.searchsorted(near, last[mine]) - 1]
     result = np.empty(len(l))
-    result[order] = _rank(chance, held[order], n)
+    result[order] = _rank(chance, strength[order], n)
     return result

@@ -1,11 +1,11 @@
-"""The tables at which the usual error is allowed to fall: of a few candidate regions, the one of least regret.
+"""Choose the rejection region at the usual alpha: of a few candidates, the one of least regret.
 
-With some hundred pairs a table more or less is points of power, and no one order of tables is near the best test at
-every discordance. So to `GROWN_MAX_N` pairs the region of the usual alpha is chosen before any data are seen, from n
-and the loss alone. The candidates are the region of `estimated_p` and some that are grown table by table: next
-comes the table that most reduces, over a list of discordances, the share of harmless variants (or of those that lose
-twice the margin) still missed, for the share of the error left that it takes. A candidate's regret is how far it is
-behind the others at the discordance where it is furthest behind. None may err more than alpha at any discordance.
+With some hundred pairs one table is worth points of power, and no single order of tables is near the best test at every
+discordance. So up to `GROWN_MAX_N` pairs the region of the usual alpha is chosen before the data, from n and the loss
+alone. The candidates are the region of `estimated_p` and some that grow table by table: next comes the table that most
+reduces, over a list of discordances, the share of harmless variants (or of those that lose twice the margin) still
+missed, per share of the remaining error that it takes. A candidate's regret is its largest deficit of power to the
+others over the discordances. None may err more than alpha at any discordance.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from qualgate.stats.paired.region import Region, grid, log_ways
 
 USUAL_ALPHA = 0.05
 GROWN_MAX_N = 400  # above, the region of `estimated_p` is hardly behind the best of other tests
-_FEW = 160  # pairs to which a coarse list of discordances tells enough of a region
+_FEW = 160  # pairs up to which a coarse list of discordances suffices
 _COARSE = np.array([1, 1.5, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 17, 20, 25, 30, 50]) / 100
 _FINE = np.sort(np.concatenate([_COARSE, np.array([2.5, 3.5, 4.25, 4.5, 5.5, 6.5]) / 100]))
-_EXPECTED = 0.2  # few variants disagree more often than that: there a point behind counts half
-_ROOM = {True: 0.9985, False: 0.9975}  # of alpha, by "few": a growing region's error is followed at some points only
+_EXPECTED = 0.2  # few variants disagree more often: above, regret counts half
+_ROOM = {True: 0.9985, False: 0.9975}  # of alpha, by "few": a growing region's error is tracked at some points only
 _FOLLOWED = 256
 _NEGLIGIBLE = 1e-7  # chance of a table that no list of discordances could ever notice
 
@@ -40,7 +40,7 @@ def chosen_region(n: int, loss: float) -> Region:
     few = n <= _FEW
     listed = _COARSE if few else _FINE
     discordance = listed[-truth <= listed]
-    # A loss of less than a quarter of a pair is hardly told from none.
+    # A loss of less than a quarter of a pair is almost none.
     if n > GROWN_MAX_N or n * abs(loss) < 0.25 or not len(discordance):
         return estimated
     core = _Growing.start(n, loss, discordance, USUAL_ALPHA * _ROOM[few])
@@ -49,7 +49,7 @@ def chosen_region(n: int, loss: float) -> Region:
     for at in [np.isin(discordance, _COARSE)] + [np.ones(len(discordance), bool)] * (not few):
         grown += [core.by(at * 1.0, np.max), core.by(at * np.where(expected, 1.0, 0.3), np.sum)]
     sound = [(estimated, np.array([estimated.chance(truth, d) for d in discordance]))]
-    sound += [(one, power) for one, power in grown if one.largest_chance(loss) <= USUAL_ALPHA]
+    sound += [(region, power) for region, power in grown if region.largest_chance(loss) <= USUAL_ALPHA]
     power = np.array([power for _, power in sound])
     regret = (power.max(axis=0) - power) * np.where(expected, 1.0, 0.5)
     return sound[int(np.argmin(regret.max(axis=1)))][0]
@@ -57,7 +57,7 @@ def chosen_region(n: int, loss: float) -> Region:
 
 @dataclass(frozen=True, slots=True)
 class _Growing:
-    """A region that errs a quarter of alpha, and what the next table of each row would do."""
+    """A region with a quarter of alpha as its error, and the effect of the next table of each row."""
 
     n: int
     edge: NDArray  # [n + 1]; the next table of a row has one gained less
@@ -99,8 +99,8 @@ class _Growing:
         )
 
     def by(self, weight: NDArray, price: Callable[..., NDArray]) -> tuple[Region, NDArray]:
-        """The region grown until no table fits, and its power. weight: of what is missed at each discordance. price: of
-        the shares of the error left that a table takes, one at each discordance followed."""
+        """(region grown until no table fits, its power). weight: of the missed share at each discordance. price: maps
+        the shares of the remaining error that a table takes, one per tracked discordance, to one number."""
         n, left, missed = self.n, self.left, self.missed
         edge, takes, gives = self.edge.copy(), self.takes.copy(), self.gives.copy()
         most = gives.max(axis=1)

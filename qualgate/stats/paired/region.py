@@ -1,4 +1,4 @@
-"""Regions of paired binary outcomes, and how likely they are whatever the discordance.
+"""Regions of paired binary outcomes, and their largest probability over the discordance.
 
 n pairs fall into lost (baseline right, variant wrong), gained (the reverse) and unchanged: a trinomial with
 loss = P(lost) − P(gained) and one nuisance parameter, discordance = P(lost) + P(gained).
@@ -6,7 +6,7 @@ loss = P(lost) − P(gained) and one nuisance parameter, discordance = P(lost) +
 A region closed under "one lost fewer" and "one gained more" is likelier the smaller the loss at any P(gained), so its
 probability over every loss beyond a margin peaks at the margin; what remains is the maximum over the discordance.
 
-**How that maximum is found.** The probability is a polynomial of degree n in the discordance. Its derivative is a sum
+**Computing that maximum.** The probability is a polynomial of degree n in the discordance. Its derivative is a sum
 over the region's edge alone; taken at Chebyshev nodes and integrated term by term it gives the polynomial itself. Its
 maximum over a grid 64 times as fine bounds the true one within 1/cos(π/128), 0.03 % of the p-value, which is added
 (Ehlich and Zeller, Math. Zeitschrift 86, 1964). Above n = 35 the series stops at degree 6√n; what is left out is of the
@@ -23,15 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, gammaln
 
-_OVERSAMPLING = 16  # points a term of the series, where chances are only compared
-_FINE = 64  # where their maximum is proven
+_OVERSAMPLING = 16  # points per term of the series, to compare chances
+_FINE = 64  # likewise, to prove their maximum
 _MOST_BEND = 1.0  # of the correction for skewness, where less than one loss is expected
 _TIE = 1e-9  # statistics closer than this are equal: the same fraction reached in another order of operations
 _SMALLEST_P = 1e-9  # below it rounding and truncation of the series would show
 
 
 def score(lost: NDArray | float, gained: NDArray | float, n: int, margin: float) -> NDArray:
-    """Tango's statistic of "loss = margin", in (−1, 1): standard normal for large n, large when less was lost."""
+    """Tango's statistic of "loss = margin", margin in (−1, 1): standard normal for large n, large when less was
+    lost."""
     lost, gained = np.asarray(lost, float), np.asarray(gained, float)
     spread = np.sqrt(null_variance(lost, gained, n, margin))
     excess = gained - lost + n * margin
@@ -46,10 +47,10 @@ def null_variance(lost, gained, n: NDArray | float, margin: NDArray | float):
 
 
 def evidence(lost: NDArray | float, gained: NDArray | float, n: NDArray | float, margin: NDArray | float) -> NDArray:
-    """The score freed of its skewness, by which tables are ordered: of an even error over the discordances.
+    """The score corrected for skewness, by which tables are ordered: its error is even over the discordances.
 
-    Few flips are skewed (their mean is a loss), so that the score alone errs most where hardly anything is gained and
-    is too strict elsewhere. The cubic is the second-order correction made monotone (Hall, JRSS B 54, 1992).
+    Few flips are skewed (their mean is a loss), so the score alone errs most where almost nothing is gained and is too
+    strict elsewhere. The cubic is the second-order correction made monotone (Hall, JRSS B 54, 1992).
     """
     lost, gained = np.asarray(lost, float), np.asarray(gained, float)
     variance = null_variance(lost, gained, n, margin)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from qualgate.errors import Exit
 from qualgate.gate.decide import decide, exit_of
 from qualgate.records import Verdict
-from qualgate.stats.multiplicity import held_together, holm
+from qualgate.stats.multiplicity import provable_together, holm
 from tests.depth import examples
 from tests.gate.four import ARMS, NAMES, POLICY, alike, evidence
 from tests.gate.four_arm.test_drafting import judged
@@ -23,14 +23,14 @@ def test_without_shared_parts_it_is_holms():
     generator = np.random.default_rng(3)
     for p_values in generator.random((500, 3)) ** 3:
         among = {str(k): next((m for m in (3, 2, 1) if p <= 0.05 / m), 0) for k, p in enumerate(p_values)}
-        held = held_together({name: [name] for name in among}, among)
+        held = provable_together({name: [name] for name in among}, among)
         assert held == {str(k) for k, p in enumerate(holm(p_values)) if p <= 0.05}
 
 
 def test_two_claims_on_one_part_cost_what_one_does():
-    assert held_together({"a": ["shared", "a"], "b": ["shared", "b"]}, {"shared": 1, "a": 3, "b": 3}) == {"a", "b"}
-    assert held_together({"a": ["a"], "b": ["b"]}, {"a": 1, "b": 1}) == set()
-    assert held_together({"a": ["a"], "b": ["b"]}, {"a": 1, "b": 2}) == {"a", "b"}
+    assert provable_together({"a": ["shared", "a"], "b": ["shared", "b"]}, {"shared": 1, "a": 3, "b": 3}) == {"a", "b"}
+    assert provable_together({"a": ["a"], "b": ["b"]}, {"a": 1, "b": 1}) == set()
+    assert provable_together({"a": ["a"], "b": ["b"]}, {"a": 1, "b": 2}) == {"a", "b"}
 
 
 def test_arms_near_the_margin_are_not_chosen_for_being_three():

@@ -310,7 +310,7 @@ def fallen() -> ArmTrend:
         arm="int4", metric="exact_match", run_ids=("a", "b", "c"), began=("2026-11-24T", "2026-11-25T", "2026-11-26T"),
         means=(0.9, 0.85, 0.85), values=((9,), (8,), (8,)), weight=10, approved_by="Ana", other_cases=False,
     )  # fmt: skip
-    fall = Fall(found=2, began=1, size=0.05, p_cases=0.001)
+    fall = Fall(detected=2, began=1, size=0.05, p_cases=0.001)
     return ArmTrend(watched=seen, trend=Trend(p=(0.1, 0.1), log_evidence=(1.0, 9.0), threshold=8.9, falls=(fall,)))
 
 

@@ -108,7 +108,7 @@ def measured(years: int, tried: int, checked: int) -> tuple[Rounds, Rounds]:
     rounds.append({"world": "updates", "years": years, "with_a_false_alarm": sum(map(bool, told)), "alarms": sum(told)})
     for seed, (name, (world, at, spread)) in enumerate(FALLS.items()):
         found = [
-            any(fall.found >= at for fall in _told(world.fallen(np.random.default_rng([25, seed, one]), at,
+            any(fall.detected >= at for fall in _told(world.fallen(np.random.default_rng([25, seed, one]), at,
                                                                spread=spread)).falls)
             for one in range(tried)
         ]  # fmt: skip

@@ -60,7 +60,7 @@ def ratio_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
         trials = spread.timed * spread.even * independent_clusters(sizes, alpha)
         error = spread.error * sqrt(spread.clusters / alike)
         if not costs:
-            gap = latency.told_from(error, trials, alike, limit, level, truth > limit) - log(truth)
+            gap = latency.detectable_log_ratio(error, trials, alike, limit, level, truth > limit) - log(truth)
             return (
                 float(ndtr((-gap if truth > limit else gap) / error))
                 if error > 0
