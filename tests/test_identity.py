@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from qualgate import identity
-from qualgate.identity import is_whole, cached_hash, read_sealed, write_sealed
+from qualgate.identity import cached_hash, is_whole, read_sealed, write_sealed
 
 
 @pytest.mark.parametrize("body", [b"", b"a", random.Random(0).randbytes(500)], ids=["nothing", "a byte", "more"])

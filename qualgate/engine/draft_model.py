@@ -23,7 +23,7 @@ from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws, say
 from qualgate.speculation.accept import accepted
 from qualgate.speculation.lengths import FEW, Lengths
-from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
+from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest
 from qualgate.speculation.steps import Drafts
 from qualgate.speculation.text import MOST_MATCHED
 

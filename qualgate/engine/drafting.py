@@ -17,7 +17,7 @@ from qualgate.speculation.control import window
 from qualgate.speculation.lengths import FEW, LOOKS, MOST_RESTS, RESTS, Batch, Learned, Lengths, Prospect
 from qualgate.speculation.ngram import Ngram
 from qualgate.speculation.plan import Plan
-from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft, Proposer, Stepwise
+from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest, Proposer, Stepwise
 from qualgate.speculation.steps import Drafts, Step, step
 
 MOST = 32  # tokens of a draft

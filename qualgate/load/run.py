@@ -16,7 +16,7 @@ from qualgate.load.asking import ask
 from qualgate.load.connections import connections
 from qualgate.load.counters import Counted, counted_since, written_now
 from qualgate.load.loops import closed_loop, open_loop
-from qualgate.load.prompts import ArmPrompts, prompts_of_arms, places_in
+from qualgate.load.prompts import ArmPrompts, places_in, prompts_of_arms
 from qualgate.load.schedule import Level, arrivals, is_closed, levels_of, prompt_of, replayed, turns
 from qualgate.load.sent import Sent, Stage
 from qualgate.load.trace import Arrival, read_trace

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.identity import content_hash, cached_hash
+from qualgate.identity import cached_hash, content_hash
 from qualgate.quant.agreement.weight_files import check_index, files_beside
 from qualgate.quant.gguf_file import open_gguf
 from qualgate.quant.tensor_entry import TensorEntry

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
+from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest
 from qualgate.speculation.text import MOST_MATCHED, Text, longest, repeated
 
 SURE = 4  # tokens that match before a place is believed to be the new alignment: pairs match by chance

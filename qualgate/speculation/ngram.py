@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qualgate.speculation.propose import DraftRequest, Draft
+from qualgate.speculation.propose import Draft, DraftRequest
 from qualgate.speculation.text import MOST_MATCHED, TRIED, Text, longest, repeated
 
 BREAK = -1  # stands between two answers and is no token

@@ -12,7 +12,7 @@ from statistics import linear_regression, median
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.schedule import Limits
 from qualgate.records import Prompt, UnitKey
-from qualgate.speculation.propose import DraftRequest, Draft
+from qualgate.speculation.propose import Draft, DraftRequest
 from qualgate.speculation.steps import Drafts
 from tests.benchmarks.speculating import Level, answered, drafted
 from tests.benchmarks.speedup import PassTimes

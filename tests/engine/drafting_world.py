@@ -10,7 +10,7 @@ from random import Random
 from qualgate.engine.drafting import Drafting
 from qualgate.speculation.accept import accepted
 from qualgate.speculation.lengths import FEW, Learned, Lengths
-from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
+from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest
 from qualgate.speculation.steps import Drafts, Step
 
 EASY, HARD = 0.995, 0.45  # the chance that a draft's token is right

@@ -16,7 +16,7 @@ from qualgate.engine.draft_model import DraftModel
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Limits
 from qualgate.speculation.ngram import Ngram
-from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
+from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest
 from qualgate.speculation.steps import Drafts
 from tests.depth import examples
 from tests.engine.engines import Told, answered

@@ -11,7 +11,7 @@ from qualgate.engine.drafting import Drafting
 from qualgate.speculation.lengths import MOST_RESTS, RESTS, Learned
 from qualgate.speculation.looks import ALLOWED, TRIED
 from qualgate.speculation.ngram import Ngram
-from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
+from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest
 from qualgate.speculation.remaining import Remaining
 from qualgate.speculation.steps import Drafts
 from tests.depth import with_proofs

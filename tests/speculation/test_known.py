@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from qualgate.speculation.accept import accepted
 from qualgate.speculation.known import Known, Sources, aligned
-from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
+from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest
 from qualgate.speculation.text import Text, repeated
 
 few = st.integers(0, 2)

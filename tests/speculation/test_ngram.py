@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from qualgate.speculation import ngram
 from qualgate.speculation.ngram import Ngram, Suffix
-from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
+from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest
 from qualgate.speculation.text import Text, repeated
 
 few = st.integers(0, 2)

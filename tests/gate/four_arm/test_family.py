@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from qualgate.errors import Exit
 from qualgate.gate.decide import decide, exit_of
 from qualgate.records import Verdict
-from qualgate.stats.multiplicity import provable_together, holm
+from qualgate.stats.multiplicity import holm, provable_together
 from tests.depth import examples
 from tests.gate.four import ARMS, NAMES, POLICY, alike, evidence
 from tests.gate.four_arm.test_drafting import judged

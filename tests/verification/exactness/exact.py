@@ -25,7 +25,7 @@ from qualgate.engine.schedule import Limits
 from qualgate.quant.recipes import parse_recipe
 from qualgate.records import GREEDY, ArmSpec, DraftSource, Prompt, Sampling, Speculation
 from qualgate.speculation.known import Known, Sources
-from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft, Proposer
+from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest, Proposer
 from qualgate.speculation.steps import Drafts
 from tests.benchmarks.questions import MODEL, asked
 from tests.benchmarks.shape import told

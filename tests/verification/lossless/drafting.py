@@ -20,7 +20,7 @@ from qualgate.engine.sampling import Draws, Said
 from qualgate.records import Sampling
 from qualgate.speculation.known import Known, Sources
 from qualgate.speculation.ngram import Ngram, Suffix
-from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft, Proposer
+from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest, Proposer
 from qualgate.speculation.steps import Drafts
 from tests.engine.fake_decoder import FakeDecoder
 from tests.verification.lossless.chances import Enumerated, Numbers, every_way

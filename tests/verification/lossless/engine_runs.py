@@ -25,7 +25,7 @@ from qualgate.engine.schedule import Limits
 from qualgate.engine.steering import Steering
 from qualgate.records import DraftSource, Speculation
 from qualgate.speculation.chance import HashedChance
-from qualgate.speculation.propose import DraftRequest, Draft
+from qualgate.speculation.propose import Draft, DraftRequest
 from qualgate.speculation.steps import Drafts
 from tests.verification.lossless.constrained import fresh_mask
 from tests.verification.lossless.engine_law import (

@@ -13,7 +13,7 @@ from math import fsum
 
 import torch
 
-from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
+from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest
 from qualgate.speculation.rules import Rule
 from tests.verification.lossless.chances import Enumerated, Numbers, every_way, law
 from tests.verification.lossless.constrained import Constrained
