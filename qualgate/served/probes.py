@@ -23,6 +23,7 @@ from qualgate.served.asked import request_of
 from qualgate.served.charging import Charges
 from qualgate.served.client import Client
 from qualgate.served.faults import BudgetSpent, NotServed, RequestRefused
+from qualgate.served.forms import REPEATS
 from qualgate.served.ledger import Ledger
 
 Of = TypeVar("Of")
@@ -53,7 +54,7 @@ OWN_TOKENS, LONG_TOKENS, OWN_ROUNDS = 64, 512, 3  # in which thoughts come to wh
 STOPPED_TOKENS = 24  # of the answer that a text in it is to end
 LEAST_FILLERS, MOST_FILLERS = 128, 20_000  # of the longest prompt
 READ_WHOLE = 0.85  # of the tokens that a part of a prompt adds, where the part before added all of its own
-NOT_MADE = "probes"  # the entry of those without an answer
+NOT_MADE, NONE_MADE = "probes", "they were not made"  # the entry of those without an answer, and its fault
 TRIES, SECONDS = 2, 180.0  # of one request; of all probes of an arm
 
 
@@ -176,15 +177,16 @@ async def _shown(*probes: Awaitable[list[Probe]]) -> list[Probe]:
         if _ends_the_run(error) or not isinstance(error, InfrastructureError | NotServed):
             raise error
     shown = [probe for probes in found if not isinstance(probes, BaseException) for probe in probes]
-    return [*shown, *(_not_made(str(error)) for error in failed[:1])]
+    fault = "some of them were not answered" if shown else NONE_MADE
+    return [*shown, *(_not_made(str(error), fault) for error in failed[:1])]
 
 
 def _ends_the_run(error: BaseException) -> bool:
     return isinstance(error, Contradicted | BudgetSpent)
 
 
-def _not_made(told: str) -> Probe:
-    return Probe(name=NOT_MADE, asked="fixed questions", saw=told[:300], fault="they were not made")
+def _not_made(told: str, fault: str = NONE_MADE) -> Probe:
+    return Probe(name=NOT_MADE, asked="fixed questions", saw=told[:300], fault=fault)
 
 
 def _who(client: Client) -> Probe:
@@ -377,7 +379,8 @@ async def _streams(asking: _Asking, prompts: Sequence[Prompt]) -> list[Probe]:
     except NotServed as refused:
         return [Probe(name=STREAM, asked=asked, saw=str(refused)[:300])]
     why = asking.client.forms.whole
-    return [Probe(name=STREAM, asked=asked, saw=why or "the same", fault="answers are asked whole" if why else "")]
+    fault = "answers are asked whole" if why not in ("", REPEATS) else ""
+    return [Probe(name=STREAM, asked=asked, saw=why or "the same", fault=fault)]
 
 
 async def _log_probs(asking: _Asking) -> list[Probe]:

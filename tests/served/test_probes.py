@@ -186,3 +186,4 @@ def test_a_probe_without_an_answer_takes_no_other_away():
         probes = found(server)
     assert {"own answers", "tokens", "max_tokens", "probes"} <= set(probes)
     assert faults(probes) == {"probes"}
+    assert "some of them" in probes["probes"].fault
