@@ -49,6 +49,7 @@ TOOL = {
 }
 NEW = "Write one sentence about the ticket "  # and its number, which no cache has met
 HOT, DRAWN_TOKENS, FEW_TOKENS, CALL_TOKENS = 2.0, 16, 4, 128
+STREAMED: Any = {"stream": True, "stream_options": {"include_usage": True}}  # as cases are, so that it counts tokens
 STREAMED_TOKENS = 96  # of one that is asked by a stream and whole
 OWN_TOKENS, LONG_TOKENS, OWN_ROUNDS = 64, 512, 3  # in which thoughts come to what their question alone has
 STOPPED_TOKENS = 24  # of the answer that a text in it is to end
@@ -200,7 +201,7 @@ async def _cache(asking: _Asking, nonce: str) -> list[Probe]:
     """saw: the hash of its reply, which several arms' are compared by; "" where another server may give its id too, or
     all of its replies have one."""
     assert asking.arm.served is not None, "asked of served arms alone"
-    stream = {"stream": True} if asking.arm.served.stream else {}
+    stream = STREAMED if asking.arm.served.stream else {}
     numbers = nonce, f"{nonce}-2", nonce
     first, other, again = [await asking.ask(NEW + one, DRAWN_TOKENS, **stream) for one in numbers]
     reply = "" if first.reply.endswith(SHORT_ID) or first.reply[:8] == other.reply[:8] else first.reply
@@ -371,11 +372,11 @@ async def _tools(asking: _Asking) -> list[Probe]:
 
 async def _streams(asking: _Asking, prompts: Sequence[Prompt]) -> list[Probe]:
     """Whether a stream says what the same answer says that is asked whole; else all answers are asked whole."""
-    asked, streamed = "the same by a stream and whole", {"stream": True, "stream_options": {"include_usage": True}}
+    asked = "the same by a stream and whole"
     try:
-        await asking.ask(COUNT, STREAMED_TOKENS, check=True, **streamed)
+        await asking.ask(COUNT, STREAMED_TOKENS, check=True, **STREAMED)
         if asking.chats and any('"tools"' in prompt.asked for prompt in prompts):
-            await asking.ask(ORDER, STREAMED_TOKENS, check=True, tools=[TOOL], **streamed)
+            await asking.ask(ORDER, STREAMED_TOKENS, check=True, tools=[TOOL], **STREAMED)
     except NotServed as refused:
         return [Probe(name=STREAM, asked=asked, saw=str(refused)[:300])]
     why = asking.client.forms.whole
