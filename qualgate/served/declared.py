@@ -38,6 +38,8 @@ async def declared(client: Client, arm: ArmSpec) -> str:
     if arm.model not in names:
         near = close_names(arm.model, names)
         known = f"did you mean {near[0]!r:.80}?" if near else f"it serves {', '.join(names[:5])!r:.200}"
+        if not names:
+            known = f"it lists none. Of `transformers serve`, say `engine: transformers`. {UNLISTED}."
         if any("*" in name for name in names):
             known = f"it lists {', '.join(names[:5])!r:.200}, which is no model's name. {UNLISTED}."
         raise ModelGone(f"{arm.name}: {_address(arm)} serves no model {arm.model!r}; {known}")

@@ -23,6 +23,8 @@ WHY = {
     EMPTY: "its streams lose what whole answers say, in answer after answer",
     REARRANGED: "pieces of its streams may come twice or in another order, in answer after answer",
 }
+# Of a server that is not at fault: its model repeats words, and each such stream would be asked whole again.
+REPEATS = "two pieces in a row are alike in answer after answer, and whole answers show that none came twice"
 ROW = 3  # cases in a row after which a fault is no accident
 
 
@@ -33,6 +35,7 @@ class Forms:
     def __init__(self, whole: str, shown: Callable[[str], str]) -> None:
         self.whole, self._ended, self._shown = whole, "", shown
         self._empty = 0  # answers that say nothing, whole neither
+        self._spoilt = False  # whether a whole answer showed that pieces of a stream came twice or in another order
         self._row = 0  # cases since the last one that was answered at once
         self._streams_alone = False  # it refuses to answer whole
         self._checked: dict[str, Answer] = {}  # until they are asked for
@@ -92,7 +95,8 @@ class Forms:
             return streamed
         self._row += 1
         other = doubt != REARRANGED or rearranged(streamed.content, whole.content)
-        self._row_ends(enough if other else ROW, WHY[doubt])
+        self._spoilt = self._spoilt or other
+        self._row_ends(enough if other else ROW, WHY[doubt] if self._spoilt else REPEATS)
         return whole if other else streamed
 
     def _row_ends(self, enough: int, why: str) -> None:

@@ -24,6 +24,7 @@ from qualgate.served.local_weights import weights_of
 
 START_SECONDS = 1800.0  # in which a server is to answer: large models load for long
 POLL_SECONDS = 0.2
+KEYED = (401, 403)  # of pages that want a key, as LiteLLM's `/health` does: they come from a server that runs
 SHOWN = 20  # lines of a server's log
 SHOWN_BYTES = 2**16
 
@@ -155,7 +156,7 @@ def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, 
 def _answers(port: int) -> bool:
     """Return whether the server lists its models, and is healthy if it reports health."""
     try:
-        return _status(port, "/health") in (200, 404) and _status(port, "/v1/models") in (200, 401, 403)
+        return _status(port, "/health") in (200, 404, *KEYED) and _status(port, "/v1/models") in (200, *KEYED)
     except (OSError, HTTPException):  # a reply that cannot be read among them
         return False
 

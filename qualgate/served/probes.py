@@ -23,6 +23,7 @@ from qualgate.served.asked import request_of
 from qualgate.served.charging import Charges
 from qualgate.served.client import Client
 from qualgate.served.faults import BudgetSpent, NotServed, RequestRefused
+from qualgate.served.forms import REPEATS
 from qualgate.served.ledger import Ledger
 
 Of = TypeVar("Of")
@@ -48,12 +49,13 @@ TOOL = {
 }
 NEW = "Write one sentence about the ticket "  # and its number, which no cache has met
 HOT, DRAWN_TOKENS, FEW_TOKENS, CALL_TOKENS = 2.0, 16, 4, 128
+STREAMED: Any = {"stream": True, "stream_options": {"include_usage": True}}  # as cases are, so that it counts tokens
 STREAMED_TOKENS = 96  # of one that is asked by a stream and whole
 OWN_TOKENS, LONG_TOKENS, OWN_ROUNDS = 64, 512, 3  # in which thoughts come to what their question alone has
 STOPPED_TOKENS = 24  # of the answer that a text in it is to end
 LEAST_FILLERS, MOST_FILLERS = 128, 20_000  # of the longest prompt
 READ_WHOLE = 0.85  # of the tokens that a part of a prompt adds, where the part before added all of its own
-NOT_MADE = "probes"  # the entry of those without an answer
+NOT_MADE, NONE_MADE = "probes", "they were not made"  # the entry of those without an answer, and its fault
 TRIES, SECONDS = 2, 180.0  # of one request; of all probes of an arm
 
 
@@ -179,15 +181,16 @@ async def _shown(*probes: Awaitable[list[Probe]]) -> list[Probe]:
         if _ends_the_run(error) or not isinstance(error, InfrastructureError | NotServed):
             raise error
     shown = [probe for probes in results if not isinstance(probes, BaseException) for probe in probes]
-    return [*shown, *(_not_made(str(error)) for error in failed[:1])]
+    fault = "some of them were not answered" if shown else NONE_MADE
+    return [*shown, *(_not_made(str(error), fault) for error in failed[:1])]
 
 
 def _ends_the_run(error: BaseException) -> bool:
     return isinstance(error, Contradicted | BudgetSpent)
 
 
-def _not_made(message: str) -> Probe:
-    return Probe(name=NOT_MADE, asked="fixed questions", saw=message[:300], fault="they were not made")
+def _not_made(message: str, fault: str = NONE_MADE) -> Probe:
+    return Probe(name=NOT_MADE, asked="fixed questions", saw=message[:300], fault=fault)
 
 
 def _who(client: Client) -> Probe:
@@ -201,7 +204,7 @@ async def _cache(asking: _Asking, nonce: str) -> list[Probe]:
     """Probe for a cache. saw: the hash of the reply, to compare arms by; "" if its id may not be unique to the server,
     or all of its replies share one."""
     assert asking.arm.served is not None, "asked of served arms alone"
-    stream = {"stream": True} if asking.arm.served.stream else {}
+    stream = STREAMED if asking.arm.served.stream else {}
     numbers = nonce, f"{nonce}-2", nonce
     first, other, again = [await asking.ask(NEW + number, DRAWN_TOKENS, **stream) for number in numbers]
     reply = "" if first.reply.endswith(SHORT_ID) or first.reply[:8] == other.reply[:8] else first.reply
@@ -372,15 +375,16 @@ async def _tools(asking: _Asking) -> list[Probe]:
 
 async def _streams(asking: _Asking, prompts: Sequence[Prompt]) -> list[Probe]:
     """Probe whether a streamed answer equals the whole one; if not, all answers are requested whole."""
-    task, streamed = "the same by a stream and whole", {"stream": True, "stream_options": {"include_usage": True}}
+    task = "the same by a stream and whole"
     try:
-        await asking.ask(COUNT, STREAMED_TOKENS, check=True, **streamed)
+        await asking.ask(COUNT, STREAMED_TOKENS, check=True, **STREAMED)
         if asking.chats and any('"tools"' in prompt.asked for prompt in prompts):
-            await asking.ask(ORDER, STREAMED_TOKENS, check=True, tools=[TOOL], **streamed)
+            await asking.ask(ORDER, STREAMED_TOKENS, check=True, tools=[TOOL], **STREAMED)
     except NotServed as refused:
         return [Probe(name=STREAM, asked=task, saw=str(refused)[:300])]
     why = asking.client.forms.whole
-    return [Probe(name=STREAM, asked=task, saw=why or "the same", fault="answers are asked whole" if why else "")]
+    fault = "answers are asked whole" if why not in ("", REPEATS) else ""
+    return [Probe(name=STREAM, asked=task, saw=why or "the same", fault=fault)]
 
 
 async def _log_probs(asking: _Asking) -> list[Probe]:

@@ -1,5 +1,6 @@
-"""Serves a Llama folder by llama.cpp's own server, as a GGUF made of it: `PYTHON llamacpp_server.py FOLDER KIND PORT`,
-with a Python that can import xllamacpp, gguf and numpy. KIND: F32, Q8_0 or Q4_0 of its products; listed as `m`."""
+"""Serves a Llama folder by llama.cpp's own server, as a GGUF of it: `PYTHON llamacpp_server.py FOLDER KIND PORT NAME`,
+with a Python that can import xllamacpp, gguf and numpy. KIND: F32, Q8_0 or Q4_0 of its products. NAME, under which its
+model is listed, is `m` where it is left out."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ import numpy as np
 import xllamacpp  # pyright: ignore[reportMissingImports]  # of the Python that this is run by
 
 
-def main(folder: Path, kind: str, port: int) -> None:
+def main(folder: Path, kind: str, port: int, name: str = "m") -> None:
     """Until it is ended."""
     with tempfile.TemporaryDirectory() as work:
         file = Path(work) / "model.gguf"
         write(folder, kind, file)
         params = xllamacpp.CommonParams()
-        params.model.path, params.port, params.model_alias = str(file), port, {"m"}
+        params.model.path, params.port, params.model_alias = str(file), port, {name}
         params.n_ctx, params.n_parallel, params.warmup, params.use_jinja = 4096, 4, False, True
         params.cpuparams.n_threads = 1
         server = xllamacpp.Server(params)
@@ -114,4 +115,4 @@ def _tokenizer(to: Any, folder: Path, config: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), *sys.argv[4:])

@@ -15,7 +15,7 @@ from qualgate.errors import Exit, InfrastructureError, QualgateError, UsageError
 from qualgate.records import ArmSpec, Served
 from qualgate.served import client
 from qualgate.served.client import Client
-from qualgate.served.declared import identify_served
+from qualgate.served.declared import declared, identify_served
 from qualgate.served.faults import NotServed, RequestRefused
 from qualgate.served.replies import Models
 from qualgate.served.retries import TRIES
@@ -229,6 +229,21 @@ def test_a_web_page_where_the_api_should_be_says_what_an_address_is():
         asyncio.run(look(server.address))
     assert "web page" in str(found.value)
     assert "http://127.0.0.1:8000/v1" in str(found.value)
+
+
+def test_a_server_that_lists_no_model_is_told_how_it_can_be_asked():
+    """As `transformers serve`, which lists what lies in its cache and loads what it is asked for."""
+
+    async def look(address: str) -> str:
+        served = Served(endpoint=address)
+        async with Client("x", served, 1) as client:
+            return await declared(client, ArmSpec(name="x", model="./support", served=served))
+
+    with scripted(models=as_json({"object": "list", "data": []})) as server, pytest.raises(NotServed) as found:
+        asyncio.run(look(server.address))
+    assert "lists none" in str(found.value)
+    assert "`engine: transformers`" in str(found.value)
+    assert "`list_models: false`" in str(found.value)
 
 
 def test_nobody_there_is_told_with_what_to_look_at():

@@ -15,6 +15,7 @@ from qualgate.errors import InfrastructureError
 from qualgate.records import ArmSpec, Case, Job, JobFailure, JobResult, Prompt, Served, UnitKey
 from qualgate.served.asked import asked_of
 from qualgate.served.client import Client
+from qualgate.served.forms import REPEATS, ROW
 from qualgate.served.job import run_served
 from qualgate.served.probes import probe
 from tests.served.scripted import Reply, Scripted, as_json, as_stream, scripted
@@ -196,6 +197,24 @@ def test_pieces_that_are_doubted_in_answer_after_answer_are_done_without():
         result = run(server, prompts())
     assert "may come twice" in result.generation.asked_whole
     assert len(server.asked) <= 1.2 * CASES
+
+
+def test_a_model_that_repeats_words_is_asked_whole_and_its_server_is_not_blamed():
+    """Two digits alike in a row, as a real server streams them, in every answer of its model."""
+    honest = [{"content": piece} for piece in ("Answer: ", "4", "4")]
+
+    def answer(body):
+        return pieces(*honest) if body.get("stream") else whole(text("Answer: 44"))
+
+    with scripted(otherwise=answer) as server:
+        result = run(server, prompts())
+    assert {one.text for one in result.completions} == {"Answer: 44"}
+    assert result.generation.asked_whole == REPEATS
+    assert len(server.asked) <= CASES + ROW + 1  # one is asked both ways
+    with scripted(probes=answer) as server:
+        arm = ArmSpec(name="v", model="m", served=Served(endpoint=server.address))
+        shown = {one.name: one for one in probe(arm, prompts(1), 4, nonce="n")}
+    assert (shown["stream"].saw, shown["stream"].fault) == (REPEATS, "")
 
 
 def merged(body: dict[str, Any]) -> Reply:

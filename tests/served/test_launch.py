@@ -61,6 +61,14 @@ def test_a_server_runs_for_its_jobs_and_no_longer(command, tmp_path):
     assert alive(tmp_path) == []
 
 
+@pytest.mark.parametrize("health", [401, 403])
+def test_a_server_whose_pages_want_a_key_is_awaited_as_any_other(command, tmp_path, health):
+    """As a LiteLLM proxy: it asks for a key at /health too."""
+    (tmp_path / "server.py").write_text(SERVER.replace("else 404", f"else {health}"))
+    with reached([job(command)], tmp_path, lambda: False) as jobs:
+        assert len(jobs) == 1
+
+
 def test_a_server_ends_with_the_process_that_started_it(command, tmp_path):
     program = (
         "import os, pathlib, sys; from tests.served.test_launch import job, reached\n"

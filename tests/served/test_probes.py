@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 from functools import partial
 from typing import Any
 
 import pytest
 
 from qualgate.errors import Exit
-from qualgate.records import ArmSpec, Case, Probe, Prompt, Sampling, Served, UnitKey
+from qualgate.records import ArmSpec, Budget, Case, Probe, Prompt, Sampling, Served, UnitKey
 from qualgate.served import probes as questions
 from qualgate.served.asked import asked_of
+from qualgate.served.ledger import Ledger
 from qualgate.served.probes import Contradicted, probe
-from tests.served.scripted import Reply, Scripted, as_json, scripted, sound
+from tests.served.scripted import Reply, Scripted, as_json, as_stream, scripted, sound
 
 TOOLS = [{"type": "function", "function": {"name": "cancel", "parameters": {"type": "object"}}}]
 CHAT: dict[str, Any] = {"id": "c", "messages": [{"role": "user", "content": "Cancel A1."}], "tools": TOOLS}
@@ -24,14 +26,16 @@ ALL = (
 )  # fmt: skip
 
 
-def found(server: Scripted, body: dict[str, Any] = CHAT, sampling: Sampling | None = None) -> dict[str, Probe]:
+def found(
+    server: Scripted, body: dict[str, Any] = CHAT, sampling: Sampling | None = None, **more: Any
+) -> dict[str, Probe]:
     arm = ArmSpec(name="v", model="m", served=Served(endpoint=server.address))
     case = Case(evalset="s", body=body)
     prompt = Prompt(
         key=UnitKey("v", "s", "c"), case_hash="h", token_ids=(), max_new_tokens=4,
         asked=asked_of(case, Served(endpoint="x"), "hermes"), sampling=sampling or Sampling(),
     )  # fmt: skip
-    return {one.name: one for one in probe(arm, [prompt], 4)}
+    return {one.name: one for one in probe(arm, [prompt], 4, **more)}
 
 
 def shown(body: dict[str, Any] = CHAT, sampling: Sampling | None = None, **planted: Any) -> dict[str, Probe]:
@@ -174,6 +178,27 @@ def test_one_that_does_not_answer_is_left_to_its_cases():
     assert "they were not made" in probes["probes"].fault
 
 
+def test_a_server_that_counts_tokens_where_it_is_asked_to_leaves_no_probe_uncounted(tmp_path):
+    """llama.cpp's counts those of a stream only where `include_usage` is asked for, as OpenAI does."""
+
+    def counting(body: dict[str, Any]) -> Reply:
+        reply = json.loads(sound(body).body)
+        usage = reply.pop("usage", {"prompt_tokens": 1, "completion_tokens": 1})
+        if not body.get("stream"):
+            return as_json({**reply, "usage": usage})
+        [choice] = reply["choices"]
+        piece = {**choice, "delta": choice["message"]}
+        counts = [{"choices": [], "usage": usage}] if body.get("stream_options", {}).get("include_usage") else []
+        return as_stream({"choices": [piece]}, *counts)
+
+    ledger = Ledger(tmp_path / "spent", Budget())
+    with scripted(probes=counting) as server:
+        probes = found(server, ledger=ledger, nonce="n")
+    assert "cache" in probes
+    assert faults(probes) == set()
+    assert ledger.spent()["v"].estimated == 0
+
+
 def test_a_probe_without_an_answer_takes_no_other_away():
     """Neither what ends the run nor what was shown."""
 
@@ -186,3 +211,4 @@ def test_a_probe_without_an_answer_takes_no_other_away():
         probes = found(server)
     assert {"own answers", "tokens", "max_tokens", "probes"} <= set(probes)
     assert faults(probes) == {"probes"}
+    assert "some of them" in probes["probes"].fault

@@ -301,14 +301,15 @@ def test_a_folder_in_int4_says_what_our_engine_says_of_it_as_served(server, prom
     assert alike(here, theirs) >= len(prompts) - 3
 
 
-def rounded(folder: Path) -> Path:
-    """The reference model in four bits, written as plain numbers: what a server loads on any CPU."""
+def rounded(folder: Path, levels: int = 7) -> Path:
+    """The reference model in so many levels on either side of zero (7: four bits), written as plain numbers: what a
+    server loads on any CPU."""
     shutil.copytree(MODEL, folder)
     weights = load_file(folder / "model.safetensors")
     for name, weight in weights.items():
         if name.endswith("proj.weight"):
             groups = weight.float().reshape(-1, 32)
-            step = groups.abs().amax(1, keepdim=True).clamp(min=1e-9) / 7
+            step = groups.abs().amax(1, keepdim=True).clamp(min=1e-9) / levels
             weights[name] = (groups / step).round().mul(step).reshape(weight.shape).to(weight.dtype)
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     return folder
