@@ -27,9 +27,9 @@ class Wrong:
     def __init__(self, token: int) -> None:
         self.name, self.runs_model, self.broken, self._token = "wrong", False, 0, token
 
-    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """See `Proposer`."""
-        return [Draft((self._token,) * one.most, self.name) for one in asked]
+        return [Draft((self._token,) * request.most, self.name) for request in requests]
 
     def ended(self, row: int) -> None:
         """See `Proposer`."""

@@ -62,8 +62,9 @@ def test_a_pace_that_was_learnt_is_kept_by_those_that_come_after_the_limit():
     some = [as_json(WHOLE)] * 4
     with scripted(*some, as_json({}, 429, Retry_After="60"), *some) as server:
         asyncio.run(ask())
-    assert waited[0] == pytest.approx(60.0, abs=0.1)
-    assert waited[1:] == [pytest.approx(15.0, abs=0.5)] * 3, "four answers a minute were seen"
+    assert waited[0] == pytest.approx(60.0, abs=1.0)
+    assert len(waited) == 4
+    assert all(7.5 < seconds <= 15.5 for seconds in waited[1:]), "four answers a minute were seen, less what passed"
     told = [line for line in lines if line]
     assert "asked again in 60 s" in told[0]
     assert "times a minute at most from here on" in told[1]

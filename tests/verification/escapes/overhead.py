@@ -22,7 +22,12 @@ class Pair:
     @property
     def quiet(self) -> bool:
         """Whether there was a CPU for us: what is measured runs one process after the other."""
-        return self.busy <= max(1.05, (os.cpu_count() or 1) - 0.7)
+        return is_quiet(self.busy)
+
+
+def is_quiet(busy: float) -> bool:
+    """Whether so many busy CPUs, ours among them, left one for us."""
+    return busy <= max(1.05, (os.cpu_count() or 1) - 0.7)
 
 
 def overhead(sandbox: Sandbox) -> Pair:
@@ -30,15 +35,15 @@ def overhead(sandbox: Sandbox) -> Pair:
     Python (same options) started as a process with function and assert as its program."""
     text, tests = "def f(x):\n    return x + 1\n", "assert f(1) == 2"
     command = [*tiers.program(), text + tests]
-    start, busy = time.perf_counter(), _busy()
+    start, busy = time.perf_counter(), busy_seconds()
     subprocess.run(command, env={}, check=True, stdin=subprocess.DEVNULL)
     middle = time.perf_counter()
     assert score_code({"tests": tests, "entry_point": "f"}, text, sandbox=sandbox)[METRIC].verdict
     end = time.perf_counter()
-    return Pair(wall=(end - middle) - (middle - start), busy=(_busy() - busy) / (end - start))
+    return Pair(wall=(end - middle) - (middle - start), busy=(busy_seconds() - busy) / (end - start))
 
 
-def _busy() -> float:
+def busy_seconds() -> float:
     """CPU seconds that this machine has spent on anything, in user and kernel mode."""
     user, nice, system, _, _, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
