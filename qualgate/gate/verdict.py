@@ -126,9 +126,8 @@ def judge(
         reasons = (*examination.integrity, *examination.incomplete)
         return Verdict(variant=examination.variant, word="invalid", exit=int(Exit.INTEGRITY), reasons=reasons)
     if examination.incomplete:
-        return Verdict(
-            variant=examination.variant, word="invalid", exit=int(Exit.INFRASTRUCTURE), reasons=examination.incomplete
-        )
+        reasons = examination.incomplete
+        return Verdict(variant=examination.variant, word="invalid", exit=int(Exit.INFRASTRUCTURE), reasons=reasons)
 
     def measured(pairs: dict[str, tuple[Pair, ...]], unfinished: Unfinished) -> list[Measured]:
         if by:
@@ -147,9 +146,7 @@ def judge(
     if word == "approve" and examination.counted:  # an entry may have been written once the failures were seen
         every = unfinished_sets(examination.counted, policy.max_unfinished)
         counted_too = _settle(measured(examination.counted, every), policy.alpha)
-        open_ = [
-            comparison for comparison in counted_too if comparison.tier == "critical" and comparison.status != "proven"
-        ]
+        open_ = [result for result in counted_too if result.tier == "critical" and result.status != "proven"]
         if open_:
             word, code, reasons = "review", Exit.REVIEW, (f"{ONLY_WITHOUT}: {open_[0].reason}", *reasons)
     first = far_better(comparisons)
