@@ -81,8 +81,7 @@ class GateFile:
 
 
 def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
-    """Load the gate file at `path`. UsageError names every fault with its line; NotInThisVersion if all are planned
-    features.
+    """Load the gate file at `path`. UsageError names every fault with its line; NotInThisVersion if all are planned.
 
     files=False: model folders and evalset files may be missing, as when a stored run is decided again.
     """

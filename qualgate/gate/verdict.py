@@ -126,9 +126,8 @@ def judge(
         reasons = (*examination.integrity, *examination.incomplete)
         return Verdict(variant=examination.variant, word="invalid", exit=int(Exit.INTEGRITY), reasons=reasons)
     if examination.incomplete:
-        return Verdict(
-            variant=examination.variant, word="invalid", exit=int(Exit.INFRASTRUCTURE), reasons=examination.incomplete
-        )
+        reasons = examination.incomplete
+        return Verdict(variant=examination.variant, word="invalid", exit=int(Exit.INFRASTRUCTURE), reasons=reasons)
 
     def measured(pairs: dict[str, tuple[Pair, ...]], unfinished: Unfinished) -> list[Measured]:
         if by:

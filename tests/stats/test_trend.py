@@ -47,8 +47,8 @@ def test_a_fall_is_told_with_its_first_night_and_its_size_and_the_lower_level_is
     first, second = trend(x, weight=800).falls
     assert abs(first.began - 40) <= 1
     assert abs(second.began - 70) <= 1
-    assert first.found <= 43
-    assert second.found <= 73
+    assert first.detected <= 43
+    assert second.detected <= 73
     assert first.size == pytest.approx(0.05, abs=0.02)
     assert second.size == pytest.approx(0.06, abs=0.02)
 
