@@ -127,7 +127,7 @@ class Sums:
     sample: torch.Tensor
 
     def then(self, later: Sums) -> Sums:
-        """Of both parts; `later` holds the higher token ids."""
+        """Combine two parts; `later` holds the higher token ids."""
         best = self.best.maximum(later.best)
 
         def moved(part: Sums) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -170,7 +170,7 @@ class Sums:
 
 
 def _tile(p: Head, q: Head, rows: slice, start: int, labels: torch.Tensor | None, noise: Noise | None) -> Sums:
-    """Of the tokens from `start` on."""
+    """Return the sums over the tokens from `start` on."""
     logits = torch.stack([_logits(side, rows, start) for side in (p, q)]).double()  # [side, row, token]
     tokens = torch.arange(start, start + logits.shape[-1], device=logits.device)
     leaders = torch.nn.functional.pad(logits.topk(min(2, len(tokens)), dim=-1).values, (0, 1), value=FLOOR)

@@ -76,7 +76,7 @@ class Blocks:
 
     @property
     def nbytes(self) -> int:
-        """Of all tensors."""
+        """Bytes of all tensors."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def first(self, count: int) -> Blocks:
@@ -162,7 +162,7 @@ def new_blocks(
     count: int, kv_heads: int, head_dim: int,
     *, form: str = "float32", key_scale: float = 1.0, value_scale: float = 1.0, device: torch.device | str = "cpu",
 ) -> Blocks:  # fmt: skip
-    """Empty ones. head_dim: a multiple of 16; form: one of kept.FORMS; key_scale, value_scale: fp8's."""
+    """Return empty blocks. head_dim: a multiple of 16; form: one of kept.FORMS; key_scale, value_scale: for fp8."""
     for name, value, most in (
         ("count", count, 2**31 - 1),
         ("kv_heads", kv_heads, 65_536),
@@ -179,7 +179,7 @@ def new_blocks(
 
 
 def _shapes(form: Form, count: int, kv_heads: int, dim: int) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
-    """Of the tensors that blocks have, by field."""
+    """Return dtype and shape of each tensor of the blocks, by field."""
     dtype, elements = getattr(torch, form.dtype), dim // form.packed
     shapes = {
         "keys": (dtype, (count, kv_heads, elements, SLOTS)),

@@ -88,7 +88,7 @@ class Prepared:
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors are, or its twin's."""
+        """The device of its tensors, or of its twin's."""
         tensor = self.twin.codes if self.twin is not None else self.words
         assert tensor is not None
         return tensor.device

@@ -35,7 +35,7 @@ class SiteCoverage:
 
 
 class SeenInputs:
-    """Of one site: tokens, each channel's largest magnitude, sums [in_features] in float64."""
+    """Inputs of one site: tokens, each channel's largest magnitude, sums [in_features] in float64."""
 
     def __init__(self) -> None:
         self.tokens = 0

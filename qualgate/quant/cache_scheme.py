@@ -72,7 +72,7 @@ def _is_fp8(scheme: Any) -> bool:
 
 
 def cache_scales(shards: Shards) -> dict[int, dict[str, str]]:
-    """By layer the names of the tensors that scale its keys ("k") and values ("v"). UsageError for two of one."""
+    """Return, by layer, the tensor names of the scales of keys ("k") and values ("v"). UsageError for duplicates."""
     scales: dict[int, dict[str, str]] = {}
     for name in shards.entries:
         match = _SCALE.search(name)

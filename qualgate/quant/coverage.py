@@ -79,7 +79,7 @@ class Coverage:
 
     @property
     def fewest_tokens(self) -> int | None:
-        """Of the calibration, at the site that met fewest."""
+        """Calibration tokens at the site that received fewest."""
         return min((site.calibration_tokens for site in self.sites), default=None)
 
     @property

@@ -54,7 +54,7 @@ def cast_mxfp4(weight: torch.Tensor, exponent: str = "") -> tuple[torch.Tensor, 
 
 
 def cast_mxfp8(weight: torch.Tensor, exponent: str = "") -> tuple[torch.Tensor, torch.Tensor]:
-    """As `cast_mxfp4`, with e4m3 numbers: codes are their bytes, the shared exponent is floor(log2(absmax)) - 8."""
+    """Cast like `cast_mxfp4` to e4m3: codes are the bytes, the shared exponent is floor(log2(absmax)) - 8."""
     scaled, shared = _to_shared_exponent(weight, "e4m3", exponent)
     largest = torch.finfo(torch.float8_e4m3fn).max
     codes = scaled.float().clamp_(-largest, largest).to(torch.float8_e4m3fn).view(torch.uint8)

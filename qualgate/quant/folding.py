@@ -104,7 +104,7 @@ class Folds:
         return getattr(self.layer.get_submodule(module), part, None)
 
     def _head_width(self, group: Group, channels: int) -> int:
-        """Of the attention that mixes v's heads; 0 when it does not say."""
+        """Return the head width of the attention that mixes v's heads; 0 if unknown."""
         attention = self.layer.get_submodule(group.linears[0].rpartition(".")[0])
         width = getattr(attention, "head_dim", 0)
         return width if isinstance(width, int) and width and channels % width == 0 else 0

@@ -156,7 +156,7 @@ def _modelopt(where: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bits(format: Format) -> int:
-    """As the config says; the readers hold it against the shapes."""
+    """Return the bits in the config; the readers check them against the shapes."""
     groups = format.settings.get("config_groups")
     if isinstance(groups, dict):
         for group in groups.values():

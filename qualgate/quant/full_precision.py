@@ -142,7 +142,7 @@ def likely_format(entries: Mapping[str, TensorEntry]) -> str:
 
 
 def _shape(entries: Mapping[str, TensorEntry], name: str) -> tuple[int, ...]:
-    """Of the tensor that the architecture calls `name`; files may leave out the first parts of it. (0,): not found."""
+    """Return the shape of the architecture's tensor `name`; files may omit its first parts. (0,): not found."""
     parts = name.split(".")
     names = (".".join(parts[start:]) for start in range(len(parts)))
     return next((entries[own].shape for own in names if own in entries), (0,))

@@ -29,7 +29,7 @@ class GGUFTensor:
 
     @property
     def nbytes(self) -> int:
-        """As stored."""
+        """Bytes as stored."""
         return int(self.data.nbytes)
 
 
@@ -44,7 +44,7 @@ class GGUFFile:
 
     @property
     def architecture(self) -> str:
-        """As the header names it, "" where it does not."""
+        """The architecture's name in the header, "" without one."""
         return str(self.fields.get("general.architecture", ""))
 
     def array(self, name: str) -> list[Any] | None:

@@ -63,7 +63,7 @@ def gptq(
     grids: list[Grid] = list(static)
 
     def grid_of(column: int) -> Grid:
-        """Of a column in working order; a group's is fitted when its first column is reached."""
+        """Return the grid of a column in working order; a group's is fitted at its first column."""
         if static:
             return static[places[column] // size]
         if column % size == 0:

@@ -62,12 +62,12 @@ class ModelReport:
 
     @property
     def nbytes(self) -> int:
-        """Of all tensors."""
+        """Bytes of all tensors."""
         return sum(tensor.nbytes for tensor in self.tensors)
 
     @property
     def effective_bits(self) -> float:
-        """Of the whole model."""
+        """Bits per weight of the whole model."""
         bits = [(tensor.nbytes * 8, tensor.effective_bits) for tensor in self.tensors if tensor.effective_bits]
         return sum(size for size, _ in bits) / (sum(size / each for size, each in bits) or 1)
 

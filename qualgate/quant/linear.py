@@ -115,7 +115,7 @@ class QuantizedLinear(nn.Module):
 
 
 def fuse_together(layers: Sequence[QuantizedLinear]) -> list[str]:
-    """As `fuse` each, but layers that read one input become one matrix where their weights have a common layout."""
+    """Fuse each layer; layers that read one input become one matrix if their weights have a common layout."""
     if len(layers) > 1 and len({layer.activations for layer in layers}) == 1:
         activations = layers[0].activations
         whole = stacked([layer.packed for layer in layers])

@@ -61,7 +61,7 @@ class ModelFiles:
             ) from None
 
     def sha256(self, name: str) -> str:
-        """Of the file's bytes; "" when it is not there."""
+        """Hash of the file's bytes; "" for a missing file."""
         return hashlib.sha256(self.raw[name]).hexdigest() if name in self.raw else ""
 
     @property

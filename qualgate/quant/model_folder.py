@@ -116,7 +116,7 @@ class ModelFolder:
 
     @cached_property
     def config_sha256(self) -> str:
-        """Of what says how the model is built, how it generates and, beside it, how its weights are to be read."""
+        """Hash of what defines the model's architecture, its generation and how its weights are read."""
         return content_hash(
             [self.files.sha256(name) for name in ("config.json", "generation_config.json")]
             + [self.files.sha256(name) for name in QUANTIZE_FILES if self.files.has(name)]
@@ -125,12 +125,12 @@ class ModelFolder:
 
     @cached_property
     def tokenizer_sha256(self) -> str:
-        """Of what turns text into tokens and back, see `tokenizer_files.tokenizer_content`."""
+        """Hash of what turns text into tokens and back, see `tokenizer_files.tokenizer_content`."""
         return tokenizer_files.tokenizer_content(self.files)
 
     @cached_property
     def template_sha256(self) -> str:
-        """Of the chat template's text, and of the named ones that differ from it."""
+        """Hash of the chat template's text, and of the named ones that differ from it."""
         return templates_sha256(self.files)
 
     @cached_property

@@ -289,7 +289,7 @@ def _keep(value: Any) -> tuple[tuple[str, str], ...]:
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Equal and of one type: 1 is not True in a gate file."""
+    """Whether both are equal and of one type: 1 is not True in a gate file."""
     return type(left) is type(right) and left == right
 
 

@@ -175,7 +175,7 @@ def _pooled(strata: Sequence[tuple[str, str, str, str]], calibration_cases: int)
 
 
 def _jensen_shannon(left: Mapping[str, int], right: Mapping[str, int]) -> float | None:
-    """Of two histograms, in nats. None when one is empty."""
+    """Return the Jensen-Shannon divergence of two histograms, in nats. None when one is empty."""
     totals = sum(left.values()), sum(right.values())
     if not all(totals):
         return None

@@ -125,7 +125,7 @@ def _beside(files: ModelFiles, name: str) -> Any:
 
 
 def _contents(files: ModelFiles) -> dict[str, dict[str, Any]]:
-    """By file, the keys that may change a token."""
+    """Return, by file, the keys that may change a token."""
     try:
         tokenizer = _plain_tokenizer(files.json("tokenizer.json"))
     except RecursionError:

@@ -211,7 +211,7 @@ def _linear(weight: Layout, bias: torch.Tensor | None) -> _Linear:
 
 
 def _at(tensor: torch.Tensor | None, *shape: int, dtype: torch.dtype = torch.float32) -> int | None:
-    """Where its numbers lie. C believes what it is told of them, so it is looked at here."""
+    """Return the address of a tensor's numbers, after checking the tensor, because C cannot."""
     if tensor is None:
         return None
     there = tensor.is_cpu and tensor.is_contiguous()

@@ -76,7 +76,7 @@ def threaded(threads: int) -> Iterator[None]:
 
 
 def default_threads() -> int:
-    """Of a kernel that is not told: those of `threaded`, else torch's."""
+    """Return the threads of a kernel by default: those of `threaded`, else torch's."""
     return _THREADS.get() or torch.get_num_threads()
 
 

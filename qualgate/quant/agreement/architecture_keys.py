@@ -51,7 +51,7 @@ class Difference:
 
     @property
     def said(self) -> str:
-        """For people: "rms_norm_eps 1e-05 against 1e-06"."""
+        """Text for people: "rms_norm_eps 1e-05 against 1e-06"."""
         return f"{self.key} {self.ours} against {self.theirs}"
 
     def named_in(self, keys: Iterable[str]) -> bool:
@@ -60,7 +60,7 @@ class Difference:
 
 
 def architecture_differences(variant: ModelFolder, baseline: ModelFolder) -> tuple[Difference, ...]:
-    """In the order of their keys. Raises UsageError for a config that transformers cannot read."""
+    """Return the differing keys in order. Raises UsageError for a config that transformers cannot read."""
     if _said(variant.files.config) == _said(baseline.files.config):
         return ()
     ours, theirs = (_meaning(folder.files) for folder in (variant, baseline))
@@ -75,13 +75,13 @@ def architecture_differences(variant: ModelFolder, baseline: ModelFolder) -> tup
 
 
 def _said(config: dict[str, Any]) -> dict[str, Any]:
-    """What of a config's own text may have a part in a forward pass."""
+    """Return the parts of a config's text that can affect a forward pass."""
     relevant = {key: value for key, value in config.items() if not _NO_PART.match(key)}
     return {**relevant, "text_config": config.get("text_config"), "architectures": config.get("architectures")}
 
 
 def _meaning(files: ModelFiles) -> dict[str, Any]:
-    """Every key that has a part, by what it means; what is off is left out."""
+    """Return every key that affects a forward pass, normalized; keys that are off are left out."""
     from transformers import CONFIG_MAPPING
 
     try:

@@ -153,13 +153,13 @@ class _Config:
 
     @property
     def rope(self) -> dict[str, Any]:
-        """Its settings of positions, scaling among them."""
+        """The rope settings, scaling included."""
         settings = self.stated("rope_parameters", "rope_scaling")
         return settings if isinstance(settings, dict) else {}
 
     @property
     def rope_kind(self) -> str:
-        """Of their scaling; "none" where there is none that llama.cpp's converter writes."""
+        """Kind of rope scaling; "none" if llama.cpp's converter writes none."""
         kind = str(self.rope.get("rope_type", self.rope.get("type", "default")))
         return {"default": "none", "dynamic": "none", "su": "longrope"}.get(kind, kind)
 
@@ -169,7 +169,7 @@ class _Config:
         return int(width * share) if type(width) is int and isinstance(share, float) else width
 
     def base(self) -> Any:
-        """Of the frequencies of positions."""
+        """Base of the rope frequencies."""
         return self.rope.get("rope_theta", self.stated("rope_theta")) or 10000.0
 
     def original_context(self) -> Any:
@@ -320,7 +320,7 @@ def _wanted_factors(config: _Config) -> dict[str, list[float] | None]:
 
 
 def _llama3_factors(config: _Config) -> list[float] | None:
-    """As transformers' modeling_rope_utils.py: _compute_llama3_parameters."""
+    """Return transformers' factors, as in modeling_rope_utils.py: _compute_llama3_parameters."""
     names = ("factor", "low_freq_factor", "high_freq_factor")
     width, numbers = config.rotated(), [*map(config.rope.get, names), config.base(), config.original_context()]
     if not all(isinstance(number, int | float) and 0 < _single(number) < math.inf for number in numbers):
@@ -340,7 +340,7 @@ def _same(theirs: Any, ours: Any, tolerance: float = 0.0) -> bool:
 
 
 def _single(number: float) -> float:
-    """As float32."""
+    """Round a number to float32."""
     try:
         return struct.unpack("f", struct.pack("f", number))[0]
     except OverflowError:

@@ -151,7 +151,7 @@ _TYPES: dict[str, dict[bool | int | None, tuple[int, ...]]] = {
 
 
 def _space_differences(written: dict[str, Any], file: GGUFFile) -> Iterator[Contradiction]:
-    """Of the space that is put before a text, and of those that are taken out of it."""
+    """Yield differences in the space added before a text, and in the removal of spaces."""
     steps = [*steps_of(written.get("normalizer")), *steps_of(written.get("pre_tokenizer"))]
     added = any(
         step.get("type") == "Prepend"

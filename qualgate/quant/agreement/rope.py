@@ -114,7 +114,7 @@ def as_float32(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """For people; "nothing" of a key that is not there."""
+    """Format a value for people; "nothing" for a missing key."""
     if value is None:
         return "nothing"
     return f"{value:.7g}" if isinstance(value, float) else f"{value!s:.80}"

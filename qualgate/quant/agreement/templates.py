@@ -66,7 +66,7 @@ def chat_template(files: ModelFiles) -> str:
 
 
 def templates_sha256(files: ModelFiles) -> str:
-    """Of all templates that differ from `default`, and of that."""
+    """Return the hash over `default` and all templates that differ from it."""
     named = {name: as_compiled(text) for name, text in templates(files).items()}
     text = named.pop(DEFAULT, "")
     others = {name: other for name, other in named.items() if other != text}
@@ -130,7 +130,7 @@ def _place(files: ModelFiles, name: str) -> str:
 
 
 def as_compiled(text: str) -> str:
-    """As Jinja compiles it: one kind of line end, and without the last."""
+    """Normalize a template as Jinja does: one kind of line end, and none at the end."""
     return text.replace("\r\n", "\n").removesuffix("\n")
 
 

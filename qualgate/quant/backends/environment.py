@@ -116,7 +116,7 @@ def set_up(name: str, folder: Path | None = None, say: Callable[[str], None] = l
 
 
 def requirements_hash(name: str) -> str:
-    """Of what an environment is made from; comments count, so that a remark's change never goes unseen."""
+    """Return the hash of what an environment is made from; comments count, so no change goes unseen."""
     return sha256(b"\0".join(path.read_bytes() for path in _requirements(name) if path.exists())).hexdigest()
 
 
