@@ -1,4 +1,4 @@
-"""Files of one JSON object a line, read strictly: every line that is none is named, and the others are still read."""
+"""Read files of one JSON object per line strictly: report every bad line, and still read the others."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from qualgate.scoring.outcome import one_line
 
 
 class JsonLines:
-    """The objects of `path`, each with its line. Once iterated, `faults` (line, message) and `sha256` are whole.
+    """The objects of `path`, each with its line. Once iterated, `faults` (line, message) and `sha256` are complete.
 
-    A byte-order mark and blank lines at the end say nothing; a blank line before others may have been a row.
-    max_line: bytes. said_by_model: a lone surrogate or a NUL is let through, for it is part of an answer to be scored.
-    OSError when the file cannot be read.
+    A byte-order mark and blank lines at the end are ignored; a blank line before others is a fault.
+    max_line: bytes. said_by_model: allow lone surrogates and NULs, which may be part of an answer to be scored.
+    OSError if the file cannot be read.
     """
 
     def __init__(self, path: Path, max_line: int, *, said_by_model: bool = False) -> None:

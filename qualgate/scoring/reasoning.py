@@ -1,4 +1,4 @@
-"""A thought apart from the answer behind it: which characters of a text are which, by the way that a case declares.
+"""Split a text into thought and answer, by the way that a case declares.
 
 The ways of `reasoning_forms` write the thought before the answer, between two markers:
 
@@ -6,20 +6,20 @@ The ways of `reasoning_forms` write the thought before the answer, between two m
   (`think_opened`, …, or a case whose own `prompt` does), it begins with the text.
 - It ends at the first closing marker, as vLLM's and SGLang's parsers have it. What is nested in it ends there too.
 - Further thoughts right behind it, with only blanks between, are thoughts as well: `<think>a</think><think>b</think>`.
-- Without an opening marker, what stands before a closing one is the thought, for the prompt may have opened it; unless
-  the whole text is one JSON value, which holds its markers in strings, or no prompt of that form ever does.
-- Without a closing marker, a thought that began never ends and there is no answer; a text without one is the answer.
-- A marker right between two quotes of one kind (", ' or `) is spoken of and is none, where the first of them opens: it
-  stands at the beginning of the text or of the thought, or behind a blank or one of ( [ { , : =
-- What is blank between the thought and the answer belongs to neither; the indentation of the answer's first line stays.
-- What stands around the answer alone (`<answer>`, Kimi K3's response) is taken off, unless a call stands beside it.
+- Without an opening marker, the text before a closing one is the thought, since the prompt may have opened it; unless
+  the whole text is one JSON value, with the markers in its strings, or no prompt of that form opens thoughts.
+- Without a closing marker, a thought that began never ends and there is no answer; without either, all is the answer.
+- A marker right between two quotes of one kind (", ' or `) is only mentioned, if the first quote opens: it is at the
+  beginning of the text or of the thought, or behind a blank or one of ( [ { , : =
+- Blanks between the thought and the answer belong to neither; the indentation of the answer's first line stays.
+- Wraps of the answer alone (`<answer>`, Kimi K3's response) are removed, unless a call stands beside them.
 
 `harmony` and `inkling` are messages: those of the channel `analysis` without a recipient, or of the kind `thinking`,
 are the thought, the others the answer; where one of them is a call, they stay as they are written, for the dialect to
 read. A message ends with its end marker alone.
 
-A text is split the same way whoever asks: nothing is stored beside it. `VERSION` is part of the scorer's, so scores of
-another split are never compared.
+The split depends on the text alone: nothing else is stored. `VERSION` is part of the scorer's, so scores of another
+split are never compared.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cases with several references, `references`: an answer that equals any one of them is right."""
+"""Cases with several `references`: an answer that equals one of them is right."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Faults = Callable[[dict[str, Any], Evalset], Iterator[str]]
 
 
 def references_of(body: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The case's references: `references`, else `answer`, which may be one or a list."""
+    """Return the case's `references`, else its `answer`, which may be one or a list."""
     answers = body.get("references", body.get("answer"))
     return tuple(answers) if isinstance(answers, list) else (answers,)
 
@@ -50,7 +50,7 @@ def faults_of_any(faults: Faults) -> Faults:
 
 
 def _each(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The case once for each reference, as its only `answer`."""
+    """Yield the case once for each reference, as its only `answer`."""
     rest = {key: value for key, value in body.items() if key != "references"}
     return ({**rest, "answer": reference} for reference in body["references"])
 

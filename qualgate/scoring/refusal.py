@@ -1,10 +1,9 @@
-"""Refusals, both ways: what must be refused is, and what must be answered is.
+"""Score refusals both ways: a case that must be refused, and one that must be answered.
 
-`format.no_refusal` sees a refusal that is new. A lost one (quantized weights that answer what the baseline refuses) is
-seen by nobody but a set that says what is to be refused: a case's `refuse`, true or false. Right is a refusal where it
-is true, and an answer that says something and is no refusal where it is false. What begins as one of the declared
-phrases (`answer_format.REFUSALS`, in ten languages) is a refusal; one in other words counts as an answer on both sides,
-so a baseline that refuses in such words is too weak to prove anything.
+`format.no_refusal` detects new refusals. Lost ones (quantized weights that answer what the baseline refuses) only show
+in a set that declares a case's `refuse`, true or false. True requires a refusal, false an answer that is neither empty
+nor a refusal. A refusal begins with one of the phrases of `answer_format.REFUSALS`, in ten languages; in other words it
+counts as an answer on both sides, so a baseline that refuses in such words is too weak to prove anything.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Python's regular expressions, of users, on hostile text: the same matches, never a hang.
+"""Match users' Python patterns on hostile text: with the same matches, and never a hang.
 
-A pattern whose every construct means the same in RE2 is matched by RE2, as long as the text is short enough that even
-its quadratic case (many matches that each look far ahead) is over at once. Everything else is matched by Python in
-`killable`, which ends it after a second. Patterns known to be linear in Python are matched by Python here.
+RE2 matches a pattern whose constructs all mean the same there, on texts short enough that even its quadratic case (many
+matches that each look far ahead) takes no time. All else is matched by Python in `killable`, which ends it after a
+second. Patterns known to be linear in Python are matched by Python here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OTHER_SPACE = re.compile(r"[\x0b\x1c-\x1f]")  # white space to Python, not to R
 
 
 class BadPattern(ValueError):
-    """Not a regular expression of Python's, or too long a one."""
+    """A text that is no regular expression of Python's, or too long."""
 
 
 @lru_cache(maxsize=1024)
@@ -59,7 +59,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def findall(pattern: str, text: str) -> list[Any]:
-    """re.findall. BadPattern, or killable.Killed when it was stopped."""
+    """Match as re.findall does. BadPattern, or killable.Killed if it was stopped."""
     python = compiled(pattern)
     if pattern in LINEAR:
         return python.findall(text)
@@ -74,7 +74,7 @@ def findall(pattern: str, text: str) -> list[Any]:
 
 
 def remove(pattern: str, text: str) -> str:
-    """re.sub with nothing. BadPattern, or killable.Killed when it was stopped."""
+    """Remove all matches, as re.sub does. BadPattern, or killable.Killed if it was stopped."""
     python = compiled(pattern)
     if pattern in LINEAR:
         return python.sub("", text)
@@ -139,9 +139,9 @@ _LITERAL = re.compile(r"(?:\\b)?(?:\\s\?)?[^\\^$.|?*+()\[\]{}]{1,200}(?:\\b|\\s\
 
 
 def count(pattern: str, text: str, ignore_case: bool = False) -> int:
-    """How many matches re.finditer finds. BadPattern, or killable.Killed when it was stopped.
+    """Count the matches of re.finditer. BadPattern, or killable.Killed if it was stopped.
 
-    Words, with word borders or a number around them, are counted here: a failed start costs no more than their length.
+    Words, with word borders or a number around them, are counted here: a failed start costs at most their length.
     """
     compiled(pattern)
     if _LITERAL.fullmatch(pattern):

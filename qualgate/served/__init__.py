@@ -1,1 +1,1 @@
-"""Arms that are served: asked over OpenAI's API, at an address or at a server that is started here."""
+"""Served arms: requests over OpenAI's API, to an address or to a server that is started here."""

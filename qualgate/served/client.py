@@ -1,9 +1,9 @@
 """Requests to one server: bounded, retried if that may help, with failures told apart by whose fault they are.
 
-The key is read from the environment variable that the gate file names, goes into one header, and into nothing else: no
-message, no log, no record. Redirects are not followed, certificates are verified, and no .netrc of the environment, nor
-its proxy where the arm does not ask for it, has a say in where a prompt goes (`network`). Where tokens are counted,
-each request is claimed before it is sent (`charging`).
+The key comes from the environment variable that the gate file names, and goes into one header only: no message, no log,
+no record. Redirects are not followed, certificates are verified, the environment's .netrc is ignored, and its proxy
+too unless the arm asks for it (`network`). If tokens are counted, each request is claimed before it is sent
+(`charging`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Was a streamed answer doubled, shuffled, mixed or lost on its way? Without token ids, only its pieces show it.
+"""Detect a streamed answer that was doubled, shuffled, mixed or lost; without token ids, only its pieces show it.
 
 Two equal pieces in a row may be a repeat or two words; arguments that are no JSON may be the model's own. So such an
 answer is requested again, whole, which counts if the stream was the same with a repeat or in another order. Pieces of
