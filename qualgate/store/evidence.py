@@ -403,7 +403,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, scores: Sequence[Sequence[Any]], a
         began=row.began,
         masked=row.constraint_masked,
         thought=row.thought_tokens,
-        text_sha256=sha256(row.text.encode("utf-8")).hexdigest() if answers else "",
+        text_sha256=sha256(row.text.encode("utf-8")).hexdigest() if answers or not row.token_ids else "",
     )
 
 

@@ -181,6 +181,22 @@ def test_the_evidence_they_start_from_approves() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("baseline", "said"),
+    [
+        ("text_sha256", "no answer differs: all 360 scores and texts equal the baseline's"),
+        ("tokens_sha256", "no score differs: all 360 scores equal the baseline's, and the texts are not known"),
+    ],
+)
+def test_texts_are_compared_where_both_are_known_by_the_same(baseline: str, said: str) -> None:
+    def known(arm: ArmEvidence, by: str) -> ArmEvidence:
+        return replace(arm, units=tuple(replace(unit, **{by: "a"}) for unit in arm.units))
+
+    variants = tuple(known(arm, "text_sha256") for arm in GOOD.variants)
+    (verdict,) = decide_plain(replace(GOOD, baseline=known(GOOD.baseline, baseline), variants=variants), POLICY)
+    assert verdict.reasons[0] == said
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_faulty_evidence_never_approves(name: str) -> None:
     fault, code, said = CASES[name]

@@ -193,6 +193,13 @@ def test_noise_that_a_gate_file_leaves_out_is_said_to_be_unknown(workspace, pair
     assert reasons(again).count(UNMEASURED) == 1
 
 
+def test_texts_of_servers_that_tell_no_tokens_are_compared(workspace, pair):
+    answers = {row["prompt"]: row["answer"] for row in map(json.loads, (workspace / "echo.jsonl").open())}
+    pair[0].otherwise = pair[1].otherwise = lambda body: as_json(text_piece(answers[body["prompt"]], "stop"))
+    found = reasons(run(workspace, arms(pair)))
+    assert any("texts equal the baseline's" in reason for reason in found), found
+
+
 def test_a_server_that_does_not_say_the_same_twice_is_seen(workspace, pair):
     answers = {row["prompt"]: row["answer"] for row in map(json.loads, (workspace / "echo.jsonl").open())}
     asked: dict[str, int] = {}

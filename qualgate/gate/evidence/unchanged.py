@@ -16,7 +16,7 @@ def unchanged(pairs: Mapping[str, Sequence[Pair]]) -> tuple[str, ...]:
     if not scores or any(_differ(pair.baseline, pair.variant) for pair in every):
         return ()
     texts = [(_text(pair.baseline), _text(pair.variant)) for pair in every]
-    if not all(before and after for before, after in texts):
+    if not all(before and before[:1] == after[:1] for before, after in texts):
         return (f"no score differs: all {counted(scores, 'score')} equal the baseline's, and the texts are not known",)
     return (f"no answer differs: all {counted(scores, 'score')} and texts equal the baseline's",)
 
