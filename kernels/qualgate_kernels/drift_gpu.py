@@ -22,7 +22,7 @@ from qualgate_kernels.gumbel import Noise
 
 PARTS = 16  # of the vocabulary
 ROWS_AT_ONCE = 8192  # rows of one launch: bounds the running sums to 18 MB
-NUMBERS = ("best", "second", "total", "own", "other", "top", "said", "most", "sample")  # of a row, side by side
+NUMBERS = ("best", "second", "total", "own", "other", "top", "label_logit", "most", "sample")  # of a row, side by side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,13 +167,13 @@ def test_a_failure_that_is_tried_again_is_told_once_then_that_it_stays_and_at_on
     assert first.due_next == NOON + timedelta(minutes=5, milliseconds=1)
     again = whole_night(nightly, judge, clock(NOON + timedelta(minutes=15)))
     assert [(one.night.gate, one.failed) for one in again.nights] == [("one", 2)], "who looks is told"
-    assert "  tried again from 12:35 UTC" in lines(again.said)
+    assert "  tried again from 12:35 UTC" in lines(again.body)
     assert whole_night(nightly, judge, clock(NOON + timedelta(minutes=20))).nights == ()
     told = [[("one", 13, None, 1), ("two", 0, None, 0)]]
     assert digests_of(nightly) == told, "that it failed again is no news"
     for minutes in (45, 105):
         last = whole_night(nightly, judge, clock(NOON + timedelta(minutes=minutes)))
-    assert "  tried 4 times, and no more until it is due again" in lines(last.said)
+    assert "  tried 4 times, and no more until it is due again" in lines(last.body)
     assert last.due_next == datetime(2026, 11, 27, 2, tzinfo=UTC)
     assert digests_of(nightly) == (told := [*told, [("one", 13, 13, 4)]])
     tomorrow = NOON + timedelta(days=1)

@@ -158,7 +158,7 @@ def told(trace: Sequence[Recorded], by: str) -> dict[str, float]:
     found = measured([stage], DEFINITIONS[by], None)
     assert found.answered == len(trace), found.failed
     assert found.tokens is not None
-    times = {f"{name} p{100 * one.p:g}": one.found.value for name, every in found.times for one in every}
+    times = {f"{name} p{100 * one.p:g}": one.pooled.value for name, every in found.times for one in every}
     return {**times, "requests/s": found.throughput, "tokens/s": found.tokens}
 
 
