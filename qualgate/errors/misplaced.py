@@ -49,7 +49,7 @@ def nearest_path(path: Path, fits: Callable[[Path], bool] = os.path.lexists) -> 
 
 def no_model_folder(written: str, folder: Path) -> str:
     """Say what to do about a model without a folder: fetch it if it is a name of the Hub."""
-    near = nearest_path(folder)
+    near = nearest_path(folder, os.path.isdir)
     if os.path.lexists(folder) or near.startswith("; did you mean") or not _HUB_NAME.fullmatch(written):
         return f"no model folder {str(folder)!r:.200}{near}"
     local = f"./{written.rpartition('/')[2]}"
@@ -59,6 +59,7 @@ def no_model_folder(written: str, folder: Path) -> str:
     )
 
 
+TABLES = {".csv": "", ".tsv": ', delimiter="\\t"'}  # ending of a file: what its reader is told of the delimiter
 COMPRESSED = {
     b"\x1f\x8b": "gzip",
     b"\x28\xb5\x2f\xfd": "zstd",
@@ -69,14 +70,17 @@ COMPRESSED = {
 
 
 def not_json_lines(path: Path, beginning: bytes) -> str:
-    """Say that a file is compressed, UTF-16, one array, or objects over several lines instead of JSON lines, with a
-    command that converts it; "" for any other."""
+    """Say that a file is compressed, UTF-16, a table, one array, or objects over several lines instead of JSON lines,
+    with a command that converts it; "" for any other."""
     for magic, name in COMPRESSED.items():
         if beginning.startswith(magic):
             return f"the file is compressed ({name}); give it unpacked"
     if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in beginning[:2]:
         return "the file is UTF-16; save it as UTF-8"
     first = beginning.removeprefix(codecs.BOM_UTF8).strip()
+    delimiter = TABLES.get(path.suffix.lower())
+    if delimiter is not None and not first.startswith((b"{", b"[")):
+        return _as_table(path, delimiter)
     what, each = ("one JSON array", ".[]") if first.startswith(b"[") else ("JSON over several lines", ".")
     if not first.startswith(b"[") and first != b"{":
         return ""
@@ -85,6 +89,12 @@ def not_json_lines(path: Path, beginning: bytes) -> str:
     if made == source:
         command = f"jq -c '{each}' {source} > {made}.new && mv {made}.new {made}"
     return f"the file is {what}, and one object a line is needed: {command}"
+
+
+def _as_table(path: Path, delimiter: str) -> str:
+    program = f"import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin{delimiter})]"
+    source, made = shell_quote(str(path)), shell_quote(str(path.with_suffix(".jsonl")))
+    return f"the file is a table, and one JSON object a line is needed: python -c '{program}' < {source} > {made}"
 
 
 def _nearest(path: Path, fits: Callable[[Path], bool] = os.path.lexists) -> Path | None:

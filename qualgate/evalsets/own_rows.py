@@ -116,6 +116,12 @@ class _Reading:
 _Row = tuple[int, str, dict[str, Any]]  # line, kind, case
 
 
+_CONTRADICTS = (
+    "is scored by something else: correct or remove one of them, list both answers in `references` if either is right, "
+    "or give both rows one `cluster`"
+)
+
+
 class _Unusable(Exception):
     """A row that cannot be a case."""
 
@@ -144,7 +150,7 @@ def read_rows(path: Path, name: str, *, chat: bool, max_new_tokens: int | None =
         refuse([Fault(path, line, message) for line, message in lines.faults])
     if not rows:
         raise UsageError(f"{path}: no rows; one JSON object a line is needed, as {EXAMPLE}")
-    rows = _without_copies(_tagged(rows, seen), seen)
+    rows = _without_copies(path, _tagged(rows, seen), seen)
     rows = _asking_for_json(rows)
     if any(kind == "answers" for _, kind, _ in rows):  # a number among texts is a text
         rows = [(line, "answers" if kind == "numbers" else kind, case) for line, kind, case in rows]
@@ -357,13 +363,30 @@ def question_of(case: Mapping[str, Any]) -> str:
     return str(case.get("prompt") or case["messages"][-1]["content"])
 
 
-def _without_copies(rows: list[_Row], seen: _Reading) -> list[_Row]:
-    """Drop repeated questions: their answers are one observation."""
+def _without_copies(path: Path, rows: list[_Row], seen: _Reading) -> list[_Row]:
+    """Drop repeated questions, unless they name a `cluster`: their answers are one observation.
+
+    UsageError where a question is repeated with another right answer.
+    """
     first: dict[str, _Row] = {}
+    unique, faults = [], []
     for row in rows:
-        if first.setdefault(question_hash(row[2]), row) is not row and "cluster" not in row[2]:
+        line, _, case = row
+        earlier = first.setdefault(question_hash(case), row)
+        if earlier is row or "cluster" in case:
+            unique.append(row)
+        elif _truth(case) == _truth(earlier[2]):
             seen.copies += 1
-    return list(first.values()) if seen.copies else rows
+        else:
+            faults.append(Fault(path, line, f"asks what line {earlier[0]} asks, and {_CONTRADICTS}"))
+    if faults:
+        refuse(faults)
+    return unique
+
+
+def _truth(case: Mapping[str, Any]) -> dict[str, Any]:
+    """What the case is asked and scored by."""
+    return {key: value for key, value in case.items() if key not in ("id", "tags", "cluster", "max_new_tokens")}
 
 
 def _as_set(kind: str, name: str, rows: list[_Row], length: int | None) -> OwnSet:

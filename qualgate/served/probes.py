@@ -337,11 +337,16 @@ async def _context(asking: _Asking, most: int) -> list[Probe]:
     if None in counts or not few or half < few:
         return [Probe(name="context", asked=task, saw="it does not tell how many tokens it read")]
     adds = 2 * (half - few)  # the last prompt adds twice what the second does
+    if few == half == whole:
+        raise Contradicted(
+            f"{asking.arm.name}: its server counts {few:,} tokens in each of {task}: it reads a part of them, or its "
+            "`usage.prompt_tokens` is not a count. Raise its context length, or mend what it counts."
+        )
     if half == few or whole - half < READ_WHOLE * adds:
         raise Contradicted(
             f"{asking.arm.name}: its server reads a long prompt in part: of {task} it counts {few:,}, {half:,} and "
-            f"{whole:,} tokens. Some cases are as long, and answers to a part are answers to another question: raise "
-            "its context length, or shorten the cases."
+            f"{whole:,} tokens. An answer to a part answers another question: raise its context length to your longest "
+            "case's at least."
         )
     return [Probe(name="context", asked=task, saw=", ".join(f"{count:,}" for count in (few, half, whole)) + " tokens")]
 

@@ -123,7 +123,9 @@ def open_store(url: str, create: bool = True) -> Store:
         raise UsageError(f"{url} is a folder, and a store is a file: {SQLITE}{path / 'qualgate.db'} is one in it.")
     if path is not None and not path.exists() and not create:
         near = nearest_path(path, sqlite.begins_as_one) or "."
-        raise UsageError(f"{url}: there is no store yet{near} `qualgate run GATE_FILE` makes one; check the path.")
+        raise UsageError(
+            f"{url}: there is no store yet{near} `qualgate run GATE_FILE` makes one; check the path, or give {ANOTHER}."
+        )
     store = _unchecked(url)
     try:
         revision = _revision(store)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,19 @@ def test_the_command_makes_lines_of_an_array(tmp_path, monkeypatch, name, text, 
     subprocess.run(["sh", "-c", said.partition("needed: ")[2]], check=True)
     lines = file.with_suffix(".jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in lines] == [1, 2][:count]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("rows of mine.csv", "id,text\n1,one\n2,two\n"), ("a.TSV", "id\ttext\n1\tone\n2\ttwo\n")]
+)
+def test_the_command_makes_lines_of_a_table(tmp_path, name, text):
+    file = tmp_path / name
+    file.write_text(text)
+    said = not_json_lines(file, text.encode().partition(b"\n")[0])
+    command = said.partition("needed: python ")[2]
+    subprocess.run(["sh", "-c", f"{sys.executable} {command}"], check=True)
+    lines = map(json.loads, file.with_suffix(".jsonl").read_text().splitlines())
+    assert list(lines) == [{"id": "1", "text": "one"}, {"id": "2", "text": "two"}]
 
 
 @pytest.mark.parametrize("line", [b'{"id": 1}\n', b"\n", b"", b"id: 1\n", b"\xef\xbb\xbf{}"])

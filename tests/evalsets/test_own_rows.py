@@ -52,6 +52,15 @@ def test_mappings_made_ids_copies_and_unread_keys_are_told(tmp_path):
         assert said in found.notes
 
 
+def test_a_question_that_is_repeated_with_another_answer_is_refused_by_both_lines(tmp_path):
+    rows = [{"question": "1 + 2 =", "answer": "3"}, {"question": "2 + 2 =", "answer": "4"}]
+    with pytest.raises(UsageError, match="3: asks what line 1 asks, and is scored by something else"):
+        read_rows(written(tmp_path, [*rows, {"question": "1 + 2 =", "answer": "4"}]), "own", chat=True)
+    clustered = [{"id": name, "prompt": "Ask", "max_new_tokens": 7, "answer": name, "cluster": "k"} for name in "ab"]
+    found = read_rows(written(tmp_path, [*clustered, *rows, rows[0]]), "own", chat=True)
+    assert sum(len(one.cases) for one in found.sets) == 4, "one copy is left out, and no row with a cluster"
+
+
 @pytest.mark.parametrize(
     ("json_asked", "others", "kinds"),
     [(3, 0, {"json-prompts": 3}), (60, 50, {"json-prompts": 60, "prompts": 50}), (60, 3, {"prompts": 63})],

@@ -26,7 +26,7 @@ def test_weights_that_take_long_to_read_are_told_with_their_size_and_about_how_l
 def test_what_is_left_is_told_with_its_time_where_it_is_known():
     assert left_to_do(300, 0, 60.0, "r0") == "planned: 300 answers to generate, about 60 s, as in run r0"
     assert left_to_do(300, 20, 60.0, "").startswith("planned: 280 answers to generate, about 56 s, guessed")
-    assert left_to_do(300, 0, None, "").endswith("answers to generate, unknown until measured")
+    assert left_to_do(300, 0, None, "").endswith("answers to generate, time unknown until measured")
 
 
 def test_the_time_is_that_of_the_run_before_and_not_of_the_one_just_begun(tmp_path, monkeypatch):

@@ -92,6 +92,7 @@ def test_a_planted_fault_is_named(planted, name, said):
         ({"crossed": True}, "the answer to another one"),
         ({"beyond": 5}, "ignores `max_tokens`"),
         ({"context": 300}, "reads a long prompt in part"),
+        ({"context": 60}, "counts 60 tokens in each of prompts"),
     ],
 )
 def test_what_no_answer_may_rest_on_ends_the_run(planted, said, monkeypatch):
@@ -128,7 +129,7 @@ def test_a_seed_that_is_ignored_matters_only_where_answers_are_drawn():
 def test_a_context_as_long_as_the_longest_case_is_looked_at():
     long = {"id": "c", "messages": [{"role": "user", "content": "word " * 4000}]}
     assert faults(shown(context=1000)) == set()
-    with pytest.raises(Contradicted, match="raise its context length"):
+    with pytest.raises(Contradicted, match="Raise its context length"):
         shown(long, context=1000)
 
 
