@@ -91,13 +91,15 @@ def _of_rule(verdict: Verdict, comparison: Comparison, report: Report) -> Findin
     return _finding(level, verdict.variant, comparison.rule, comparison.slice, message, line)
 
 
-def _finding(level: Level, variant: str, rule: str, part: str, message: str, line: int | None) -> Finding:
+def _finding(level: Level, variant: str, rule: str, slice_: str, message: str, line: int | None) -> Finding:
+    """Build a finding: stored text made visible, the message cut to LONGEST characters. line: in the gate file; None if
+    unknown."""
     text = visible_line(f"{visible_line(variant)}: {message}")
     return Finding(
         level=level,
         variant=visible_line(variant),
         rule=visible_line(rule),
-        slice=visible_line(part),
+        slice=visible_line(slice_),
         message=text if len(text) <= LONGEST else text[:LONGEST] + " … (cut)",
         line=line,
     )

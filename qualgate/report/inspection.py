@@ -100,6 +100,7 @@ def _table(columns: tuple[tuple[str, str], ...], rows: Sequence[tuple[Text | str
 
 
 def _row(tensor: TensorReport) -> list[Text | str]:
+    """Return the table row of one tensor, in the order of _COLUMNS; "–" for a number that was not measured."""
     numbers = (tensor.min, tensor.max, tensor.mean, tensor.std)
     return [
         Text(visible_line(tensor.name)),

@@ -42,6 +42,7 @@ def draft_command(spec: Speculation) -> str:
 
 
 def _vllm(spec: Speculation, tokens: int) -> PeerFlags:
+    """Return vLLM's flags, or none with a note if it lacks the acceptance rule. tokens: γ."""
     draft, notes = spec.draft, _of_depth(spec)
     config: dict[str, Any] = {"method": "draft_model", "num_speculative_tokens": tokens}
     match draft.kind:
@@ -70,6 +71,7 @@ def _vllm(spec: Speculation, tokens: int) -> PeerFlags:
 
 
 def _sglang(spec: Speculation, tokens: int) -> PeerFlags:
+    """Return SGLang's flags, or none with a note if it lacks the acceptance rule. tokens: γ."""
     draft, notes = spec.draft, _of_depth(spec)
     if spec.rule in ("typical", "lenient", "block_verification"):
         missing = f"it has no `{spec.rule}` rule of acceptance"
@@ -123,9 +125,11 @@ def _options(recipe: QuantizeRecipe) -> str:
     if recipe.calibration:
         options.append(f"--calibration {quote(recipe.calibration)}")
     options += [f"--keep {quote(f'{pattern}={precision}')}" for pattern, precision in recipe.keep]
-    named = ("method", "bits", "group_size", "calibration", "calibration_sha256", "keep")
-    rest = {name: value for name, value in recipe.content.items() if name not in named}
-    return " ".join([*options, *(f"--option {quote(f'{name}={_plain(value)}')}" for name, value in rest.items())])
+    written = ("method", "bits", "group_size", "calibration", "calibration_sha256", "keep")
+    other_options = {name: value for name, value in recipe.content.items() if name not in written}
+    return " ".join(
+        [*options, *(f"--option {quote(f'{name}={_plain(value)}')}" for name, value in other_options.items())]
+    )
 
 
 def _plain(value: Any) -> str:

@@ -47,6 +47,8 @@ def policy_as_lines(
 
 
 def _change(change: Change, before: int, takes: Forecast, early: UntilSettled | None) -> list[str]:
+    """Return lines on one change to the policy: its rates, then what to write in the gate file. before: answers of the
+    plan as it stands. early: the effect of `stop: early` after this change, if known."""
     lines = [
         fit(
             f"  {change.kind}: approves an identical variant in {_rate(change.approve)}, blocks twice the margin in "
@@ -66,8 +68,8 @@ def _change(change: Change, before: int, takes: Forecast, early: UntilSettled | 
 def _dearer(takes: Forecast, times: float) -> str:
     if times <= 1:
         return ""
-    now = takes.seconds
-    duration = f", about {time_text(now * times)} instead of {time_text(now)}" if now else ""
+    seconds = takes.seconds
+    duration = f", about {time_text(seconds * times)} instead of {time_text(seconds)}" if seconds else ""
     if takes.cost is not None and takes.prices is not None:
         money = f"{money_text(takes.cost * times)} instead of {money_text(takes.cost)} {takes.prices.currency}"
         duration += f" and {money}" if duration else f", about {money}"

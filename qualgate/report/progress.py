@@ -29,6 +29,7 @@ def shown_progress(of: str = "answers") -> Iterator[Callable[[str, int, int], No
 
 
 def _bar(of: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a `progress` function that draws a bar. of: the unit counted."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -62,14 +63,15 @@ def _bar(of: str) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _json_lines(of: str) -> Callable[[str, int, int], None]:
-    shown = -1.0
+    """Return a `progress` function that logs a JSON line for each tenth of the way. of: the unit counted."""
+    last_share = -1.0
 
     def progress(what: str, done: int, total: int) -> None:
-        nonlocal shown
+        nonlocal last_share
         about: dict[str, Any] = {"event": "progress"}
-        if total and not (done / total >= shown + PLAIN_STEP or done == total):
+        if total and not (done / total >= last_share + PLAIN_STEP or done == total):
             return
-        shown = done / total if total else -1.0
+        last_share = done / total if total else -1.0
         if total:
             about |= {"of": of, "done": done, "total": total, "arm": what}
         message = f"{done} of {total} {of}" if total else visible_line(what)
@@ -79,18 +81,19 @@ def _json_lines(of: str) -> Callable[[str, int, int], None]:
 
 
 def _plain_lines(of: str) -> Callable[[str, int, int], None]:
+    """Return a `progress` function that prints a line for each tenth of the way. of: the unit counted."""
     start = time.monotonic()
-    shown = -1.0
+    last_share = -1.0
 
     def progress(arm: str, done: int, total: int) -> None:
-        nonlocal shown
+        nonlocal last_share
         if not total:  # the next count starts again
             print(visible_line(arm), file=sys.stderr, flush=True)
-            shown = -1.0
+            last_share = -1.0
             return
         share = done / total
-        if share >= shown + PLAIN_STEP or done == total:
-            shown = share
+        if share >= last_share + PLAIN_STEP or done == total:
+            last_share = share
             seconds = time.monotonic() - start
             print(
                 f"{done:>7} of {total} {of}  {share:>4.0%}  {seconds:>5.0f} s  {unread(arm)}",

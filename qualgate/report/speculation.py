@@ -38,13 +38,13 @@ def headline(speculated: Speculated) -> str:
 def terms(speculated: Speculated) -> list[tuple[str, str]]:
     """Return (name, value with bounds or the reason why there is none) for each number of the whole arm."""
     first, gain = speculated.levels[0], speculated.gain
-    beside = "" if gain.same_weights else ", which has other weights or another cache"
+    caveat = "" if gain.same_weights else ", which has other weights or another cache"
     rows = [
         ("accepted / proposed", share_text(first.acceptance_rate)),
         ("accepted a verification, bonus left out", number_text(first.accepted_per_verification)),
         ("tokens a verification, bonus included (τ)", number_text(first.tokens_per_verification_with_bonus)),
         ("target passes saved", share_text(speculated.passes_saved)),
-        (f"gain a token, measured against {gain.against}{beside}", gain_text(gain.measured)),
+        (f"gain a token, measured against {gain.against}{caveat}", gain_text(gain.measured)),
         (f"gain predicted for one sequence at a time, {LAW}", _predicted(gain)),
     ]
     if first.accepted_of_tested is not None and first.overlap is not None:
