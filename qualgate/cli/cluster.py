@@ -146,6 +146,7 @@ def _ended(server: Cluster, job: str, timeout: float | None) -> Job | None:
 
 
 def _show_state(state: Job, end: End | None, as_json: bool) -> None:
+    """Print a job's state and its times on one line, or as JSON. end: the exit that its run reported, if any."""
     if as_json:
         say(json.dumps(asdict(state) | {"exit": end.exit if end else None}, indent=2))
         return

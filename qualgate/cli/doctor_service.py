@@ -40,8 +40,8 @@ def service_findings(url: str, gate: GateFile | None) -> tuple[Finding, ...]:
 
 
 def _of_store(store: Health) -> Iterator[Finding]:
-    at = f"{store.server}, revision {REVISIONS[-1]} as this program's, {size_text(store.nbytes)}"
-    yield Finding(what="store", state="ready", detail=at)
+    detail = f"{store.server}, revision {REVISIONS[-1]} as this program's, {size_text(store.nbytes)}"
+    yield Finding(what="store", state="ready", detail=detail)
     if store.role:
         yield _role(store)
     yield _history(store)
@@ -49,6 +49,7 @@ def _of_store(store: Health) -> Iterator[Finding]:
 
 
 def _role(store: Health) -> Finding:
+    """Say whether the store's role may make runs; one that owns the store may, with a warning."""
     if store.lacking:
         detail = (
             f"{store.role} cannot make a run: it lacks {_some(store.lacking)}. Ask the store's owner for "
@@ -61,6 +62,7 @@ def _role(store: Health) -> Finding:
 
 
 def _history(store: Health) -> Finding:
+    """Say whether the database's triggers keep the store's history from being changed."""
     if not store.unguarded:
         return Finding(what="history", state="ready", detail="append-only: the database refuses to change or delete it")
     detail = (
@@ -89,19 +91,21 @@ def _folders(url: str, gate: GateFile | None) -> Iterator[tuple[str, Path]]:
 
 
 def _folder(what: str, folder: Path) -> Finding:
+    """Say whether the folder, or the nearest one above it that exists, can be written and has LEAST_FREE bytes free."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())  # a run makes what is missing
     free = shutil.disk_usage(existing).free
     if not os.access(existing, os.W_OK | os.X_OK):
         detail = f"{existing} cannot be written: give it to the user who runs qualgate"
         return Finding(what=what, state="stops", detail=detail)
     if free < LEAST_FREE:
-        full = "a run ends with 13 once it is full. Free some, or move the store"
-        detail = f"{size_text(free)} free in {existing}: {full}"
+        consequence = "a run ends with 13 once it is full. Free some, or move the store"
+        detail = f"{size_text(free)} free in {existing}: {consequence}"
         return Finding(what=what, state="stops", detail=detail)
     return Finding(what=what, state="ready", detail=f"{size_text(free)} free in {existing}")
 
 
 def _ray(gate: GateFile) -> Finding:
+    """Say whether ray is installed and, for a gate file with a cluster, which nodes answer."""
     version = installed_version("ray")
     if not version:
         return Finding(what="ray", state="stops", detail="it is not installed here", get=install_command("ray"))

@@ -79,16 +79,19 @@ def _serve(
     host: str,
     port: int,
     registry: CollectorRegistry,
-    read: Callable[[], Store],
-    failed: Callable[[QualgateError], None],
+    connect: Callable[[], Store],
+    report_error: Callable[[QualgateError], None],
 ) -> None:
-    """Serve metrics until interrupted, even while the store is unreachable; a wrong address fails at once."""
+    """Serve metrics until interrupted, even while the store is unreachable; a wrong address fails at once.
+
+    connect: opens the store; called once here to fail early where waiting would not help.
+    """
     from prometheus_client import start_http_server
 
     try:
-        read()
+        connect()
     except InfrastructureError as error:
-        failed(error)
+        report_error(error)
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
@@ -106,8 +109,8 @@ def _write(textfile: Path, url: str, nightly: Nightly | None, write: Callable[[E
     errors: list[QualgateError] = []
     try:
         with open_store(url, create=False) as opened:
-            read = replace(opened, patience=0.0)
-            write(Exposition(lambda: service_state(read), lambda: _overdue(nightly, read), errors.append))
+            store = replace(opened, patience=0.0)
+            write(Exposition(lambda: service_state(store), lambda: _overdue(nightly, store), errors.append))
     except QualgateError as error:
         if textfile.exists():
             write(Exposition(partial(_raised, error), dict, errors.append))
