@@ -116,12 +116,12 @@ class Guarded:
     def _refusal(self, scope: Scope) -> str:
         """Return why the request is refused; "" if it is not."""
         host, origins = (
-            [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]
-            for wanted in (b"host", b"origin")
+            [value.decode("latin-1") for name, value in scope["headers"] if name == header]
+            for header in (b"host", b"origin")
         )
-        called = [_host_name(f"//{value}") for value in host]
-        if len(called) != 1 or called[0] not in self.names:
-            return f"This dashboard is not called {', '.join(called) or 'nothing'}. {ALLOWED_BY}"
+        names = [_host_name(f"//{value}") for value in host]
+        if len(names) != 1 or names[0] not in self.names:
+            return f"This dashboard is not called {', '.join(names) or 'nothing'}. {ALLOWED_BY}"
         for origin in origins:
             if urlsplit(origin).netloc != host[0] and _host_name(origin) not in self.hosts:
                 return f"The page that asks is of another site, {_host_name(origin) or 'unnamed'}. {ALLOWED_BY}"

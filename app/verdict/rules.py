@@ -17,8 +17,8 @@ from qualgate.store.queries import RunSummary, StoredVerdict, judged_by
 
 def show_sizes(run: RunSummary, stored: StoredVerdict) -> None:
     """Show the weights' size beside the baseline's, and how many cases changed by the deciding rules."""
-    variant, judged = stored.verdict.variant, judged_by(stored.verdict, {item.name for item in run.evalsets})
-    moved = data.flipped_cases(run.run_id, variant, judged)
+    variant, deciding = stored.verdict.variant, judged_by(stored.verdict, {item.name for item in run.evalsets})
+    moved = data.flipped_cases(run.run_id, variant, deciding)
     baseline, arm = run.arms[0], next(arm for arm in run.arms if arm.name == variant)
     size, full = arm.sizes, baseline.sizes
     # The size on disk: in memory the baseline runs in float32, whatever its weights' dtype.
@@ -33,7 +33,7 @@ def show_sizes(run: RunSummary, stored: StoredVerdict) -> None:
         else f"{1 / ratio:.1f}× larger"
     )
     cells = st.container(horizontal=True)
-    by = ", ".join(metric if evalset is None else f"{metric} of {escape(evalset)}" for metric, evalset in judged)
+    by = ", ".join(metric if evalset is None else f"{metric} of {escape(evalset)}" for metric, evalset in deciding)
     help = f"cases, each once, by {by or 'any score'}: the broken rules, or the critical ones where none is"
     on_disk = size_text(size.bytes_on_disk) if size else "–"
     cells.metric("Weights on disk", on_disk, against, delta_color="off", delta_arrow="off", width=160)

@@ -55,6 +55,7 @@ def show() -> None:
 
 
 def _evidence(run: RunSummary, stored: StoredVerdict) -> None:
+    """Show everything that speaks for or against the variant, the reasons first."""
     variant = stored.verdict.variant
     _why(run, stored.verdict)
     show_sizes(run, stored)
@@ -71,6 +72,7 @@ def _evidence(run: RunSummary, stored: StoredVerdict) -> None:
 
 @st.fragment(run_every=1)
 def _await_check(run_id: str) -> None:
+    """Redraw the whole page once the evidence was checked; until then say that it is being checked."""
     try:
         checking = data.run_summary(run_id).checking
     except QualgateError:
@@ -113,15 +115,16 @@ def _header(run: RunSummary, stored: StoredVerdict) -> None:
 
 
 def _why(run: RunSummary, verdict: Verdict) -> None:
+    """Show the reasons of the verdict, each with a link to the cases it is about, if there are such."""
     sets = {item.name for item in run.evalsets}
-    for place, reason in enumerate(verdict.reasons or ("no reason was recorded",)):
+    for index, reason in enumerate(verdict.reasons or ("no reason was recorded",)):
         measured = next((comparison for comparison in verdict.comparisons if _is_about(reason, comparison)), None)
         with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
-            st.html(f'<div class="{"qg-long" if place else "qg-reason"}">{escape(reason)}</div>', width="stretch")
+            st.html(f'<div class="{"qg-long" if index else "qg-reason"}">{escape(reason)}</div>', width="stretch")
             if measured is not None:
                 query = {"run": run.run_id, "variant": verdict.variant, **cases_query(measured, sets)}
                 st.page_link("views/verdict.py", label="Cases", icon=":material/table_rows:", query_params=query)
-        if not place:
+        if not index:
             st.caption(MEANING.get(verdict.word, ""))
 
 
