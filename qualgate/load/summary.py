@@ -69,6 +69,8 @@ def summarised(loaded: Loaded, by: Definition, slo: Slo | None, alpha: float) ->
 
 
 def _notes(row: Row, loaded: Loaded, by: Definition, slo: Slo | None) -> Iterator[str]:
+    """Yield what makes one arm's numbers at one level doubtful or incomplete: failures, lateness, repeats, unknown
+    times."""
     numbers, where = row.numbers, f"{row.arm}, {row.level.label}"
     for what, causes in (("failed", numbers.failed), ("sent again", numbers.retried)):
         if causes:
