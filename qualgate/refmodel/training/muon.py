@@ -39,6 +39,7 @@ class Muon(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         bf16: bool = False,
     ):
+        """Optimize `matrices`. bf16: orthogonalise in bfloat16, else in float32."""
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         self.dtype = torch.bfloat16 if bf16 else torch.float32
 
