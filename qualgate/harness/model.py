@@ -96,26 +96,27 @@ class QualgateLM(LM):
         """Return the answers, without the text that ended them. UsageError for unsupported settings."""
         prompts = [self._generation(*request.args) for request in requests]
         texts = [""] * len(prompts)
-        names = _told_apart([json.dumps(request.args, sort_keys=True, default=str) for request in requests])
+        names = _numbered([json.dumps(request.args, sort_keys=True, default=str) for request in requests])
         stops = Stops(self.tokenizer, [how.until for _, how in prompts])
         with open_engine(self.arm.model, self.arm.choice, limits=Limits(sequences=self._rows)) as engine:
             for sampling in dict.fromkeys(how.sampling for _, how in prompts):
-                alike = [index for index, (_, how) in enumerate(prompts) if how.sampling == sampling]
+                indices = [index for index, (_, how) in enumerate(prompts) if how.sampling == sampling]
                 draws = None
                 if sampling.drawn:
-                    cases = noise_numbers([names[index] for index in alike], torch.device("cpu"))
+                    cases = noise_numbers([names[index] for index in indices], torch.device("cpu"))
                     draws = Draws(seed=self._seed, cases=cases, sampling=sampling)
-                answers = Answers(len(alike))
-                engine.run([self._request(prompts[index], stops, index) for index in alike], None, answers, draws)
+                answers = Answers(len(indices))
+                engine.run([self._request(prompts[index], stops, index) for index in indices], None, answers, draws)
                 if answers.broken:
                     raise InfrastructureError(f"{self._folder}: the model's logits are NaN or infinite.")
-                for row, index in enumerate(alike):
-                    tokens = answers.tokens[row]
+                for row, index in enumerate(indices):
+                    tokens = answers.tokens[row]  # their last one is the stop token if that ended the answer
                     texts[index] = stops.text(index, tokens[:-1] if answers.reasons[row] == "eos" else tokens)
                     self.cache_hook.add_partial("generate_until", requests[index].args, texts[index])
         return texts
 
     def _request(self, prompt: tuple[tuple[int, ...], Generation], stops: Stops, index: int) -> Request:
+        """Return the engine's request for one prompt. index: of the prompt in `stops`, which see its text grow."""
         token_ids, how = prompt
         return Request(
             prompt=token_ids,
@@ -147,6 +148,8 @@ class QualgateLM(LM):
         return answers
 
     def _weigh(self, texts: Sequence[tuple[Window, ...]]) -> list[tuple[float, bool]]:
+        """Return (log-likelihood in nats, whether greedy decoding gives it) of each text, whose windows are read
+        together."""
         windows = [window for text in texts for window in text]
         with open_engine(self.arm.model, self.arm.choice, limits=Limits(sequences=self._rows)) as engine:
             weighed_windows = read_windows(engine, windows)
@@ -199,17 +202,18 @@ class QualgateLM(LM):
         }
 
 
-def _told_apart(names: Sequence[str]) -> list[str]:
+def _numbered(names: Sequence[str]) -> list[str]:
     """Number equal requests as repeats: lm-eval sends a request as often as its task has `repeats`."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     numbered = []
     for name in names:
-        numbered.append(f"{name}\0{seen[name]}")
-        seen[name] += 1
+        numbered.append(f"{name}\0{counts[name]}")
+        counts[name] += 1
     return numbered
 
 
 def _stated_dtype(folder: Path) -> str:
+    """Return the dtype that a folder's config states, else float32. UsageError for one that the engine lacks."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         stated = config.get("dtype") or config.get("torch_dtype") or "float32"
