@@ -43,7 +43,7 @@ def draft_command(spec: Speculation) -> str:
 
 def _vllm(spec: Speculation, tokens: int) -> PeerFlags:
     """Return vLLM's flags, or none with a note if it lacks the acceptance rule. tokens: γ."""
-    draft, notes = spec.draft, _of_depth(spec)
+    draft, notes = spec.draft, _depth_notes(spec)
     config: dict[str, Any] = {"method": "draft_model", "num_speculative_tokens": tokens}
     match draft.kind:
         case "head" if draft.head == OWN:
@@ -72,7 +72,7 @@ def _vllm(spec: Speculation, tokens: int) -> PeerFlags:
 
 def _sglang(spec: Speculation, tokens: int) -> PeerFlags:
     """Return SGLang's flags, or none with a note if it lacks the acceptance rule. tokens: γ."""
-    draft, notes = spec.draft, _of_depth(spec)
+    draft, notes = spec.draft, _depth_notes(spec)
     if spec.rule in ("typical", "lenient", "block_verification"):
         missing = f"it has no `{spec.rule}` rule of acceptance"
         return PeerFlags(server="SGLang", flags="", notes=(missing,))
@@ -110,7 +110,7 @@ def _verified(tokens: int) -> str:
     return f"--speculative-num-draft-tokens {tokens + 1}"  # the token before the draft is one of them
 
 
-def _of_depth(spec: Speculation) -> tuple[str, ...]:
+def _depth_notes(spec: Speculation) -> tuple[str, ...]:
     under = spec.draft.under
     return () if under is None else (f"its drafts have none of their own: {' < '.join(under.names)} is left out",)
 
@@ -128,9 +128,9 @@ def _options(recipe: QuantizeRecipe) -> str:
     written = ("method", "bits", "group_size", "calibration", "calibration_sha256", "keep")
     other_options = {name: value for name, value in recipe.content.items() if name not in written}
     return " ".join(
-        [*options, *(f"--option {quote(f'{name}={_plain(value)}')}" for name, value in other_options.items())]
+        [*options, *(f"--option {quote(f'{name}={_option_value(value)}')}" for name, value in other_options.items())]
     )
 
 
-def _plain(value: Any) -> str:
+def _option_value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -59,7 +59,7 @@ def _settings(arm: ArmLine) -> Iterator[tuple[str, str]]:
         yield from _flags(served.command)
     else:
         yield "address", served.endpoint
-    yield from _added(served)
+    yield from _request_settings(served)
 
 
 def _declared(arm: ArmLine) -> tuple[str, str, str]:
@@ -88,7 +88,8 @@ def _flags(command: str) -> Iterator[tuple[str, str]]:
         yield name, " ".join(values) or "given"
 
 
-def _added(served: Served) -> Iterator[tuple[str, str]]:
+def _request_settings(served: Served) -> Iterator[tuple[str, str]]:
+    """Yield the fields that the gate file adds to every request: body, headers and query."""
     for name, value in json.loads(served.extra_body or "{}").items():
         yield f"extra_body {name}", json.dumps(value)
     for name, value in served.extra_headers:

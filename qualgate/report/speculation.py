@@ -70,7 +70,7 @@ def level_rows(speculated: Speculated) -> list[tuple[str, ...]]:
     return [
         (
             str(level.level),
-            _who(speculated, level),
+            _proposer(speculated, level),
             *(f"{n:,}" for n in (level.passes, level.without_draft, level.proposed, level.accepted, level.rejected)),
             *(f"{n:,}" for n in (level.discarded, level.unverified)),
             share_text(level.acceptance_rate),
@@ -79,7 +79,7 @@ def level_rows(speculated: Speculated) -> list[tuple[str, ...]]:
     ]
 
 
-def _who(speculated: Speculated, level: DraftLevel) -> str:
+def _proposer(speculated: Speculated, level: DraftLevel) -> str:
     """Return the level's proposer; if nothing was drafted, the configured one."""
     names = speculated.spec.names if speculated.spec else ()
     return level.proposer or (names[level.level - 1] if level.level <= len(names) else "–")
@@ -112,7 +112,7 @@ def advice(speculated: Speculated) -> Advice:
         return Advice(sentence=f"Do not serve it as it is: {speculated.alerts[0]}.")
     if spec is None:
         return Advice(sentence="Who drafted was not recorded, so nothing can be advised.")
-    spec = _of(spec, gain.best_by)
+    spec = _part_below(spec, gain.best_by)
     tokens = gain.best_tokens or spec.tokens or round(drafted)
     bounds = "" if gain.measured.lower is None or upper is None else f" ({gain.measured.lower:.2f} to {upper:.2f})"
     timed = "not measured" if measured is None else f"measured {measured:.2f} times{bounds} at {drafted:.2g} a draft"
@@ -124,7 +124,7 @@ def advice(speculated: Speculated) -> Advice:
     )
 
 
-def _of(spec: Speculation, proposer: str) -> Speculation:
+def _part_below(spec: Speculation, proposer: str) -> Speculation:
     """Return the part of a cascade from `proposer` down; the levels above it do not pay."""
     cascade = spec
     while cascade.names[0] != proposer and cascade.draft.under is not None:
@@ -150,7 +150,7 @@ def speculation_lines(speculated: Speculated) -> list[str]:
     lines = [headline(speculated), *(f"{term}: {value}" for term, value in terms(speculated))]
     for level in speculated.levels:
         if len(speculated.levels) > 1:
-            lines.append(f"level {level.level}, {_who(speculated, level)}: {level.in_words} a verification")
+            lines.append(f"level {level.level}, {_proposer(speculated, level)}: {level.in_words} a verification")
         lines.append(
             f"{level.proposed:,} proposed = {level.accepted:,} accepted + {level.rejected:,} rejected + "
             f"{level.discarded:,} discarded; {level.unverified:,} never verified; "
@@ -194,11 +194,13 @@ def gain_text(rate: Rate) -> str:
 
 
 def _rested(rate: Rate, because: str) -> str:
+    """Return the share of passes without a draft, and why drafts were left out if they were."""
     why = f": {because}" if rate.numerator and because else ""
     return f"in {share_text(rate)} of {rate.denominator:,.0f} passes{why}"
 
 
 def _gaps(rate: Rate) -> str:
+    """Return the longest waits of the arm and of plain decoding in seconds, and their ratio; or why there is none."""
     if rate.value is None:
         return rate.reason
     bounds = f"no bounds: {rate.reason}" if rate.lower is None or rate.upper is None else ""
@@ -207,6 +209,8 @@ def _gaps(rate: Rate) -> str:
 
 
 def _predicted(gain: Gain) -> str:
+    """Return the predicted gain, with its error where it is off the measured one by more than OFF_BY; or why there is
+    none."""
     if gain.predicted is None:
         return f"not known: {gain.predicted_reason}"
     off = gain.predicted / gain.measured.value - 1 if gain.measured.value else 0.0

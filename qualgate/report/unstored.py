@@ -128,11 +128,13 @@ def _pairs(baseline: ArmEvidence, variant: ArmEvidence, metric: str) -> list[que
 
 
 def _flips(
-    baseline: Scores, variant: Scores, of: Sequence[queries.Judged]
+    baseline: Scores, variant: Scores, deciding: Sequence[queries.Judged]
 ) -> tuple[tuple[queries.Flip, ...], tuple[queries.FlipCount, ...]]:
     """Return the cases that were right and are wrong, each once, and the counts of moved scores by metric and evalset.
 
-    of: as in `queries.flipped_cases`. Rows have no answers, so the scorer's extracted text is shown instead."""
+    deciding: the metrics whose flips are listed, as `of` in `queries.flipped_cases`. Rows have no answers, so the
+    scorer's extracted text is shown instead.
+    """
     before = {(row.metric, row.evalset, row.id, row.repeat): row for row in baseline.rows if row.value is not None}
     counts: dict[tuple[str, str], list[int]] = {}
     lost = []
@@ -144,7 +146,7 @@ def _flips(
         count[0] += 1
         if (value_before, row.value) == (1, 0):
             count[1] += 1
-            if not of or (row.metric, None) in of or (row.metric, row.evalset) in of:
+            if not deciding or (row.metric, None) in deciding or (row.metric, row.evalset) in deciding:
                 lost.append((key, row))
         elif (value_before, row.value) == (0, 1):
             count[2] += 1

@@ -89,6 +89,7 @@ def _overview(report: Report) -> str:
 
 
 def _choice(answer: FourArm) -> str:
+    """Render which arm to serve, in the colour of the exit code, and why."""
     word = {0: "approve", 11: "review"}.get(answer.exit, "block" if answer.choice else "undecided")
     serve = f"serve {answer.choice}" if answer.choice else "not known yet"
     return (
