@@ -138,15 +138,15 @@ def _platform() -> Finding:
         case "linux":
             return Finding(what="platform", state="ready", detail="Linux, on which everything is tested")
         case "darwin":
-            instead = _others([(served.what, served.macos) for served in SERVED])
+            instead = _limits_text([(served.what, served.macos) for served in SERVED])
             return Finding(what="platform", state="optional", detail=f"macOS, not tested: {instead}")
         case "win32":
-            instead = _others([(served.what, served.windows) for served in SERVED if served.windows != _NO_RUN])
+            instead = _limits_text([(served.what, served.windows) for served in SERVED if served.windows != _NO_RUN])
             return Finding(what="platform", state="stops", detail=f"Windows: {instead}; use WSL 2, which is Linux")
     return Finding(what="platform", state="optional", detail=f"{sys.platform}: not tested. Use Linux")
 
 
-def _others(served: list[tuple[str, str]]) -> str:
+def _limits_text(served: list[tuple[str, str]]) -> str:
     return "; ".join(f"{what}: {instead}" for what, instead in served if instead)
 
 
@@ -226,12 +226,14 @@ def sqlite_finding() -> Finding:
 
 
 def _disk() -> Finding:
+    """Say whether this folder can be written; the error of one that cannot is reported by `_guarded`."""
     with tempfile.NamedTemporaryFile(dir=Path.cwd()):
         pass
     return Finding(what="folder", state="ready", detail=f"{Path.cwd()} can be written")
 
 
 def _reference_model() -> Finding:
+    """Say whether the shipped model can be read."""
     from qualgate import refmodel
     from qualgate.quant.model_folder import read_model_folder
 
@@ -240,6 +242,7 @@ def _reference_model() -> Finding:
 
 
 def _evalsets() -> Finding:
+    """Say which evalsets are installed; without any, nothing can run."""
     from qualgate import evalsets
 
     names = evalsets.shipped()

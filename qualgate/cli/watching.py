@@ -120,6 +120,7 @@ def _write(textfile: Path, url: str, nightly: Nightly | None, write: Callable[[E
 
 
 def _raised(error: QualgateError) -> NoReturn:
+    """Raise the error in place of the store's state, so that the metrics say that it cannot be read."""
     raise error
 
 
