@@ -101,6 +101,7 @@ class Guarded:
         names = {name for name, _ in self.headers}
 
         async def guarded(message: Message) -> None:
+            """Send a message of the app's, with our headers in place of its own of the same names."""
             if message["type"] == "http.response.start":
                 headers = [header for header in message["headers"] if header[0].lower() not in names]
                 message = {**message, "headers": [*headers, *self.headers]}

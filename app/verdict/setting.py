@@ -25,6 +25,7 @@ def show_setting(run: RunSummary, stored: StoredVerdict) -> None:
 
 
 def _drift(run: RunSummary, variant: str) -> None:
+    """Show the drift by token position, if it was measured."""
     picture = plots.drift(data.drift_by_position(run.run_id, variant))
     if picture is not None:
         st.subheader("Drift by position", anchor="drift")

@@ -97,6 +97,7 @@ def _switch(run: RunSummary, names: list[str], variant: str) -> None:
 
 
 def _progress(run: RunSummary) -> None:
+    """Show how many answers an unfinished run has, and how to go on."""
     done, expected = sum(arm.done for arm in run.arms), sum(arm.expected for arm in run.arms)
     st.info(
         f"There is no verdict yet: {done:,} of {counted(expected, 'answer')} are in. If the run was interrupted, "
@@ -106,6 +107,7 @@ def _progress(run: RunSummary) -> None:
 
 
 def _header(run: RunSummary, stored: StoredVerdict) -> None:
+    """Show the variant with its verdict, the run and its evalsets; on a phone, a link to the decision."""
     sets = ", ".join(f"{item.name} {item.version} ({item.size})" for item in run.evalsets)
     st.html(
         f'<div class="qg-title">{escape(stored.verdict.variant)} {chip(stored.verdict.word)}</div>'
