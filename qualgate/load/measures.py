@@ -95,6 +95,7 @@ def measured(stages: Sequence[Stage], by: Definition, slo: Slo | None) -> Measur
 
 
 def _span(stage: Stage, by: Definition) -> tuple[float, float]:
+    """Return (start, end) of the time that counts: the stage's window, else from its start to the last answer."""
     if by.windowed:
         return stage.opens, stage.closes
     return stage.start, max((request.ended for request in stage.sent), default=stage.end)
@@ -181,4 +182,5 @@ def _good_per(goods: Sequence[bool | None], divisor: float) -> float | None:
 
 
 def _share(good: int, of: int) -> tuple[float, float, float] | None:
+    """Return (share of good answers, 95 % exact bounds); None if there are no answers."""
     return (good / of, binomial_lower(good, of, 0.025), binomial_upper(good, of, 0.025)) if of else None

@@ -88,7 +88,7 @@ def measure(gate: GateFile, tell: Callable[[str], None] = lambda line: None) -> 
     order = turns(list(by_name), gate.load.rounds, levels, gate.seed)
     for line in (
         *leaves_the_machine([each.arm for each in by_name.values()]),
-        _lasts(gate.load, levels, trace, len(by_name)),
+        _duration_text(gate.load, levels, trace, len(by_name)),
     ):
         tell(line)
     for number, level, arm_prompts in _with_servers(order, by_name, gate.path.parent, gate.seed):
@@ -133,7 +133,8 @@ def _with_servers(
             yield number, level, replace(by_name[name], arm=reached)
 
 
-def _lasts(load: Load, levels: Sequence[Level], trace: Sequence[Arrival], arms: int) -> str:
+def _duration_text(load: Load, levels: Sequence[Level], trace: Sequence[Arrival], arms: int) -> str:
+    """Return how many arms, levels and rounds are measured, and how long that takes without the last answers."""
     of_trace = replayed(trace, load.speed)[-1] if trace else 0.0
     seconds = load.rounds * arms * sum(of_trace if level.kind == "trace" else load.seconds for level in levels)
     return (
@@ -143,6 +144,7 @@ def _lasts(load: Load, levels: Sequence[Level], trace: Sequence[Arrival], arms: 
 
 
 def _check_window(load: Load, trace: Sequence[Arrival]) -> None:
+    """Raise UsageError if warm-up and cool-down leave nothing of the trace to count."""
     lasts = replayed(trace, load.speed)[-1] if trace else None
     if lasts is not None and load.warmup + load.cooldown >= lasts:
         raise UsageError(

@@ -39,7 +39,7 @@ def read_trace(path: Path) -> tuple[Arrival, ...]:
 def _arrival(row: dict[str, Any], where: str) -> Arrival | None:
     """Parse a row; None for a span of something other than a model's answer."""
     if "startTimeUnixNano" in row or "start_time_unix_nano" in row:
-        return _of_span(row, where)
+        return _span_arrival(row, where)
     if unknown := [key for key in row if key not in _KEYS]:
         raise UsageError(
             f"{where}: unknown key {unknown[0]!r:.60}. A request has `at` (seconds) and, if it asks a certain case, "
@@ -59,7 +59,7 @@ def _arrival(row: dict[str, Any], where: str) -> Arrival | None:
     )
 
 
-def _of_span(row: dict[str, Any], where: str) -> Arrival | None:
+def _span_arrival(row: dict[str, Any], where: str) -> Arrival | None:
     """Parse a span of OpenTelemetry's JSON: times in nanoseconds, as a number or as text."""
     attributes = _attributes(row.get("attributes"), where)
     if attributes.get("gen_ai.operation.name", "chat") not in ("chat", "text_completion", "generate_content"):
