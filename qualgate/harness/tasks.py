@@ -102,7 +102,7 @@ def library() -> str:
 
 
 def today(name: str) -> str:
-    """Return the scorer's name `then` with the installed version of lm-eval; "" if it is not installed."""
+    """Return the scorer's name with the installed version of lm-eval; "" if it is not installed."""
     return f"{library()} {name.partition(' ')[2]}" if library() else ""
 
 
