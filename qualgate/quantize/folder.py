@@ -162,6 +162,7 @@ def _packed(
     scales = float_dtype(cast("Format", order.format), dtype)
 
     def prompts() -> Sequence[Sequence[int]]:
+        """Return the calibration's prompts, and note their lengths in `tokens` for the model card."""
         rows = calibration_prompts(order.model, recipe)
         tokens.extend(map(len, rows))
         return rows
