@@ -29,8 +29,8 @@ def rescored_lines(rescored: Rescored) -> list[str]:
             f"  {visible_line(name)}: no longer {', '.join(metrics)}" for name, metrics in rescored.removed.items()
         ]
         if rescored.corrected:
-            few = ", ".join(rescored.corrected[:EXAMPLES]) + (", …" if len(rescored.corrected) > EXAMPLES else "")
-            lines.append(f"  {counted(len(rescored.corrected), 'corrected reference')}: {visible_line(few)}")
+            examples = ", ".join(rescored.corrected[:EXAMPLES]) + (", …" if len(rescored.corrected) > EXAMPLES else "")
+            lines.append(f"  {counted(len(rescored.corrected), 'corrected reference')}: {visible_line(examples)}")
         lines += _change_lines(rescored.changes) if rescored.scorers or rescored.corrected or rescored.changes else []
     else:
         lines = [f"run {rescored.run_id}: every score is by this version's scorers and these evalsets already"]

@@ -114,8 +114,8 @@ def drafts_line(arm: ArmLine) -> str:
         return f"{arm.name}: its server's counters of drafts stood still while it answered"
     sets = evalsets_of(generation.windows)
     by_name = ((name, counted_in(generation.windows, name)) for name in sets)
-    each = [f"{name} {_drafts(of_set)}" for name, of_set in by_name if of_set is not None]
-    by_set = f"; by set: {'; '.join(each)}" if len(each) > 1 else ""
+    by_evalset = [f"{name} {_drafts(of_set)}" for name, of_set in by_name if of_set is not None]
+    by_set = f"; by set: {'; '.join(by_evalset)}" if len(by_evalset) > 1 else ""
     partly = f"; of a part of its answers, for {generation.uncounted}" if generation.uncounted else ""
     return f"{arm.name}: drafts, as its server counts them: {_drafts(counts)}{by_set}{partly}"
 

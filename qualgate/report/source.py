@@ -41,13 +41,13 @@ def stored_source(gate_file: str, policy: Policy) -> Source:
         rule_nodes = []
     variants = _lines(_value(root, "variants"))
     # Without a section for the arms each variant declares its own; findings on all four then go beside `both`.
-    both = variants.get(policy.four_arm.both) if policy.four_arm else None
+    both_line = variants.get(policy.four_arm.both) if policy.four_arm else None
     return Source(
         lines={
             rule.id: rule_node.start_mark.line + 1 for rule, rule_node in zip(policy.rules, rule_nodes, strict=False)
         },
         variants=variants,
-        arms=_lines(root).get("four_arm", both),
+        arms=_lines(root).get("four_arm", both_line),
     )
 
 

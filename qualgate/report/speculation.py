@@ -31,8 +31,8 @@ class Advice:
 
 def headline(speculated: Speculated) -> str:
     """Return the proposer and tokens per verification: "mxfp4 draft, 5 tokens: 4.8 proposed, 4.5 accepted"."""
-    who = speculated.spec.label if speculated.spec else ", ".join(level.proposer for level in speculated.levels)
-    return f"{who}: {speculated.levels[0].in_words} a verification"
+    proposer = speculated.spec.label if speculated.spec else ", ".join(level.proposer for level in speculated.levels)
+    return f"{proposer}: {speculated.levels[0].in_words} a verification"
 
 
 def terms(speculated: Speculated) -> list[tuple[str, str]]:
@@ -132,10 +132,10 @@ def _part_below(spec: Speculation, proposer: str) -> Speculation:
     return replace(cascade, rule=spec.rule) if cascade.names[0] == proposer else spec
 
 
-def advice_lines(given: Advice) -> list[str]:
+def advice_lines(advised: Advice) -> list[str]:
     """Return the advice as lines; a line of flags can be pasted as it is."""
-    lines = [given.sentence, *([f"the draft's folder: {given.made_by}"] if given.made_by else [])]
-    return [*lines, *(f"{peer_text(peer)}{f': `{peer.flags}`' if peer.flags else ''}" for peer in given.peers)]
+    lines = [advised.sentence, *([f"the draft's folder: {advised.made_by}"] if advised.made_by else [])]
+    return [*lines, *(f"{peer_text(peer)}{f': `{peer.flags}`' if peer.flags else ''}" for peer in advised.peers)]
 
 
 def peer_text(peer: PeerFlags) -> str:
@@ -213,8 +213,8 @@ def _predicted(gain: Gain) -> str:
     none."""
     if gain.predicted is None:
         return f"not known: {gain.predicted_reason}"
-    off = gain.predicted / gain.measured.value - 1 if gain.measured.value else 0.0
-    missed = f", {abs(off):.0%} {'over' if off > 0 else 'under'} what was measured" if abs(off) > OFF_BY else ""
+    error = gain.predicted / gain.measured.value - 1 if gain.measured.value else 0.0
+    missed = f", {abs(error):.0%} {'over' if error > 0 else 'under'} what was measured" if abs(error) > OFF_BY else ""
     return f"{gain.predicted:.2f} times{missed}"
 
 

@@ -136,7 +136,7 @@ def _flips(
     scorer's extracted text is shown instead.
     """
     before = {(row.metric, row.evalset, row.id, row.repeat): row for row in baseline.rows if row.value is not None}
-    counts: dict[tuple[str, str], list[int]] = {}
+    counts: dict[tuple[str, str], list[int]] = {}  # (metric, evalset) → pairs, lost, gained
     lost = []
     for row in variant.rows:
         key = row.metric, row.evalset, row.id, row.repeat

@@ -237,8 +237,8 @@ def _speculation(speculated: Speculated) -> str:
     parts.append(_table(speculation.LEVEL_HEADS, rows, numbers=range(2, 10)))
     for level in speculated.levels:
         if picture := plots.acceptance(level.positions):
-            who = f"Level {level.level}, {level.proposer}. " if len(speculated.levels) > 1 else ""
-            caption = _text(f"{who}{plots.ACCEPTANCE_CAPTION}")
+            level_name = f"Level {level.level}, {level.proposer}. " if len(speculated.levels) > 1 else ""
+            caption = _text(f"{level_name}{plots.ACCEPTANCE_CAPTION}")
             parts.append(f"<figure><figcaption>{caption}</figcaption>{picture.html}</figure>")
         places = ([_text(cell) for cell in row] for row in speculation.position_rows(level))
         parts.append(_table(speculation.POSITION_HEADS, places, numbers=(1, 2)))

@@ -197,8 +197,8 @@ def row(*cells: str) -> str:
 def flip_lines(flip: Flip) -> list[str]:
     """Render the case, the reason why it is wrong, and both answers."""
     case = escaped(flip.name)
-    also = " (changes in the A/A arm too)" if flip.noisy else ""
-    head = f"**{case}** ({escaped(flip.metric)}): {escaped(flip.reason)}{also}"
+    notes = " (changes in the A/A arm too)" if flip.noisy else ""
+    head = f"**{case}** ({escaped(flip.metric)}): {escaped(flip.reason)}{notes}"
     return [head, "", *_quoted("baseline", flip.baseline), *_quoted("variant", flip.variant)]
 
 

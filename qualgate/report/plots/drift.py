@@ -22,7 +22,7 @@ def drift(points: Sequence[PositionDrift]) -> Picture | None:
     gap = step(largest / 4)
     ceiling = max(largest * 1.05, gap)
     many = [point for point in points if 2 * point.answers >= points[0].answers]
-    few = points[len(many) - 1 :]
+    few = points[len(many) - 1 :]  # from the last of `many`, so that the two lines join
     lines = f"{_path(many, 'many', last, ceiling)}{_path(few, 'few', last, ceiling)}"
     box = f'x="{LEFT}%" y="{TOP}" width="{100 - LEFT}%" height="{BOTTOM - TOP}" viewBox="0 0 100 100"'
     inner = f'<svg {box} preserveAspectRatio="none">{lines}{_columns(points)}</svg>'
