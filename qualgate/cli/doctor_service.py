@@ -75,10 +75,10 @@ def _history(store: Health) -> Finding:
 
 def _clock(store: Health) -> Finding:
     """Say how far this machine's clock is off the store's; more than MOST_SKEW dates runs wrongly."""
-    off = f"this machine is {_skew_text(store.skew)} the store's clock"
+    skew = f"this machine is {_skew_text(store.skew)} the store's clock"
     if abs(store.skew) > MOST_SKEW:
-        return Finding(what="clock", state="optional", detail=f"{off}: runs are dated wrongly. Set it right")
-    return Finding(what="clock", state="ready", detail=off)
+        return Finding(what="clock", state="optional", detail=f"{skew}: runs are dated wrongly. Set it right")
+    return Finding(what="clock", state="ready", detail=skew)
 
 
 def _skew_text(skew: float) -> str:

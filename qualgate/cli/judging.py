@@ -304,7 +304,7 @@ def _from_store(
     policy = read_nel_policy(nel_policy) if nel_policy is not None else None
     outcome = decide_again(url, run_id, loaded, policy, four_arm=four_arm, keep=keep)
     peers_said = _peers(lambda: peers_of(url, outcome.run_id)) if peers else None
-    report = _report(url, outcome.run_id, loaded, of=None if keep else outcome)
+    report = _report(url, outcome.run_id, loaded, outcome=None if keep else outcome)
     return _Decision(report=report, exit=outcome.exit, nel=outcome.nel, peers_said=peers_said)
 
 
@@ -391,16 +391,16 @@ def _loaded(gate_file: Path | None) -> GateFile | None:
 
 
 def _report(
-    url: str, run_id: str | None, gate: GateFile | None, warn_only: bool = False, of: Outcome | None = None
+    url: str, run_id: str | None, gate: GateFile | None, warn_only: bool = False, outcome: Outcome | None = None
 ) -> Report:
-    """Load the report. Findings point at the given gate file, else at the text stored with the run. of: a decision
+    """Load the report. Findings point at the given gate file, else at the text stored with the run. outcome: a decision
     that was not stored; None: use the stored verdicts."""
     from qualgate.report.source import source_of
     from qualgate.report.summary import load_report
     from qualgate.store.queries import unstored
 
     source = source_of(gate.path, gate.policy) if gate is not None else None
-    verdicts = unstored(of.verdicts, of.policy) if of is not None and of.policy is not None else ()
+    verdicts = unstored(outcome.verdicts, outcome.policy) if outcome is not None and outcome.policy is not None else ()
     return replace(load_report(url, run_id, source, verdicts), warn_only=warn_only)
 
 
