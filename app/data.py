@@ -139,9 +139,9 @@ def flip_counts(run_id: str, variant: str) -> tuple[queries.FlipCount, ...]:
     return _flip_counts(url(), run_id, variant)
 
 
-def flipped_cases(run_id: str, variant: str, of: tuple[queries.Judged, ...] = ()) -> dict[queries.Direction, int]:
+def flipped_cases(run_id: str, variant: str, deciding: tuple[queries.Judged, ...] = ()) -> dict[queries.Direction, int]:
     """Count the cases that changed in each direction, each once, by the scores named in `of`; (): all."""
-    return _flipped_cases(url(), run_id, variant, of)
+    return _flipped_cases(url(), run_id, variant, deciding)
 
 
 def drift_by_position(run_id: str, variant: str) -> tuple[queries.PositionDrift, ...]:
@@ -217,9 +217,11 @@ def _flip_counts(url: str, run_id: str, variant: str) -> tuple[queries.FlipCount
 
 
 @st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
-def _flipped_cases(url: str, run_id: str, variant: str, of: tuple[queries.Judged, ...]) -> dict[queries.Direction, int]:
+def _flipped_cases(
+    url: str, run_id: str, variant: str, deciding: tuple[queries.Judged, ...]
+) -> dict[queries.Direction, int]:
     with _open() as store:
-        return queries.count_flipped_cases(store, run_id, variant, of)
+        return queries.count_flipped_cases(store, run_id, variant, deciding)
 
 
 @st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
