@@ -181,6 +181,6 @@ def _good_per(goods: Sequence[bool | None], divisor: float) -> float | None:
     return None if None in goods else sum(map(bool, goods)) / divisor
 
 
-def _share(good: int, of: int) -> tuple[float, float, float] | None:
+def _share(good: int, count: int) -> tuple[float, float, float] | None:
     """Return (share of good answers, 95 % exact bounds); None if there are no answers."""
-    return (good / of, binomial_lower(good, of, 0.025), binomial_upper(good, of, 0.025)) if of else None
+    return (good / count, binomial_lower(good, count, 0.025), binomial_upper(good, count, 0.025)) if count else None

@@ -157,8 +157,8 @@ def _finding(
         word = "approve"
     elif word != "block":
         needed = rounds_needed(alphas[0])
-        few = f"; no fewer than {needed} rounds could show it" if count < needed else ""
-        because = f"{within} of {count} rounds are within it (p = {holds:.2g}){few}"
+        hint = f"; no fewer than {needed} rounds could show it" if count < needed else ""
+        because = f"{within} of {count} rounds are within it (p = {holds:.2g}){hint}"
     return Finding(
         variant=variant, rule=rule, level=level, word=word, values=tuple(values[0]), baseline=tuple(values[1]),
         within=within, p=broken if word == "block" else holds, because=because,
