@@ -82,11 +82,11 @@ class QualgateLM(LM):
             kernels=cast("Any", kernels),
         )
         # lm-eval's default is cuda:0, used only if there is a GPU.
-        on = "cpu" if device == "cpu" else choose_device("auto")
-        self.arm = load_arm(spec, cache_dir or _cache(), SAMPLING, device=on)
+        chosen_device = "cpu" if device == "cpu" else choose_device("auto")
+        self.arm = load_arm(spec, cache_dir or _cache(), SAMPLING, device=chosen_device)
         self.tokenizer = self.arm.tokenizer
         self._rows = max(1, int(batch_size)) if batch_size is not None and str(batch_size).isdigit() else BATCH
-        self._device, self._seed = on, seed
+        self._device, self._seed = chosen_device, seed
         self.max_length = self.arm.context_length or LONGEST_WINDOW
         self._folder = folder
 
@@ -97,10 +97,10 @@ class QualgateLM(LM):
         prompts = [self._generation(*request.args) for request in requests]
         texts = [""] * len(prompts)
         names = _numbered([json.dumps(request.args, sort_keys=True, default=str) for request in requests])
-        stops = Stops(self.tokenizer, [how.until for _, how in prompts])
+        stops = Stops(self.tokenizer, [generation.until for _, generation in prompts])
         with open_engine(self.arm.model, self.arm.choice, limits=Limits(sequences=self._rows)) as engine:
-            for sampling in dict.fromkeys(how.sampling for _, how in prompts):
-                indices = [index for index, (_, how) in enumerate(prompts) if how.sampling == sampling]
+            for sampling in dict.fromkeys(generation.sampling for _, generation in prompts):
+                indices = [index for index, (_, generation) in enumerate(prompts) if generation.sampling == sampling]
                 draws = None
                 if sampling.drawn:
                     cases = noise_numbers([names[index] for index in indices], torch.device("cpu"))
@@ -117,10 +117,10 @@ class QualgateLM(LM):
 
     def _request(self, prompt: tuple[tuple[int, ...], Generation], stops: Stops, index: int) -> Request:
         """Return the engine's request for one prompt. index: of the prompt in `stops`, which see its text grow."""
-        token_ids, how = prompt
+        token_ids, generation = prompt
         return Request(
             prompt=token_ids,
-            max_new_tokens=how.limit,
+            max_new_tokens=generation.limit,
             stop_ids=frozenset(self.arm.stop_ids),
             stops=partial(stops.reached, index) if stops.watches(index) else None,
         )
@@ -160,13 +160,16 @@ class QualgateLM(LM):
 
     def _generation(self, context: str, settings: dict[str, Any]) -> tuple[tuple[int, ...], Generation]:
         """Return the context's tokens, and the settings of its answer."""
-        how = generation_settings(settings)
+        generation = generation_settings(settings)
         token_ids = loglikelihood_windows.encoded(self.tokenizer, context)
-        if how.limit >= self.max_length:
-            raise UsageError(f"max_gen_toks {how.limit} leaves no room for a prompt in a context of {self.max_length}")
+        if generation.limit >= self.max_length:
+            raise UsageError(
+                f"max_gen_toks {generation.limit} leaves no room for a prompt in a context of {self.max_length}"
+            )
         if not token_ids:
             raise UsageError("a prompt without a token cannot be answered")
-        return token_ids[-(self.max_length - how.limit) :], how  # cut on the left, as lm-eval's hf model does
+        # Cut on the left, as lm-eval's hf model does.
+        return token_ids[-(self.max_length - generation.limit) :], generation
 
     def _fitting(self, window: Window) -> Window:
         """Cut a window on the left to fit the context, as lm-eval's hf model does."""
