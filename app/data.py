@@ -140,7 +140,7 @@ def flip_counts(run_id: str, variant: str) -> tuple[queries.FlipCount, ...]:
 
 
 def flipped_cases(run_id: str, variant: str, deciding: tuple[queries.Judged, ...] = ()) -> dict[queries.Direction, int]:
-    """Count the cases that changed in each direction, each once, by the scores named in `of`; (): all."""
+    """Count the cases that changed in each direction, each once, by the scores named in `deciding`; (): all."""
     return _flipped_cases(url(), run_id, variant, deciding)
 
 

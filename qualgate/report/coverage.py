@@ -53,7 +53,7 @@ def coverage_lines(coverage: dict[str, Any]) -> list[str]:
 
 
 def _worst_layer(coverage: dict[str, Any], name: str, worst: Callable[..., dict[str, Any]]) -> str:
-    """Return the layer with the worst value of the number `name`, in brackets."""
+    """Return the layer with the worst value of the number `name`, in brackets; "" if none has it. worst: max or min."""
     sites = [site for site in coverage["sites"] if site.get(name) is not None]
     return f" ({worst(sites, key=lambda site: site[name])['site']})" if sites else ""
 

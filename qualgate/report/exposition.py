@@ -44,7 +44,7 @@ class Exposition:
 
 
 def families(state: ServiceState) -> Iterator[Metric]:
-    """Yield the metrics of one state."""
+    """Yield the metrics of a store's state: runs, units, verdicts, nights, and digests that wait."""
     yield _gauge("runs", "Runs in the store", {"status": RUNS}, state.runs)
     yield _gauge("units", "Answers of the runs under way", {"arm": (), "status": ()}, state.units)
     yield _counter("verdicts", "Verdicts ever given", {"word": get_args(VerdictWord)}, state.verdicts)

@@ -32,7 +32,7 @@ _NOTE = 400  # bytes reserved for the note on what was left out
 
 
 def report_as_step_summary(report: Report, limit: int = SUMMARY_LIMIT) -> str:
-    """Render the step summary: verdicts, the worst first; folded, variants' reasons and rules, and wrong answers."""
+    """Render the step summary within `limit` bytes: verdicts, the worst first; folded, reasons, rules, flips."""
     verdicts = sorted(report.verdicts, key=lambda verdict: EXIT_ORDER.index(Exit(verdict.exit)))
     chosen = [] if report.four_arm is None else ["\n".join([*four_arm_lines(report.four_arm), ""])]
     pieces = [_verdicts(report, verdicts), *chosen, *map(_rules, verdicts)]
@@ -49,6 +49,7 @@ def report_as_step_summary(report: Report, limit: int = SUMMARY_LIMIT) -> str:
     text = "\n".join([*pieces, *quoted][:fits])
     if fits > len(pieces):
         text += "\n</details>\n"
+    # (variants' rules, flips); the table of verdicts and the choice are none of these.
     left_out = max(0, len(pieces) - max(fits, 1 + len(chosen))), len(flips) - max(0, fits - len(pieces))
     if fits == 0:  # not even the table of verdicts fits
         text = f"# qualgate: exit {int(report.exit)}\n"

@@ -332,20 +332,20 @@ _LONG_WORD = re.compile(r"[^\s<>\"=]{31,}")  # may break inside the word
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> str:
-    """Render a table; cells are HTML already. On a phone each row is a card, so a cell carries its column's name."""
+    """Render a table. rows: cells, HTML already. numbers: indices of the columns aligned right.
+
+    On a phone each row is a card, so a cell carries its column's name.
+    """
     classes = ["number" if index in numbers else "" for index in range(len(heads))]
     head = "".join(f'<th class="{css_class}">{name}</th>' for name, css_class in zip(heads, classes, strict=True))
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td class="{f"{css_class} long".strip() if _LONG_WORD.search(cell) else css_class}" data-name="{name}">'
-            f"<span>{cell}</span></td>"
-            for name, css_class, cell in zip(heads, classes, row, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    lines = []
+    for row in rows:
+        cells = ""
+        for name, css_class, cell in zip(heads, classes, row, strict=True):
+            cell_class = f"{css_class} long".strip() if _LONG_WORD.search(cell) else css_class
+            cells += f'<td class="{cell_class}" data-name="{name}"><span>{cell}</span></td>'
+        lines.append(f"<tr>{cells}</tr>")
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
 def _list(lines: Sequence[str]) -> str:

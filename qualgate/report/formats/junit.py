@@ -66,8 +66,11 @@ def report_as_junit(report: Report) -> str:
 
 
 def _suite(name: str, cases: Sequence[ElementTree.Element], room: int) -> ElementTree.Element:
-    """Build a suite: the verdict, then the rules. If they do not fit, the worst stay and a case counts the rest."""
-    pieces = ["".join(("    ", _bytes(case).decode("utf-8"), " " * 20)) for case in cases]  # indented later
+    """Build a suite: the verdict, then the rules. If they do not fit into `room` bytes, the worst stay and a case
+    counts the rest."""
+    pieces = [
+        "".join(("    ", _bytes(case).decode("utf-8"), " " * 20)) for case in cases
+    ]  # with the indent that is added later
     if fitting(pieces, room) < len(pieces):
         order = sorted(range(1, len(cases)), key=lambda index: (_WORST_FIRST.index(_outcome(cases[index])), index))
         fits = fitting([pieces[0], *(pieces[index] for index in order)], room - _HEAD)

@@ -40,7 +40,7 @@ def _path(points: Sequence[PositionDrift], kind: str, last: int, ceiling: float)
 def _columns(points: Sequence[PositionDrift]) -> str:
     """Draw invisible columns whose tooltips give the measured value; over several tokens, the largest."""
     end = points[-1].position + 1
-    size = -(-len(points) // READ)
+    size = -(-len(points) // READ)  # rounded up, so at most READ columns
     columns = []
     for first in range(0, len(points), size):
         bucket = points[first : first + size]
