@@ -97,7 +97,7 @@ class Guarded:
         self.names = self.hosts.union(local).difference(EVERY)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
+        """Answer one request: by the app, or with 403 (a websocket: 1008) if it is refused."""
         names = {name for name, _ in self.headers}
 
         async def guarded(message: Message) -> None:

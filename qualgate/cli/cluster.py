@@ -164,7 +164,8 @@ def _in_words(state: Job, end: End | None) -> str:
 
 
 def _last_lines(server: Cluster, job: str) -> str:
-    """Return the end of the job's log without the line for machines, from the error that the run ended with."""
+    """Return at most LAST_LINES of the job's log, from the last error on, without the line for machines; "" if there is
+    no log."""
     from qualgate.escaping import visible
     from qualgate.pipeline.cluster.inside import MARK
 

@@ -101,7 +101,10 @@ def _serve(
 
 
 def _write(textfile: Path, url: str, nightly: Nightly | None, write: Callable[[Exposition], object]) -> None:
-    """Write the text file. If the store cannot be read, an existing file is rewritten, or it would still say "up"."""
+    """Write the text file. If the store cannot be read, an existing file is rewritten, or it would still say "up".
+
+    write: registers the metrics and writes them to the file.
+    """
     from qualgate.report.exposition import Exposition
     from qualgate.store.database import open_store
     from qualgate.store.queries.service import service_state

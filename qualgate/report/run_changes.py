@@ -65,7 +65,7 @@ def run_changes(url: str, before: str, after: str) -> RunChanges:
     return RunChanges(
         before=before,
         after=after,
-        differs=tuple(_differs(run_before, run_after)),
+        differs=tuple(_differences(run_before, run_after)),
         verdicts=tuple(Words(variant=v, before=_word(run_before, v), after=_word(run_after, v)) for v in names),
         rates=tuple(rate for name in names for rate in _changed_rates(run_before, run_after, name)),
         scores=scores,
@@ -78,7 +78,7 @@ def _word(run: RunSummary, variant: str) -> str | None:
     return stored.verdict.word if stored else None
 
 
-def _differs(run_before: RunSummary, run_after: RunSummary) -> Iterator[str]:
+def _differences(run_before: RunSummary, run_after: RunSummary) -> Iterator[str]:
     """Yield a line for each arm, evalset, rule, and alpha that is not the same in both runs; trials are named first."""
     for run in (run_before, run_after):
         if run.policy.trial:

@@ -72,7 +72,7 @@ def _declared(arm: ArmLine) -> tuple[str, str, str]:
 
 
 def _flags(command: str) -> Iterator[tuple[str, str]]:
-    """Yield the command up to its first flag, then each flag with its value."""
+    """Yield the command up to its first flag, then each flag with its values; "given" for a flag without one."""
     words = shlex.split(command)
     first = next((index for index, word in enumerate(words) if word.startswith("-")), len(words))
     yield "command", " ".join(words[:first])

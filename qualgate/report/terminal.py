@@ -65,8 +65,7 @@ def print_report(report: Report) -> None:
 
 
 def _print_more(console: Console, report: Report, verdict: Verdict) -> None:
-    """Print what was measured besides the rules: drift, ends of answers, four arms, turns, tool calls, cache,
-    speculation."""
+    """Print what was measured besides the rules, such as drift, ends of answers, tool calls and speculation."""
     if verdict.drift:
         console.print(Text(fit("  drift: " + "; ".join(drift_texts(verdict.drift))), style="dim"))
     if verdict.stop_reasons:

@@ -53,7 +53,7 @@ def _columns(points: Sequence[PositionDrift]) -> str:
 
 
 def _scale(gap: float, ceiling: float) -> tuple[str, str]:
-    """Return the grid lines and the numbers beside them."""
+    """Return the grid lines, one each `gap` nats up to `ceiling`, and the numbers beside them, as SVG."""
     grid, labels, value = [], [], 0.0
     while value <= ceiling:
         y = TOP + (BOTTOM - TOP) * (1 - value / ceiling)
