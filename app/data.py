@@ -139,9 +139,9 @@ def flip_counts(run_id: str, variant: str) -> tuple[queries.FlipCount, ...]:
     return _flip_counts(url(), run_id, variant)
 
 
-def flipped_cases(run_id: str, variant: str, of: tuple[queries.Judged, ...] = ()) -> dict[queries.Direction, int]:
-    """Count the cases that changed in each direction, each once, by the scores named in `of`; (): all."""
-    return _flipped_cases(url(), run_id, variant, of)
+def flipped_cases(run_id: str, variant: str, deciding: tuple[queries.Judged, ...] = ()) -> dict[queries.Direction, int]:
+    """Count the cases that changed in each direction, each once, by the scores named in `deciding`; (): all."""
+    return _flipped_cases(url(), run_id, variant, deciding)
 
 
 def drift_by_position(run_id: str, variant: str) -> tuple[queries.PositionDrift, ...]:
@@ -149,9 +149,11 @@ def drift_by_position(run_id: str, variant: str) -> tuple[queries.PositionDrift,
     return _drift_by_position(url(), run_id, variant)
 
 
-def case_keys(run_id: str, variant: str, wanted: queries.CaseFilter, sort: queries.Sort) -> tuple[queries.CaseKey, ...]:
+def case_keys(
+    run_id: str, variant: str, case_filter: queries.CaseFilter, sort: queries.Sort
+) -> tuple[queries.CaseKey, ...]:
     """Return the cases that match a filter, sorted."""
-    return _case_keys(url(), run_id, variant, wanted, sort)
+    return _case_keys(url(), run_id, variant, case_filter, sort)
 
 
 def compared(run_id: str, keys: Sequence[queries.CaseKey]) -> tuple[queries.Compared, ...]:
@@ -172,16 +174,16 @@ def list_decisions(limit: int, offset: int) -> tuple[Decision, ...]:
         return queries.list_decisions(store, limit, offset)
 
 
-def verdict_words(made: Sequence[Decision]) -> dict[str, str]:
+def verdict_words(decision_list: Sequence[Decision]) -> dict[str, str]:
     """Return the gate's verdict word at the time of each decision, by the verdict's sha256."""
     with _open() as store:
-        return queries.verdict_words(store, sorted({decision.verdict_sha256 for decision in made}))
+        return queries.verdict_words(store, sorted({decision.verdict_sha256 for decision in decision_list}))
 
 
-def pruned_runs(made: Sequence[Decision]) -> dict[str, str]:
+def pruned_runs(decision_list: Sequence[Decision]) -> dict[str, str]:
     """Return the runs of these decisions that were pruned since: run → "pruned on DATE"."""
     with _open() as store, store.read() as connection:
-        pruned = prunings.pruned_runs(connection, {decision.run_id for decision in made})
+        pruned = prunings.pruned_runs(connection, {decision.run_id for decision in decision_list})
     return {run_id: str(pruning) for run_id, pruning in pruned.items()}
 
 
@@ -215,9 +217,11 @@ def _flip_counts(url: str, run_id: str, variant: str) -> tuple[queries.FlipCount
 
 
 @st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
-def _flipped_cases(url: str, run_id: str, variant: str, of: tuple[queries.Judged, ...]) -> dict[queries.Direction, int]:
+def _flipped_cases(
+    url: str, run_id: str, variant: str, deciding: tuple[queries.Judged, ...]
+) -> dict[queries.Direction, int]:
     with _open() as store:
-        return queries.count_flipped_cases(store, run_id, variant, of)
+        return queries.count_flipped_cases(store, run_id, variant, deciding)
 
 
 @st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
@@ -228,7 +232,7 @@ def _drift_by_position(url: str, run_id: str, variant: str) -> tuple[queries.Pos
 
 @st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
 def _case_keys(
-    url: str, run_id: str, variant: str, wanted: queries.CaseFilter, sort: queries.Sort
+    url: str, run_id: str, variant: str, case_filter: queries.CaseFilter, sort: queries.Sort
 ) -> tuple[queries.CaseKey, ...]:
     with _open() as store:
-        return queries.case_keys(store, run_id, variant, wanted, sort)
+        return queries.case_keys(store, run_id, variant, case_filter, sort)

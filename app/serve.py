@@ -97,10 +97,11 @@ class Guarded:
         self.names = self.hosts.union(local).difference(EVERY)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
+        """Answer one request: by the app, or with 403 (a websocket: 1008) if it is refused."""
         names = {name for name, _ in self.headers}
 
         async def guarded(message: Message) -> None:
+            """Send a message of the app's, with our headers in place of its own of the same names."""
             if message["type"] == "http.response.start":
                 headers = [header for header in message["headers"] if header[0].lower() not in names]
                 message = {**message, "headers": [*headers, *self.headers]}
@@ -116,12 +117,12 @@ class Guarded:
     def _refusal(self, scope: Scope) -> str:
         """Return why the request is refused; "" if it is not."""
         host, origins = (
-            [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]
-            for wanted in (b"host", b"origin")
+            [value.decode("latin-1") for name, value in scope["headers"] if name == header]
+            for header in (b"host", b"origin")
         )
-        called = [_host_name(f"//{value}") for value in host]
-        if len(called) != 1 or called[0] not in self.names:
-            return f"This dashboard is not called {', '.join(called) or 'nothing'}. {ALLOWED_BY}"
+        names = [_host_name(f"//{value}") for value in host]
+        if len(names) != 1 or names[0] not in self.names:
+            return f"This dashboard is not called {', '.join(names) or 'nothing'}. {ALLOWED_BY}"
         for origin in origins:
             if urlsplit(origin).netloc != host[0] and _host_name(origin) not in self.hosts:
                 return f"The page that asks is of another site, {_host_name(origin) or 'unnamed'}. {ALLOWED_BY}"

@@ -55,8 +55,8 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterab
 
 def diff(before: str, after: str) -> tuple[str, str]:
     """Render both answers, each in a block, with differences marked."""
-    old, new = marked(before, after)
-    return _block(old), _block(new)
+    before_html, after_html = marked(before, after)
+    return _block(before_html), _block(after_html)
 
 
 def plain_block(text: str) -> str:

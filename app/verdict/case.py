@@ -27,14 +27,14 @@ def show_case(key: CaseKey, compared: Compared, detail: CaseDetail) -> None:
         st.html(f'<div class="qg-quiet">prompt</div>{plain_block(prompt_text(detail.body))}')
     with reference:
         st.html(f'<div class="qg-quiet">reference</div>{plain_block(reference_text(detail.body))}')
-    left, right = diff(detail.baseline.text, detail.variant.text)
+    baseline_html, variant_html = diff(detail.baseline.text, detail.variant.text)
     columns = st.columns(2)
-    for column, name, answer, shown in (
-        (columns[0], "baseline", detail.baseline, left),
-        (columns[1], "variant", detail.variant, right),
+    for column, name, answer, block in (
+        (columns[0], "baseline", detail.baseline, baseline_html),
+        (columns[1], "variant", detail.variant, variant_html),
     ):
         with column:
-            st.html(f'<div class="qg-quiet">{name} · {_measured(answer)}</div>{shown}')
+            st.html(f'<div class="qg-quiet">{name} · {_measured(answer)}</div>{block}')
     if detail.variant.first_divergence is not None:
         margin = detail.variant.margin_at_divergence
         sure = "" if margin is None else f", chosen with a margin of {margin:.2f} over the runner-up (logits)"

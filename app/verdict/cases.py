@@ -40,19 +40,19 @@ def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> 
     """Show the cases matching the address and the filters, the worst of them open until another is chosen."""
     st.subheader("Cases", anchor="cases")
     with explained():
-        wanted, sort = _filters(run, counts)
-        keys = data.case_keys(run.run_id, variant, wanted, sort)
-        st.caption(_found(run, wanted, len(keys)))
+        case_filter, sort = _filters(run, counts)
+        keys = data.case_keys(run.run_id, variant, case_filter, sort)
+        st.caption(_count_text(run, case_filter, len(keys)))
         if not keys:
             return
         names = [key.name for key in keys]
-        opened = _opened((run.run_id, variant, wanted, sort))
-        at = names.index(opened) if opened in names else 0
-        first = at - at % SIZE
-        shown = data.compared(run.run_id, keys[first : first + SIZE])
-        _table(keys[first : first + SIZE], shown, at - first)
-        _turn(names, at)
-        show_case(keys[at], shown[at - first], data.case_detail(run.run_id, variant, keys[at]))
+        opened = _opened((run.run_id, variant, case_filter, sort))
+        index = names.index(opened) if opened in names else 0
+        first = index - index % SIZE
+        pairs = data.compared(run.run_id, keys[first : first + SIZE])
+        _table(keys[first : first + SIZE], pairs, index - first)
+        _page_buttons(names, index)
+        show_case(keys[index], pairs[index - first], data.case_detail(run.run_id, variant, keys[index]))
 
 
 def show_flips(counts: tuple[FlipCount, ...]) -> None:
@@ -62,6 +62,9 @@ def show_flips(counts: tuple[FlipCount, ...]) -> None:
 
 
 def _filters(run: RunSummary, counts: tuple[FlipCount, ...]) -> tuple[CaseFilter, Any]:
+    """Show the filters and the order, kept in the page's address, and return both. counts: offers the metrics, and
+    chooses the cases that got worse at first if there are any."""
+
     def chosen(label: str, options: list[str], index: int = 0) -> Any:
         return st.selectbox(
             label, options, index, key=label.lower(), format_func=visible, bind="query-params", width=160
@@ -81,9 +84,10 @@ def _filters(run: RunSummary, counts: tuple[FlipCount, ...]) -> tuple[CaseFilter
     ), sort
 
 
-def _found(run: RunSummary, wanted: CaseFilter, count: int) -> str:
+def _count_text(run: RunSummary, case_filter: CaseFilter, count: int) -> str:
+    """Return how many cases match, with a note on the A/A arm where changed cases are listed and the run has one."""
     text = counted(count, "case") + ("" if count else " with these filters")
-    if wanted.show in ("lost", "gained") and any(arm.name.endswith(NOISE) for arm in run.arms):
+    if case_filter.show in ("lost", "gained") and any(arm.name.endswith(NOISE) for arm in run.arms):
         text += ". What the baseline changes against itself (the A/A arm) says little, and comes last"
     return text
 
@@ -91,15 +95,17 @@ def _found(run: RunSummary, wanted: CaseFilter, count: int) -> str:
 HEADS = ("case", "baseline", "variant", "scores", "KL", "tokens", "first difference")
 
 
-def _table(keys: tuple[CaseKey, ...], shown: tuple[Compared, ...], opened: int) -> None:
+def _table(keys: tuple[CaseKey, ...], pairs: tuple[Compared, ...], opened: int) -> None:
+    """Show a page of cases, each with a button that opens it. opened: index on this page of the open one."""
     st.html(f'<div class="qg-case qg-heads">{"".join(f"<div>{head}</div>" for head in HEADS)}</div>')
-    for place, (key, compared) in enumerate(zip(keys, shown, strict=True)):
+    for index, (key, compared) in enumerate(zip(keys, pairs, strict=True)):
         with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
             st.html(_row(key, compared), width="stretch")
-            st.button("Open", key=f"open {place}", disabled=place == opened, on_click=_open, args=(key.name,))
+            st.button("Open", key=f"open {index}", disabled=index == opened, on_click=_open, args=(key.name,))
 
 
 def _row(key: CaseKey, compared: Compared) -> str:
+    """Return the row of one case as HTML; each cell carries its column's name for narrow screens."""
     cells = (
         f"<b>{escape(key.name)}</b>",
         f'<div class="qg-clip">{escape(compared.baseline[:CLIPPED])}</div>',
@@ -113,18 +119,19 @@ def _row(key: CaseKey, compared: Compared) -> str:
     return f'<div class="qg-case">{"".join(named)}</div>'
 
 
-def _turn(names: list[str], at: int) -> None:
-    last, page = len(names) - 1, at - at % SIZE
+def _page_buttons(names: list[str], index: int) -> None:
+    """Show the buttons to the neighbouring cases and pages. names: all matching cases. index: of the open one."""
+    last, page = len(names) - 1, index - index % SIZE
     with st.container(horizontal=True, vertical_alignment="center"):
         for text, shortcut, to in (
-            ("Previous", "k", at - 1),
-            ("Next", "j", at + 1),
+            ("Previous", "k", index - 1),
+            ("Next", "j", index + 1),
             ("Page before", None, page - SIZE),
             ("Page after", None, page + SIZE),
         ):
             name = names[to] if 0 <= to <= last else ""
             st.button(text, shortcut=shortcut, disabled=not name, on_click=_open, args=(name,))
-        st.caption(f"{at + 1:,} of {len(names):,}")
+        st.caption(f"{index + 1:,} of {len(names):,}")
 
 
 def _open(name: str) -> None:

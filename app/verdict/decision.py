@@ -50,30 +50,33 @@ def show_decision(shown: ShownRun, stored: StoredVerdict) -> None:
 
 
 def _show_decided(stored: StoredVerdict) -> None:
-    for made in stored.decisions:
-        about_this = made.verdict_sha256 == stored.sha256
-        old = "" if about_this else " · about an earlier verdict"
-        if about_this and overrules(made.action, stored.verdict.word):
-            old += " · <b>overrules the gate</b>"
+    """Show the decisions on this variant, oldest first: about which verdict, and whether they overrule the gate."""
+    for decision in stored.decisions:
+        about_this = decision.verdict_sha256 == stored.sha256
+        notes = "" if about_this else " · about an earlier verdict"
+        if about_this and overrules(decision.action, stored.verdict.word):
+            notes += " · <b>overrules the gate</b>"
         st.html(
-            f'<div class="qg-long">{chip(made.action)} by <b>{escape(made.name)}</b></div>'
-            f'<div class="qg-long">{escape(made.reason)}</div><div class="qg-quiet">{when(made.created_at)}{old} · '
-            f"<code>{escape(made.hash[:12])}</code></div>"
+            f'<div class="qg-long">{chip(decision.action)} by <b>{escape(decision.name)}</b></div>'
+            f'<div class="qg-long">{escape(decision.reason)}</div>'
+            f'<div class="qg-quiet">{when(decision.created_at)}{notes} · '
+            f"<code>{escape(decision.hash[:12])}</code></div>"
         )
     st.subheader("Decide again" if stored.decision else "Your decision", anchor="decide")
 
 
 def _show_form(shown: ShownRun, stored: StoredVerdict) -> None:
+    """Show the form for a name, a reason and a decision; disabled while evidence is checked and after a click."""
     word = stored.verdict.word
     if word in CAUTION:
         st.caption(CAUTION[word])
-    this = f"{shown.run.run_id} {stored.verdict.variant}"
+    form_id = f"{shown.run.run_id} {stored.verdict.variant}"
     state = st.session_state
-    if state.get("deciding") != this:  # a new verdict, or this one was decided: clear the form
-        state.deciding, state.decide_reason, state.click, state.refused = this, "", None, ""
+    if state.get("deciding") != form_id:  # a new verdict, or this one was decided: clear the form
+        state.deciding, state.decide_reason, state.click, state.refused = form_id, "", None, ""
     seen = Seen(stored.decisions[-1].hash if stored.decisions else None, shown.seal)
     closed = shown.checking or state.click is not None
-    with st.form(f"decide {this}", border=False, enter_to_submit=False):
+    with st.form(f"decide {form_id}", border=False, enter_to_submit=False):
         st.text_input("Name", value=state.get("reviewer", ""), key="decide_name", max_chars=200)
         st.text_area("Reason", key="decide_reason", height=80, max_chars=4000)
         for column, action in zip(st.columns(2), get_args(Action), strict=True):
@@ -93,6 +96,7 @@ def _keep_click(action: Action, verdict_sha256: str, seen: Seen) -> None:
 
 
 def _write(run_id: str, variant: str, click: Click) -> None:
+    """Record the decision that was clicked and redraw the page; a refusal is kept for it to show."""
     state = st.session_state
     try:
         data.decide(run_id, variant, click.action, click.name, click.reason, click.verdict_sha256, click.seen)

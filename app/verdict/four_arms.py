@@ -22,8 +22,8 @@ def show_four_arms(run: RunSummary) -> None:
     )
     rows = []
     for arm, steps in step_rows(answer):
-        taken = map(steps.get, STEPS)
-        cells = (f'{chip(s.status)}<div class="qg-quiet">{escape(s.reason)}</div>' if s else "–" for s in taken)
+        arm_steps = map(steps.get, STEPS)
+        cells = (f'{chip(s.status)}<div class="qg-quiet">{escape(s.reason)}</div>' if s else "–" for s in arm_steps)
         rows.append((escape(arm), *cells))
     if rows:
         st.html(table(["arm", *STEPS.values()], rows))

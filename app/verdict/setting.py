@@ -25,6 +25,7 @@ def show_setting(run: RunSummary, stored: StoredVerdict) -> None:
 
 
 def _drift(run: RunSummary, variant: str) -> None:
+    """Show the drift by token position, if it was measured."""
     picture = plots.drift(data.drift_by_position(run.run_id, variant))
     if picture is not None:
         st.subheader("Drift by position", anchor="drift")
@@ -34,6 +35,7 @@ def _drift(run: RunSummary, variant: str) -> None:
 
 
 def _arms(run: RunSummary) -> None:
+    """Show a table of the arms: weights, kernel, size, model, progress, hashes; and name the engines."""
     st.html(
         table(
             [
@@ -73,14 +75,15 @@ def _arms(run: RunSummary) -> None:
 
 
 def _served(run: RunSummary) -> None:
-    names, known = served.side_by_side(run.arms)
-    if known:
+    """Show the settings of served arms with differences marked, and what their servers count of drafts."""
+    names, settings = served.side_by_side(run.arms)
+    if settings:
         rows = [
             (
                 f"{'≠ ' if setting.differs else ''}{escape(setting.what)}",
                 *(f"<ins>{escape(cell)}</ins>" if setting.differs else escape(cell) for cell in setting.cells),
             )
-            for setting in known
+            for setting in settings
         ]
         st.markdown("**Served side by side** (≠ is not the same of all)")
         st.html(table(["", *map(escape, names)], rows))
@@ -89,6 +92,7 @@ def _served(run: RunSummary) -> None:
 
 
 def _gate_file(run: RunSummary, stored: StoredVerdict) -> None:
+    """Show the run's gate file, and before it the policy that decided if that is another one."""
     if stored.policy != run.policy:
         st.markdown("**This verdict was made by another policy than that of the run's gate file.** Its rules:")
         tiers = [f"{rule.id} · {rule.tier}" for rule in stored.policy.rules]

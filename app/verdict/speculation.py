@@ -29,9 +29,11 @@ def show_speculation(verdict: Verdict) -> None:
 
 
 def _level(level: DraftLevel, *, named: bool) -> None:
+    """Show one level of drafts: acceptance by place in the draft, as a picture and a table, and by task. named: with
+    its name."""
     if picture := plots.acceptance(level.positions):
-        who = f"Level {level.level}, {label(level.proposer)}. " if named else ""
-        st.caption(f"{who}{plots.ACCEPTANCE_CAPTION}.")
+        level_name = f"Level {level.level}, {label(level.proposer)}. " if named else ""
+        st.caption(f"{level_name}{plots.ACCEPTANCE_CAPTION}.")
         charts.show(picture, f"level {level.level}: accepted by the token's place in the draft")
     places = [[escape(cell) for cell in row] for row in speculation.position_rows(level)]
     tasks = [[escape(cell) for cell in row] for row in speculation.task_rows(level)]
@@ -43,6 +45,7 @@ def _level(level: DraftLevel, *, named: bool) -> None:
 
 
 def _advice(speculated: Speculated) -> None:
+    """Show how to serve the arm: a sentence, then commands and flags to copy."""
     advice = speculation.advice(speculated)
     st.html(f"<b>How to serve it</b><div>{escape(advice.sentence)}</div>")
     pasted = [("the draft's folder", advice.made_by)] if advice.made_by else []

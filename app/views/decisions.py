@@ -9,24 +9,25 @@ from qualgate_app.text import chip, escape, overrules, table, when
 SHOWN = 200
 
 
-def _said(action: str, word: str | None) -> str:
+def _gate_word(action: str, word: str | None) -> str:
     if word is None:
         return chip(None)
     return f"{chip(word)} <b>overruled</b>" if overrules(action, word) else chip(word)
 
 
 st.header("Decisions")
-made = data.list_decisions(SHOWN, 0)
-if not made:
+decisions = data.list_decisions(SHOWN, 0)
+if not decisions:
     st.info("Nobody has decided anything yet. The queue shows what is waiting.", icon=":material/info:")
     st.page_link("views/queue.py", label="Queue", icon=":material/inbox:")
 else:
-    st.success(f"The chain is whole. Its head: {made[0].hash[:16]}…", icon=":material/link:")
-    words, pruned = data.verdict_words(made), data.pruned_runs(made)
-    against = sum(overrules(decision.action, words.get(decision.verdict_sha256)) for decision in made)
+    st.success(f"The chain is whole. Its head: {decisions[0].hash[:16]}…", icon=":material/link:")
+    words, pruned = data.verdict_words(decisions), data.pruned_runs(decisions)
+    against = sum(overrules(decision.action, words.get(decision.verdict_sha256)) for decision in decisions)
     if against:
         st.warning(
-            f"{against} of these {len(made)} overrule{'s' if against == 1 else ''} the gate.", icon=":material/gavel:"
+            f"{against} of these {len(decisions)} overrule{'s' if against == 1 else ''} the gate.",
+            icon=":material/gavel:",
         )
     st.html(
         table(
@@ -35,14 +36,14 @@ else:
                 (
                     when(decision.created_at),
                     chip(decision.action),
-                    _said(decision.action, words.get(decision.verdict_sha256)),
+                    _gate_word(decision.action, words.get(decision.verdict_sha256)),
                     escape(decision.variant),
                     escape(decision.name),
                     escape(decision.reason),
                     escape(f"{decision.run_id} {pruned.get(decision.run_id, '')}".strip()),
                     f"<code>{escape(decision.hash[:12])}</code>",
                 )
-                for decision in made
+                for decision in decisions
             ],
         )
     )

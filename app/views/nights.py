@@ -65,8 +65,8 @@ lines, waiting = data.nights()
 if not lines:
     st.info("No nightly file keeps its nights in this store. One does with:", icon=":material/info:")
     st.code("qualgate nightly nightly.yaml", language=None)
-for each in lines:
-    show_line(each)
+for line in lines:
+    show_line(line)
 if waiting:
     st.subheader(f"{counted(len(waiting), 'digest')} not delivered")
     rows = ([escape(d.nightly), escape(d.target), when(d.created_at), str(d.attempts), escape(d.error)]

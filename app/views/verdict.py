@@ -55,6 +55,7 @@ def show() -> None:
 
 
 def _evidence(run: RunSummary, stored: StoredVerdict) -> None:
+    """Show everything that speaks for or against the variant, the reasons first."""
     variant = stored.verdict.variant
     _why(run, stored.verdict)
     show_sizes(run, stored)
@@ -71,6 +72,7 @@ def _evidence(run: RunSummary, stored: StoredVerdict) -> None:
 
 @st.fragment(run_every=1)
 def _await_check(run_id: str) -> None:
+    """Redraw the whole page once the evidence was checked; until then say that it is being checked."""
     try:
         checking = data.run_summary(run_id).checking
     except QualgateError:
@@ -95,6 +97,7 @@ def _switch(run: RunSummary, names: list[str], variant: str) -> None:
 
 
 def _progress(run: RunSummary) -> None:
+    """Show how many answers an unfinished run has, and how to go on."""
     done, expected = sum(arm.done for arm in run.arms), sum(arm.expected for arm in run.arms)
     st.info(
         f"There is no verdict yet: {done:,} of {counted(expected, 'answer')} are in. If the run was interrupted, "
@@ -104,6 +107,7 @@ def _progress(run: RunSummary) -> None:
 
 
 def _header(run: RunSummary, stored: StoredVerdict) -> None:
+    """Show the variant with its verdict, the run and its evalsets; on a phone, a link to the decision."""
     sets = ", ".join(f"{item.name} {item.version} ({item.size})" for item in run.evalsets)
     st.html(
         f'<div class="qg-title">{escape(stored.verdict.variant)} {chip(stored.verdict.word)}</div>'
@@ -113,15 +117,16 @@ def _header(run: RunSummary, stored: StoredVerdict) -> None:
 
 
 def _why(run: RunSummary, verdict: Verdict) -> None:
+    """Show the reasons of the verdict, each with a link to the cases it is about, if there are such."""
     sets = {item.name for item in run.evalsets}
-    for place, reason in enumerate(verdict.reasons or ("no reason was recorded",)):
+    for index, reason in enumerate(verdict.reasons or ("no reason was recorded",)):
         measured = next((comparison for comparison in verdict.comparisons if _is_about(reason, comparison)), None)
         with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
-            st.html(f'<div class="{"qg-long" if place else "qg-reason"}">{escape(reason)}</div>', width="stretch")
+            st.html(f'<div class="{"qg-long" if index else "qg-reason"}">{escape(reason)}</div>', width="stretch")
             if measured is not None:
                 query = {"run": run.run_id, "variant": verdict.variant, **cases_query(measured, sets)}
                 st.page_link("views/verdict.py", label="Cases", icon=":material/table_rows:", query_params=query)
-        if not place:
+        if not index:
             st.caption(MEANING.get(verdict.word, ""))
 
 

@@ -146,6 +146,7 @@ def _ended(server: Cluster, job: str, timeout: float | None) -> Job | None:
 
 
 def _show_state(state: Job, end: End | None, as_json: bool) -> None:
+    """Print a job's state and its times on one line, or as JSON. end: the exit that its run reported, if any."""
     if as_json:
         say(json.dumps(asdict(state) | {"exit": end.exit if end else None}, indent=2))
         return
@@ -163,7 +164,8 @@ def _in_words(state: Job, end: End | None) -> str:
 
 
 def _last_lines(server: Cluster, job: str) -> str:
-    """Return the end of the job's log without the line for machines, from the error that the run ended with."""
+    """Return at most LAST_LINES of the job's log, from the last error on, without the line for machines; "" if there is
+    no log."""
     from qualgate.escaping import visible
     from qualgate.pipeline.cluster.inside import MARK
 

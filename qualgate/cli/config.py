@@ -61,7 +61,9 @@ def config_metrics(as_json: JsonOption = False) -> None:
     if as_json:
         say(json.dumps([asdict(metric) for metric in METRICS.values()], indent=2))
         return
-    names, kinds = (max(len(getattr(metric, part)) for metric in METRICS.values()) for part in ("name", "kind"))
+    name_width, kind_width = (
+        max(len(getattr(metric, field)) for metric in METRICS.values()) for field in ("name", "kind")
+    )
     for metric in METRICS.values():
-        named = f"{metric.name:<{names}}  {metric.kind:<{kinds}}  {', '.join(metric.bounds):<9}"
-        say(fit(f"{named} {metric.meaning} ({metric.unit})"))
+        head = f"{metric.name:<{name_width}}  {metric.kind:<{kind_width}}  {', '.join(metric.bounds):<9}"
+        say(fit(f"{head} {metric.meaning} ({metric.unit})"))

@@ -38,11 +38,11 @@ def db_copy(
     from qualgate.report.screen import fit
     from qualgate.store.copy import copy_store
 
-    done = copy_store(source, target)
-    say(fit(f"{target}: {counted(done.rows, 'row')} of {counted(done.runs, 'run')} copied, each compared, seals too."))
-    for line in done.broken:
+    copy = copy_store(source, target)
+    say(fit(f"{target}: {counted(copy.rows, 'row')} of {counted(copy.runs, 'run')} copied, each compared, seals too."))
+    for line in copy.broken:
         say(fit(f"as in the store it came from: {line}"))
-    if done.broken:
+    if copy.broken:
         raise typer.Exit(Exit.INTEGRITY)
 
 
@@ -80,8 +80,8 @@ def db_prune(
     with open_store(store, create=False) as opened:
         chosen, staying = to_prune(opened, _days_ago(older_than))
         if staying:
-            old = f"{counted(staying, 'older run')} {'stays' if staying == 1 else 'stay'}"
-            say(f"{old}: newest of a gate file, newest that was approved, or of the trend since an approved run.")
+            older = f"{counted(staying, 'older run')} {'stays' if staying == 1 else 'stay'}"
+            say(f"{older}: newest of a gate file, newest that was approved, or of the trend since an approved run.")
         if not chosen:
             say(f"No run to prune: no other complete run ended more than {older_than:g} days ago.")
             return

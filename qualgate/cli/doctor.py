@@ -106,6 +106,7 @@ def findings() -> tuple[Finding, ...]:
 
 
 def _guarded(check: Callable[[], Finding]) -> Finding:
+    """Return the finding of a check; if it raises, a finding that names the error and stops."""
     try:
         return check()
     except Exception as error:  # a broken installation is reported and must not crash the report
@@ -137,15 +138,15 @@ def _platform() -> Finding:
         case "linux":
             return Finding(what="platform", state="ready", detail="Linux, on which everything is tested")
         case "darwin":
-            other = _others([(served.what, served.macos) for served in SERVED])
-            return Finding(what="platform", state="optional", detail=f"macOS, not tested: {other}")
+            instead = _limits_text([(served.what, served.macos) for served in SERVED])
+            return Finding(what="platform", state="optional", detail=f"macOS, not tested: {instead}")
         case "win32":
-            other = _others([(served.what, served.windows) for served in SERVED if served.windows != _NO_RUN])
-            return Finding(what="platform", state="stops", detail=f"Windows: {other}; use WSL 2, which is Linux")
+            instead = _limits_text([(served.what, served.windows) for served in SERVED if served.windows != _NO_RUN])
+            return Finding(what="platform", state="stops", detail=f"Windows: {instead}; use WSL 2, which is Linux")
     return Finding(what="platform", state="optional", detail=f"{sys.platform}: not tested. Use Linux")
 
 
-def _others(served: list[tuple[str, str]]) -> str:
+def _limits_text(served: list[tuple[str, str]]) -> str:
     return "; ".join(f"{what}: {instead}" for what, instead in served if instead)
 
 
@@ -157,6 +158,8 @@ def _torch() -> Finding:
 
 
 def _device() -> Finding:
+    """Say where arms run by default. A driver without a usable GPU stops a run; a CPU build of torch beside one does
+    not."""
     import torch
 
     from qualgate.engine.device import DRIVER, choose_device
@@ -174,6 +177,7 @@ def _device() -> Finding:
 
 
 def _kernels() -> Finding:
+    """Say which kernels serve quantized arms. Missing ones only make these slower."""
     import torch
 
     from qualgate_kernels import cpu
@@ -222,12 +226,14 @@ def sqlite_finding() -> Finding:
 
 
 def _disk() -> Finding:
+    """Say whether this folder can be written; the error of one that cannot is reported by `_guarded`."""
     with tempfile.NamedTemporaryFile(dir=Path.cwd()):
         pass
     return Finding(what="folder", state="ready", detail=f"{Path.cwd()} can be written")
 
 
 def _reference_model() -> Finding:
+    """Say whether the shipped model can be read."""
     from qualgate import refmodel
     from qualgate.quant.model_folder import read_model_folder
 
@@ -236,6 +242,7 @@ def _reference_model() -> Finding:
 
 
 def _evalsets() -> Finding:
+    """Say which evalsets are installed; without any, nothing can run."""
     from qualgate import evalsets
 
     names = evalsets.shipped()
@@ -245,6 +252,7 @@ def _evalsets() -> Finding:
 
 
 def _sandbox() -> Finding:
+    """Say whether programs that models write can run here. Only evalsets with code need it."""
     from qualgate.sandbox import probe
 
     sandbox = probe()

@@ -28,7 +28,7 @@ def service_findings(url: str, gate: GateFile | None) -> tuple[Finding, ...]:
     findings = []
     try:
         with open_store(url, create=False) as store:
-            findings += _of_store(health(store))
+            findings += _store_findings(health(store))
     except QualgateError as error:  # wrong address, no driver, no rights, another revision, a network disk
         findings.append(Finding(what="store", state="stops", detail=str(error)))
     if file_of(url) is not None:
@@ -39,9 +39,10 @@ def service_findings(url: str, gate: GateFile | None) -> tuple[Finding, ...]:
     return tuple(replace(finding, detail=visible_line(finding.detail)) for finding in findings)
 
 
-def _of_store(store: Health) -> Iterator[Finding]:
-    at = f"{store.server}, revision {REVISIONS[-1]} as this program's, {size_text(store.nbytes)}"
-    yield Finding(what="store", state="ready", detail=at)
+def _store_findings(store: Health) -> Iterator[Finding]:
+    """Yield findings on a store that can be read: its version, role, history and clock."""
+    detail = f"{store.server}, revision {REVISIONS[-1]} as this program's, {size_text(store.nbytes)}"
+    yield Finding(what="store", state="ready", detail=detail)
     if store.role:
         yield _role(store)
     yield _history(store)
@@ -49,9 +50,10 @@ def _of_store(store: Health) -> Iterator[Finding]:
 
 
 def _role(store: Health) -> Finding:
+    """Say whether the store's role may make runs; one that owns the store may, with a warning."""
     if store.lacking:
         detail = (
-            f"{store.role} cannot make a run: it lacks {_some(store.lacking)}. Ask the store's owner for "
+            f"{store.role} cannot make a run: it lacks {_first_names(store.lacking)}. Ask the store's owner for "
             "GRANT qualgate_writer (`qualgate db roles` makes it, and grants it new tables after an upgrade)"
         )
         return Finding(what="role", state="stops", detail=detail)
@@ -61,23 +63,25 @@ def _role(store: Health) -> Finding:
 
 
 def _history(store: Health) -> Finding:
+    """Say whether the database's triggers keep the store's history from being changed."""
     if not store.unguarded:
         return Finding(what="history", state="ready", detail="append-only: the database refuses to change or delete it")
     detail = (
-        f"the database lets {_some(store.unguarded)} change: triggers of the store are gone. Move it into a new store, "
-        "which has them and where every seal is compared: qualgate db copy FROM TO"
+        f"the database lets {_first_names(store.unguarded)} change: triggers of the store are gone. Move it into a new "
+        "store, which has them and where every seal is compared: qualgate db copy FROM TO"
     )
     return Finding(what="history", state="stops", detail=detail)
 
 
 def _clock(store: Health) -> Finding:
-    off = f"this machine is {_off(store.skew)} the store's clock"
+    """Say how far this machine's clock is off the store's; more than MOST_SKEW dates runs wrongly."""
+    skew = f"this machine is {_skew_text(store.skew)} the store's clock"
     if abs(store.skew) > MOST_SKEW:
-        return Finding(what="clock", state="optional", detail=f"{off}: runs are dated wrongly. Set it right")
-    return Finding(what="clock", state="ready", detail=off)
+        return Finding(what="clock", state="optional", detail=f"{skew}: runs are dated wrongly. Set it right")
+    return Finding(what="clock", state="ready", detail=skew)
 
 
-def _off(skew: float) -> str:
+def _skew_text(skew: float) -> str:
     return f"{abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'}"
 
 
@@ -89,19 +93,21 @@ def _folders(url: str, gate: GateFile | None) -> Iterator[tuple[str, Path]]:
 
 
 def _folder(what: str, folder: Path) -> Finding:
+    """Say whether the folder, or the nearest one above it that exists, can be written and has LEAST_FREE bytes free."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())  # a run makes what is missing
     free = shutil.disk_usage(existing).free
     if not os.access(existing, os.W_OK | os.X_OK):
         detail = f"{existing} cannot be written: give it to the user who runs qualgate"
         return Finding(what=what, state="stops", detail=detail)
     if free < LEAST_FREE:
-        full = "a run ends with 13 once it is full. Free some, or move the store"
-        detail = f"{size_text(free)} free in {existing}: {full}"
+        consequence = "a run ends with 13 once it is full. Free some, or move the store"
+        detail = f"{size_text(free)} free in {existing}: {consequence}"
         return Finding(what=what, state="stops", detail=detail)
     return Finding(what=what, state="ready", detail=f"{size_text(free)} free in {existing}")
 
 
 def _ray(gate: GateFile) -> Finding:
+    """Say whether ray is installed and, for a gate file with a cluster, which nodes answer."""
     version = installed_version("ray")
     if not version:
         return Finding(what="ray", state="stops", detail="it is not installed here", get=install_command("ray"))
@@ -119,6 +125,6 @@ def _ray(gate: GateFile) -> Finding:
     return Finding(what="ray", state="ready", detail=detail)
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more

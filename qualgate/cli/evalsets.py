@@ -66,10 +66,10 @@ def evalset_check(ref: Annotated[str, typer.Argument(metavar="NAME.yaml")]) -> N
     if faults:
         raise UsageError(f"{path}: {counted(len(faults), 'fault')}.")
     evalset = evalsets.read(path)
-    if not isinstance(evalset, CalibrationSet) and (again := evalsets.asked_again([evalset])):
-        few = "; ".join(" = ".join(case.id for case in cases[:3]) for cases in again[:3])
-        more = "; …" if len(again) > 3 else ""
-        duplicates = f"{counted(len(again), 'question is', 'questions are')} asked more than once ({few}{more})"
+    if not isinstance(evalset, CalibrationSet) and (repeated := evalsets.asked_again([evalset])):
+        examples = "; ".join(" = ".join(case.id for case in cases[:3]) for cases in repeated[:3])
+        more = "; …" if len(repeated) > 3 else ""
+        duplicates = f"{counted(len(repeated), 'question is', 'questions are')} asked more than once ({examples}{more})"
         tell(visible_line(f"note: {duplicates}: each is one observation, and counts as one cluster"))
     if not isinstance(evalset, CalibrationSet):
         for line in evalsets.notes(evalset):

@@ -26,9 +26,9 @@ class Grouped(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write each group as a section of its own."""
         grouped = {name for names in GROUPS.values() for name in names}
-        others = {"Others": tuple(name for name in self.list_commands(ctx) if name not in grouped)}
+        ungrouped = {"Others": tuple(name for name in self.list_commands(ctx) if name not in grouped)}
         width = max(map(len, self.list_commands(ctx)))
-        for title, names in (GROUPS | others).items():
+        for title, names in (GROUPS | ungrouped).items():
             rows = []
             for name in names:
                 command = self.get_command(ctx, name)

@@ -248,20 +248,20 @@ def gate(
         decided = _from_files(gate_file, baseline_scores, files, nel_policy, looks, peers=peers)
     report = replace(decided.report, warn_only=warn_only)
     _tell_host(report, annotated=form == "annotations" and out is None)
-    _tell(report, form, out, decided.others, decided.nel)
+    _tell(report, form, out, decided.peers_said, decided.nel)
     if out is not None:  # the log still needs the verdict
         say("\n".join(report.lines()))
     raise typer.Exit(exit_code(decided.exit, warn_only))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Decision:
     """A decision for `gate` to show."""
 
     report: Report
     exit: Exit
     nel: tuple[NelSaid, ...]
-    others: tuple[PeerSaid, ...] | None  # answers of other projects' rules; None: not requested
+    peers_said: tuple[PeerSaid, ...] | None  # answers of other projects' rules; None: not requested
 
 
 def _from_files(
@@ -272,14 +272,16 @@ def _from_files(
     looks: Path | None,
     *,
     peers: bool,
-) -> _Found:
+) -> _Decision:
+    """Decide about files of scores; nothing is stored. variants: file by name. looks: counts earlier looks at these
+    files."""
     from qualgate import judge
     from qualgate.gate.peers.said import what_peers_say
     from qualgate.report.unstored import report_of_files
 
-    judged = judge(gate_file, baseline, variants, nel_policy, looks)
-    others = _peers(lambda: what_peers_say(judged.evidence)) if peers else None
-    return _Found(report=report_of_files(judged), exit=judged.exit, nel=judged.nel, others=others)
+    judgement = judge(gate_file, baseline, variants, nel_policy, looks)
+    peers_said = _peers(lambda: what_peers_say(judgement.evidence)) if peers else None
+    return _Decision(report=report_of_files(judgement), exit=judgement.exit, nel=judgement.nel, peers_said=peers_said)
 
 
 def _from_store(
@@ -291,7 +293,9 @@ def _from_store(
     four_arm: bool,
     peers: bool,
     keep: bool,
-) -> _Found:
+) -> _Decision:
+    """Decide again about a stored run, the newest by default. keep: store the verdict. nel_policy: replaces the run's
+    rules."""
     from qualgate.intake.nel_policy import read_nel_policy
     from qualgate.pipeline.stored import decide_again, peers_of
 
@@ -299,16 +303,16 @@ def _from_store(
     url = store_url(loaded.store_url if loaded else None, store)
     policy = read_nel_policy(nel_policy) if nel_policy is not None else None
     outcome = decide_again(url, run_id, loaded, policy, four_arm=four_arm, keep=keep)
-    others = _peers(lambda: peers_of(url, outcome.run_id)) if peers else None
-    report = _report(url, outcome.run_id, loaded, of=None if keep else outcome)
-    return _Found(report=report, exit=outcome.exit, nel=outcome.nel, others=others)
+    peers_said = _peers(lambda: peers_of(url, outcome.run_id)) if peers else None
+    report = _report(url, outcome.run_id, loaded, outcome=None if keep else outcome)
+    return _Decision(report=report, exit=outcome.exit, nel=outcome.nel, peers_said=peers_said)
 
 
 def _tell(
     report: Report,
     form: str,
     out: Path | None,
-    others: tuple[PeerSaid, ...] | None = None,
+    peers_said: tuple[PeerSaid, ...] | None = None,
     nel: tuple[NelSaid, ...] = (),
 ) -> None:
     """Print or write the report, with the results of peers and of an nel policy if the format has a place for them."""
@@ -319,12 +323,12 @@ def _tell(
 
     if form == "terminal":
         _show(report, as_json=False)
-        print_peers(others or (), nel, report.verdicts)
+        print_peers(peers_said or (), nel, report.verdicts)
         say(fit("\n".join(report.lines())))
         return
     text = rendered(report, form)
-    if form == "json" and (others is not None or nel):
-        text = with_peers(text, others, nel) + "\n"
+    if form == "json" and (peers_said is not None or nel):
+        text = with_peers(text, peers_said, nel) + "\n"
     if out is not None:
         write_atomically(out, text)
     elif form == "annotations":  # our own commands for the runner; `rendered` removed any other
@@ -387,20 +391,21 @@ def _loaded(gate_file: Path | None) -> GateFile | None:
 
 
 def _report(
-    url: str, run_id: str | None, gate: GateFile | None, warn_only: bool = False, of: Outcome | None = None
+    url: str, run_id: str | None, gate: GateFile | None, warn_only: bool = False, outcome: Outcome | None = None
 ) -> Report:
-    """Load the report. Findings point at the given gate file, else at the text stored with the run. of: a decision
+    """Load the report. Findings point at the given gate file, else at the text stored with the run. outcome: a decision
     that was not stored; None: use the stored verdicts."""
     from qualgate.report.source import source_of
     from qualgate.report.summary import load_report
     from qualgate.store.queries import unstored
 
     source = source_of(gate.path, gate.policy) if gate is not None else None
-    verdicts = unstored(of.verdicts, of.policy) if of is not None and of.policy is not None else ()
+    verdicts = unstored(outcome.verdicts, outcome.policy) if outcome is not None and outcome.policy is not None else ()
     return replace(load_report(url, run_id, source, verdicts), warn_only=warn_only)
 
 
 def _show(report: Report, as_json: bool) -> None:
+    """Print a report on stdout, for people or as JSON."""
     if as_json:
         from qualgate.report.formats import rendered
 

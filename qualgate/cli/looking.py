@@ -124,14 +124,14 @@ def answers(
         if scoring is not None and not 0 <= scoring <= newest:
             raise UsageError(f"--scoring {scoring}: run {run} has scorings 0 (as recorded) to {newest}.")
         check_evidence(opened, run, scoring)
-        variant, shown = arm or names[0], newest if scoring is None else scoring
-        wanted = queries.CaseFilter(evalset=evalset, show=show, search=search, case_id=case, scoring=scoring)
-        cases, total = queries.side_by_side(opened, run, variant, wanted, limit=limit)
+        variant, scoring_number = arm or names[0], newest if scoring is None else scoring
+        case_filter = queries.CaseFilter(evalset=evalset, show=show, search=search, case_id=case, scoring=scoring)
+        cases, total = queries.side_by_side(opened, run, variant, case_filter, limit=limit)
     if as_json:
         _say_json([asdict(compared) for compared in cases])
     else:
         recorded = "by the scores that the run recorded; it was scored again since" if newest else ""
-        print_answers(variant, cases, total, summary.scorings[shown - 1].text if shown else recorded)
+        print_answers(variant, cases, total, summary.scorings[scoring_number - 1].text if scoring_number else recorded)
 
 
 def show_trial(gate: GateFile, run_id: str) -> None:
@@ -167,8 +167,8 @@ def diff(
         print_run_changes(changes)
 
 
-def _meant(name: str, known: Sequence[str]) -> str:
-    return f"; did you mean {close[0]!r}?" if (close := close_names(name, known)) else ""
+def _meant(name: str, names: Sequence[str]) -> str:
+    return f"; did you mean {close[0]!r}?" if (close := close_names(name, names)) else ""
 
 
 def _say_json(value: object) -> None:

@@ -52,6 +52,8 @@ def inspect(
 
 
 def _determinism(model: Path, evalset: str, as_json: bool) -> None:
+    """Measure whether a model's bits depend on how it is read, on eight cases spread evenly over the evalset, and print
+    it."""
     from dataclasses import asdict
 
     from qualgate import evalsets
@@ -156,12 +158,12 @@ def quantize(
     if backend is not None:
         from qualgate.quantize.with_library import quantize_with
 
-        by = quantize_with(backend, order, backend_dir, tell)
-        _show(as_json, outsourced_lines(by), by.as_json())
+        outsourced = quantize_with(backend, order, backend_dir, tell)
+        _show(as_json, outsourced_lines(outsourced), outsourced.as_json())
         return
     with shown_progress("layers") as progress:
-        made = making.quantize(order, progress)
-    _show(as_json, quantized_lines(made), made.as_json())
+        quantized = making.quantize(order, progress)
+    _show(as_json, quantized_lines(quantized), quantized.as_json())
 
 
 def _set_up(backend: str, folder: Path | None, as_json: bool) -> None:

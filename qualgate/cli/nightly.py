@@ -83,6 +83,7 @@ def _judged(gate: GateFile) -> Outcome:
 
 
 def _say_plan(planned: tuple[Planned, ...], as_json: bool) -> None:
+    """Print what each entry of the nightly file would do now and why, with its last night, as lines or as JSON."""
     from qualgate.pipeline.nights.digest import word
 
     if as_json:

@@ -65,8 +65,8 @@ def score(
 
     if mode not in ("strict", "served", "compat"):
         raise UsageError(f"--mode {mode}: not one of strict, served, compat.")
-    _known("--normalizer", normalizer or [], known())
-    _known("--lenient", lenient or [], LENIENT)
+    _check_known("--normalizer", normalizer or [], known())
+    _check_known("--lenient", lenient or [], LENIENT)
     ks = _numbers("--k", k) if k is not None else ()
     _refuse_overwriting((cases, outputs), {"--json": out, "--summary": summary})
     chosen = choose_scorer(scorer, cast("Mode", mode), dialect=dialect, filter=filter, served_by=served_by)
@@ -119,22 +119,23 @@ def _run_and_gate_file(named: list[str]) -> tuple[str | None, Path | None]:
     return next(iter(ids), None), next(iter(files), None)
 
 
-def _refuse_overwriting(read: tuple[Path, ...], written: dict[str, Path | None]) -> None:
-    taken = {file.resolve() for file in read}
-    for option, file in written.items():
-        if file is not None and file.resolve() in taken:
+def _refuse_overwriting(inputs: tuple[Path, ...], outputs: dict[str, Path | None]) -> None:
+    """Raise UsageError if an output is also an input or another output. outputs: option → file, None if not given."""
+    paths = {file.resolve() for file in inputs}
+    for option, file in outputs.items():
+        if file is not None and file.resolve() in paths:
             raise UsageError(f"{option} {file} would overwrite what is read or written beside it; give another file.")
-        taken |= {file.resolve()} if file is not None else set()
+        paths |= {file.resolve()} if file is not None else set()
 
 
-def _known(option: str, given: list[str], known: Collection[str]) -> None:
-    for name in given:
-        if name not in known:
-            raise UsageError(f"{option} {name}: not one of {', '.join(known)}.")
+def _check_known(option: str, names: list[str], choices: Collection[str]) -> None:
+    for name in names:
+        if name not in choices:
+            raise UsageError(f"{option} {name}: not one of {', '.join(choices)}.")
 
 
-def _numbers(option: str, given: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in given.split(",")]
+def _numbers(option: str, value: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in value.split(",")]
     if not all(part.isascii() and part.isdigit() and len(part) <= 9 and int(part) > 0 for part in parts):
-        raise UsageError(f"{option} {given}: expected whole numbers from 1, with commas between them, as 1,10.")
+        raise UsageError(f"{option} {value}: expected whole numbers from 1, with commas between them, as 1,10.")
     return tuple(sorted({int(part) for part in parts}))

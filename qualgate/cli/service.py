@@ -47,12 +47,12 @@ def dashboard(
     url = store_url_of(gate_file, store)
     _check_free(address, port)
     open_store(url, create=False).close()  # refuses a missing, older or newer store, as `runs` does
-    shown = f"[{address}]" if ":" in address else address
-    say(f"dashboard: http://{shown}:{port}{base_path and f'/{base_path}'}   (Ctrl-C ends it)")
+    url_host = f"[{address}]" if ":" in address else address
+    say(f"dashboard: http://{url_host}:{port}{base_path and f'/{base_path}'}   (Ctrl-C ends it)")
     if address not in ("127.0.0.1", "localhost", "::1"):
         here = [] if address in ("0.0.0.0", "::") else [address]
         names = ", ".join(dict.fromkeys(["localhost", "127.0.0.1", *here, *hosts]))
-        say(f"whoever reaches {shown} can sign. It answers to these names alone: {names} (--allow-host adds one)")
+        say(f"whoever reaches {url_host} can sign. It answers to these names alone: {names} (--allow-host adds one)")
     command = [sys.executable, "-m", "qualgate_app.serve", str(port), address, base_path, *hosts]
     # The server ends when its stdin closes, which happens however this process ends.
     with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "QUALGATE_STORE": url}) as served:
@@ -65,21 +65,22 @@ def dashboard(
     raise typer.Exit(Exit.APPROVE if code == 0 else Exit.INFRASTRUCTURE)
 
 
-def _host_name(given: str) -> str:
-    name = given.strip("[]").rstrip(".").lower()
+def _host_name(value: str) -> str:
+    """Return the host of --allow-host in lower case, without brackets or a last dot. UsageError if it is none."""
+    name = value.strip("[]").rstrip(".").lower()
     if not re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f:.]+:[0-9a-f:.]*", name):
         raise UsageError(
-            f"--allow-host {given!r:.80}: write a host's name or address alone, without https://, port or *, such as "
+            f"--allow-host {value!r:.80}: write a host's name or address alone, without https://, port or *, such as "
             "--allow-host reviews.example.org"
         )
     return name
 
 
-def _base_path(given: str) -> str:
-    path = given.strip("/")
+def _base_path(value: str) -> str:
+    path = value.strip("/")
     if not re.fullmatch(r"([A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*)?", path) or {".", ".."} & {*path.split("/")}:
         hint = "write the path of an address alone, such as --base-path /qualgate"
-        raise UsageError(f"--base-path {given!r:.80}: {hint}")
+        raise UsageError(f"--base-path {value!r:.80}: {hint}")
     return path
 
 
@@ -88,10 +89,10 @@ def _check_free(address: str, port: int) -> None:
     import socket
 
     try:
-        family, kind, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            tried.bind(place)
+        family, kind, _, _, socket_address = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(socket_address)
     except (OSError, UnicodeError) as error:
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             raise UsageError(f"port {port} on this machine is taken ({error.strerror}); give another --port") from None
@@ -134,6 +135,7 @@ def doctor(
 
 
 def _look_at_service(gate_file: Path | None, store: str | None, as_json: bool) -> NoReturn:
+    """Print the findings on the store, its disk and the cluster, and exit: 13 if one of them stops a run."""
     from qualgate.cli.doctor import as_text, stops_a_run
     from qualgate.cli.doctor_service import service_findings
     from qualgate.config import load_gate_file

@@ -41,10 +41,10 @@ def init(
     from qualgate.report.screen import fit
 
     models = Models(model=model, variants=variant or (), quantize=quantize or (), judge=judge)
-    made = start(Path.cwd(), models, cases, max_new_tokens, look=not no_look, progress=tell)
-    for note in made.notes:
+    started = start(Path.cwd(), models, cases, max_new_tokens, look=not no_look, progress=tell)
+    for note in started.notes:
         tell(f"note: {note}")
-    say(fit(f"written: {', '.join(made.files)}"))
+    say(fit(f"written: {', '.join(started.files)}"))
     name = own_name()
     rows = (
         ("plan " + GATE_FILE, "how long it takes, and how likely it is to decide"),

@@ -79,16 +79,19 @@ def _serve(
     host: str,
     port: int,
     registry: CollectorRegistry,
-    read: Callable[[], Store],
-    failed: Callable[[QualgateError], None],
+    connect: Callable[[], Store],
+    report_error: Callable[[QualgateError], None],
 ) -> None:
-    """Serve metrics until interrupted, even while the store is unreachable; a wrong address fails at once."""
+    """Serve metrics until interrupted, even while the store is unreachable; a wrong address fails at once.
+
+    connect: opens the store; called once here to fail early where waiting would not help.
+    """
     from prometheus_client import start_http_server
 
     try:
-        read()
+        connect()
     except InfrastructureError as error:
-        failed(error)
+        report_error(error)
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
@@ -98,7 +101,10 @@ def _serve(
 
 
 def _write(textfile: Path, url: str, nightly: Nightly | None, write: Callable[[Exposition], object]) -> None:
-    """Write the text file. If the store cannot be read, an existing file is rewritten, or it would still say "up"."""
+    """Write the text file. If the store cannot be read, an existing file is rewritten, or it would still say "up".
+
+    write: registers the metrics and writes them to the file.
+    """
     from qualgate.report.exposition import Exposition
     from qualgate.store.database import open_store
     from qualgate.store.queries.service import service_state
@@ -106,8 +112,8 @@ def _write(textfile: Path, url: str, nightly: Nightly | None, write: Callable[[E
     errors: list[QualgateError] = []
     try:
         with open_store(url, create=False) as opened:
-            read = replace(opened, patience=0.0)
-            write(Exposition(lambda: service_state(read), lambda: _overdue(nightly, read), errors.append))
+            store = replace(opened, patience=0.0)
+            write(Exposition(lambda: service_state(store), lambda: _overdue(nightly, store), errors.append))
     except QualgateError as error:
         if textfile.exists():
             write(Exposition(partial(_raised, error), dict, errors.append))
@@ -117,6 +123,7 @@ def _write(textfile: Path, url: str, nightly: Nightly | None, write: Callable[[E
 
 
 def _raised(error: QualgateError) -> NoReturn:
+    """Raise the error in place of the store's state, so that the metrics say that it cannot be read."""
     raise error
 
 

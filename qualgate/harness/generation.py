@@ -30,26 +30,28 @@ def generation_settings(settings: dict[str, Any]) -> Generation:
 
     stated = {name: value for name, value in settings.items() if value is not None}
     try:
-        known = cast("dict[str, Any]", normalize_gen_kwargs(stated, MAX_GEN_TOKENS))
+        remaining = cast("dict[str, Any]", normalize_gen_kwargs(stated, MAX_GEN_TOKENS))
     except (TypeError, ValueError, OverflowError):
         raise UsageError("`temperature` and `max_gen_toks` of the task must be numbers") from None
-    until, limit = known.pop("until"), known.pop("max_gen_toks")
-    samples, temperature = known.pop("do_sample", False), float(known.pop("temperature", 0.0))
+    until, limit = remaining.pop("until"), remaining.pop("max_gen_toks")
+    samples, temperature = remaining.pop("do_sample", False), float(remaining.pop("temperature", 0.0))
     if samples and not TEMPERATURES[0] <= temperature <= TEMPERATURES[1]:
         raise UsageError(
             f"the task samples (do_sample) at temperature {temperature:g}; qualgate draws at temperatures from "
             f"{TEMPERATURES[0]:g} to {TEMPERATURES[1]:g} that the task states: set one, or do_sample=False"
         )
-    cuts = {name: known.pop(name) for name in CUTS if name in known}
-    if strange := list(known):
-        raise UsageError(f"generation settings qualgate does not know: {', '.join(sorted(strange))}")
+    cuts = {name: remaining.pop(name) for name in CUTS if name in remaining}
+    if unknown := list(remaining):
+        raise UsageError(f"generation settings qualgate does not know: {', '.join(sorted(unknown))}")
     if limit < 1:
         raise UsageError(f"max_gen_toks must be at least 1, found {limit}")
-    sampling = _drawn(temperature, cuts) if samples else GREEDY
+    sampling = _sampling(temperature, cuts) if samples else GREEDY
     return Generation(tuple(str(text) for text in until if text), limit, sampling)
 
 
-def _drawn(temperature: float, cuts: dict[str, Any]) -> Sampling:
+def _sampling(temperature: float, cuts: dict[str, Any]) -> Sampling:
+    """Return the sampling of a task that draws. cuts: top_k, top_p and min_p where stated. UsageError for values out of
+    range."""
     if cuts.get("top_k") == ALL_TOKENS:
         del cuts["top_k"]
     try:

@@ -82,11 +82,11 @@ class QualgateLM(LM):
             kernels=cast("Any", kernels),
         )
         # lm-eval's default is cuda:0, used only if there is a GPU.
-        on = "cpu" if device == "cpu" else choose_device("auto")
-        self.arm = load_arm(spec, cache_dir or _cache(), SAMPLING, device=on)
+        chosen_device = "cpu" if device == "cpu" else choose_device("auto")
+        self.arm = load_arm(spec, cache_dir or _cache(), SAMPLING, device=chosen_device)
         self.tokenizer = self.arm.tokenizer
         self._rows = max(1, int(batch_size)) if batch_size is not None and str(batch_size).isdigit() else BATCH
-        self._device, self._seed = on, seed
+        self._device, self._seed = chosen_device, seed
         self.max_length = self.arm.context_length or LONGEST_WINDOW
         self._folder = folder
 
@@ -96,30 +96,31 @@ class QualgateLM(LM):
         """Return the answers, without the text that ended them. UsageError for unsupported settings."""
         prompts = [self._generation(*request.args) for request in requests]
         texts = [""] * len(prompts)
-        names = _told_apart([json.dumps(request.args, sort_keys=True, default=str) for request in requests])
-        stops = Stops(self.tokenizer, [how.until for _, how in prompts])
+        names = _numbered([json.dumps(request.args, sort_keys=True, default=str) for request in requests])
+        stops = Stops(self.tokenizer, [generation.until for _, generation in prompts])
         with open_engine(self.arm.model, self.arm.choice, limits=Limits(sequences=self._rows)) as engine:
-            for sampling in dict.fromkeys(how.sampling for _, how in prompts):
-                alike = [index for index, (_, how) in enumerate(prompts) if how.sampling == sampling]
+            for sampling in dict.fromkeys(generation.sampling for _, generation in prompts):
+                indices = [index for index, (_, generation) in enumerate(prompts) if generation.sampling == sampling]
                 draws = None
                 if sampling.drawn:
-                    cases = noise_numbers([names[index] for index in alike], torch.device("cpu"))
+                    cases = noise_numbers([names[index] for index in indices], torch.device("cpu"))
                     draws = Draws(seed=self._seed, cases=cases, sampling=sampling)
-                answers = Answers(len(alike))
-                engine.run([self._request(prompts[index], stops, index) for index in alike], None, answers, draws)
+                answers = Answers(len(indices))
+                engine.run([self._request(prompts[index], stops, index) for index in indices], None, answers, draws)
                 if answers.broken:
                     raise InfrastructureError(f"{self._folder}: the model's logits are NaN or infinite.")
-                for row, index in enumerate(alike):
-                    tokens = answers.tokens[row]
+                for row, index in enumerate(indices):
+                    tokens = answers.tokens[row]  # their last one is the stop token if that ended the answer
                     texts[index] = stops.text(index, tokens[:-1] if answers.reasons[row] == "eos" else tokens)
                     self.cache_hook.add_partial("generate_until", requests[index].args, texts[index])
         return texts
 
     def _request(self, prompt: tuple[tuple[int, ...], Generation], stops: Stops, index: int) -> Request:
-        token_ids, how = prompt
+        """Return the engine's request for one prompt. index: of the prompt in `stops`, which see its text grow."""
+        token_ids, generation = prompt
         return Request(
             prompt=token_ids,
-            max_new_tokens=how.limit,
+            max_new_tokens=generation.limit,
             stop_ids=frozenset(self.arm.stop_ids),
             stops=partial(stops.reached, index) if stops.watches(index) else None,
         )
@@ -147,6 +148,8 @@ class QualgateLM(LM):
         return answers
 
     def _weigh(self, texts: Sequence[tuple[Window, ...]]) -> list[tuple[float, bool]]:
+        """Return (log-likelihood in nats, whether greedy decoding gives it) of each text, whose windows are read
+        together."""
         windows = [window for text in texts for window in text]
         with open_engine(self.arm.model, self.arm.choice, limits=Limits(sequences=self._rows)) as engine:
             weighed_windows = read_windows(engine, windows)
@@ -157,13 +160,16 @@ class QualgateLM(LM):
 
     def _generation(self, context: str, settings: dict[str, Any]) -> tuple[tuple[int, ...], Generation]:
         """Return the context's tokens, and the settings of its answer."""
-        how = generation_settings(settings)
+        generation = generation_settings(settings)
         token_ids = loglikelihood_windows.encoded(self.tokenizer, context)
-        if how.limit >= self.max_length:
-            raise UsageError(f"max_gen_toks {how.limit} leaves no room for a prompt in a context of {self.max_length}")
+        if generation.limit >= self.max_length:
+            raise UsageError(
+                f"max_gen_toks {generation.limit} leaves no room for a prompt in a context of {self.max_length}"
+            )
         if not token_ids:
             raise UsageError("a prompt without a token cannot be answered")
-        return token_ids[-(self.max_length - how.limit) :], how  # cut on the left, as lm-eval's hf model does
+        # Cut on the left, as lm-eval's hf model does.
+        return token_ids[-(self.max_length - generation.limit) :], generation
 
     def _fitting(self, window: Window) -> Window:
         """Cut a window on the left to fit the context, as lm-eval's hf model does."""
@@ -199,17 +205,18 @@ class QualgateLM(LM):
         }
 
 
-def _told_apart(names: Sequence[str]) -> list[str]:
+def _numbered(names: Sequence[str]) -> list[str]:
     """Number equal requests as repeats: lm-eval sends a request as often as its task has `repeats`."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     numbered = []
     for name in names:
-        numbered.append(f"{name}\0{seen[name]}")
-        seen[name] += 1
+        numbered.append(f"{name}\0{counts[name]}")
+        counts[name] += 1
     return numbered
 
 
 def _stated_dtype(folder: Path) -> str:
+    """Return the dtype that a folder's config states, else float32. UsageError for one that the engine lacks."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         stated = config.get("dtype") or config.get("torch_dtype") or "float32"

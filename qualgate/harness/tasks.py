@@ -59,7 +59,7 @@ def score(case: Case, ref: LmEvalTask, text: str) -> tuple[Score, ...]:
     loaded = _loaded(ref)
     try:
         with _as_lm_eval_runs(ref, int(case.hash[:8], 16)):  # seeded, so random metrics repeat
-            judged = _judge(loaded.task, loaded.requests[case.id], _answers(loaded.task, text))
+            results = _judge(loaded.task, loaded.requests[case.id], _answers(loaded.task, text))
     except Exception as error:  # a task's own code may fail on unexpected answers
         reason = " ".join(f"lm-eval's metric fails on this answer: {type(error).__name__}: {error}".split())[:400]
         return tuple(
@@ -68,7 +68,7 @@ def score(case: Case, ref: LmEvalTask, text: str) -> tuple[Score, ...]:
             for name in loaded.metrics.values()
         )  # fmt: skip
     scores = []
-    for filter, (extracted, values) in judged.items():
+    for filter, (extracted, values) in results.items():
         for metric, value in values.items():
             gated = loaded.metrics.get(metric) if filter == loaded.filter else None
             number = _number(loaded.task, metric, value)
@@ -101,9 +101,9 @@ def library() -> str:
         return ""
 
 
-def today(then: str) -> str:
-    """Return the scorer's name `then` with the installed version of lm-eval; "" if it is not installed."""
-    return f"{library()} {then.partition(' ')[2]}" if library() else ""
+def today(name: str) -> str:
+    """Return the scorer's name with the installed version of lm-eval; "" if it is not installed."""
+    return f"{library()} {name.partition(' ')[2]}" if library() else ""
 
 
 def _scorer(filter: str) -> str:
@@ -124,6 +124,8 @@ class _Loaded:
 
 @lru_cache(maxsize=64)
 def _loaded(ref: LmEvalTask) -> _Loaded:
+    """Load a task once for every document: its requests by document id, case bodies, the filter that counts, and
+    metrics."""
     where = f"lm-eval's task {ref.task}"
     with _faults_named(ref):
         task = _task(ref)
@@ -192,8 +194,8 @@ def _task(ref: LmEvalTask) -> Task:
     if getattr(task, "UNSAFE_CODE", False):
         raise NotInThisVersion(f"{ref.task}: lm-eval would run model-written code in this process: not in this version")
     # As in lm-eval, a requested number of examples replaces the task's own, unless that is 0.
-    own = task.get_config("num_fewshot")
-    if own is None or (ref.num_fewshot is not None and own != 0):
+    own_fewshot = task.get_config("num_fewshot")
+    if own_fewshot is None or (ref.num_fewshot is not None and own_fewshot != 0):
         task.set_config(key="num_fewshot", value=ref.num_fewshot or 0)
     task.set_fewshot_seed(seed=SEEDS[1])
     task.build_all_requests(limit=ref.limit, rank=0, world_size=1)
@@ -240,15 +242,17 @@ def _as_lm_eval_runs(ref: LmEvalTask, seed: int | None = None) -> Iterator[None]
 
 
 def _bodies(where: str, task: Task, requests: dict[str, list[Instance]]) -> tuple[dict[str, Any], ...]:
+    """Return a case body for each document of a task. NotInThisVersion for requests that the engine cannot serve;
+    UsageError for text that no store takes. where: the task, for messages."""
     bodies = []
     for case, instances in requests.items():
         first = instances[0]
         body: dict[str, Any] = {"id": case, "task": "lm_eval", "answer": str(task.doc_to_target(first.doc))}
-        kinds = {instance.request_type for instance in instances}
+        request_types = {instance.request_type for instance in instances}
         texts = [text for instance in instances for text in instance.args if not isinstance(text, dict)]
         if not all(isinstance(text, str) for text in texts):
             raise NotInThisVersion(f"{where}, document {case}: a request that is no text")
-        if kinds == {"generate_until"} and len(instances) == 1 and len(first.args) == 2:
+        if request_types == {"generate_until"} and len(instances) == 1 and len(first.args) == 2:
             asks = _settings(where, first.args[1])
             body |= {"prompt": first.args[0], "until": list(asks.until), "max_new_tokens": asks.limit}
             if asks.sampling.drawn:
@@ -256,11 +260,12 @@ def _bodies(where: str, task: Task, requests: dict[str, list[Instance]]) -> tupl
                 if (first.repeats or 1) > 1:
                     raise NotInThisVersion(f"{where} draws {first.repeats} answers to a document and scores them as "
                                            "one: not in this version")  # fmt: skip
-        elif kinds <= set(LIKELIHOODS):
+        elif request_types <= set(LIKELIHOODS):
             body |= {"prompt": first.args[0], "requests": [list(instance.args) for instance in instances]}
             body |= {"max_new_tokens": 0}
         else:
-            raise NotInThisVersion(f"{where}, document {case}: {len(instances)} requests, {', '.join(sorted(kinds))}")
+            types = ", ".join(sorted(request_types))
+            raise NotInThisVersion(f"{where}, document {case}: {len(instances)} requests, {types}")
         body["doc_hash"] = sha256_text(json.dumps(first.doc, default=str, sort_keys=True))
         text = json.dumps(body, ensure_ascii=False)
         if "\\u0000" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -334,9 +339,9 @@ def _judge(task: Task, requests: list[Instance], answers: list[Any]) -> dict[str
     """Return filter → (extracted text, metric → value) for one document, as lm-eval's `evaluate` does."""
     instances = []
     for instance, answer in zip(requests, answers, strict=True):
-        mine = copy.copy(instance)
-        mine.resps, mine.filtered_resps = [answer] * (instance.repeats or 1), {}
-        instances.append(mine)
+        copied = copy.copy(instance)
+        copied.resps, copied.filtered_resps = [answer] * (instance.repeats or 1), {}
+        instances.append(copied)
     for ensemble in task._filters:
         ensemble.apply(instances)
     doc = instances[0].doc

@@ -67,27 +67,30 @@ class _Heard:
     events: tuple[float, ...] = ()
 
 
-async def _hear(
-    client: Client, path: str, body: Mapping[str, Any], heard: _Heard, closes: bool
-) -> Answer | None:  # None: it was closed
-    clock, gathered, events = asyncio.get_running_loop().time, Gathering(), list[float]()
+async def _hear(client: Client, path: str, body: Mapping[str, Any], heard: _Heard, closes: bool) -> Answer | None:
+    """Receive one attempt's answer; None if it was closed after its first piece, as `closes` asks.
+
+    heard: gets the arrival times, also if the attempt fails.
+    """
+    clock, gathering, events = asyncio.get_running_loop().time, Gathering(), list[float]()
     try:
         async with aclosing(client.pieces(path, body)) as pieces:
             async for piece in pieces:
-                gathered.take(piece, now := clock())
+                gathering.take(piece, moment := clock())
                 if piece.choices:
-                    events.append(now)
-                if closes and gathered.times:
+                    events.append(moment)
+                if closes and gathering.times:
                     return None
-        return gathered.answer(clock())
+        return gathering.answer(clock())
     finally:
-        heard.pieces, heard.events = gathered.times, tuple(events)
+        heard.pieces, heard.events = gathering.times, tuple(events)
 
 
 def _sent(
     prompt: int, due: float, began: float, ended: float, how: How, heard: _Heard, whole: Answer | None,
     failures: list[str],
 ) -> Sent:  # fmt: skip
+    """Return the record of a request. whole: its answer, with the server's token counts; None if it has none."""
     return Sent(
         prompt=prompt,
         due=due,

@@ -9,19 +9,21 @@ from qualgate.errors import UsageError
 OTHERS = 256  # open files of a process besides its connections
 
 
-def connections(wanted: int, at_most: bool = False) -> int:
-    """Raise the limit and return `wanted`; if that is not allowed, raise UsageError, or with `at_most` return the
-    largest number allowed."""
+def connections(number: int, at_most: bool = False) -> int:
+    """Allow `number` connections at once, raising the limit of open files if needed, and return how many are allowed.
+
+    If that limit cannot be raised so far: UsageError, or with `at_most` the largest number that is allowed.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
-    if soft != unlimited and soft < wanted + OTHERS:
-        soft = wanted + OTHERS if hard == unlimited else min(hard, wanted + OTHERS)
+    if soft != unlimited and soft < number + OTHERS:
+        soft = number + OTHERS if hard == unlimited else min(hard, number + OTHERS)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    if soft == unlimited or soft >= wanted + OTHERS:
-        return wanted
+    if soft == unlimited or soft >= number + OTHERS:
+        return number
     if at_most and soft > OTHERS:
         return soft - OTHERS
     raise UsageError(
-        f"{wanted:,} requests at once take as many open files, and this process may have {soft:,} (ulimit -Hn). Raise "
+        f"{number:,} requests at once take as many open files, and this process may have {soft:,} (ulimit -Hn). Raise "
         "that limit, or ask fewer at once (`load.concurrency`)."
     )

@@ -40,6 +40,10 @@ def tokens_written(page: str) -> float | None:
 
 
 def _counted(page: str, engines: Sequence[Sequence[tuple[str, str]]]) -> float | None:
+    """Sum the counters of the first engine that the page is from; None if it is from none of them.
+
+    page: in Prometheus' text format. engines: for each, the name of every counter and a label that its samples carry.
+    """
     page_samples = list(samples(page))
     for counters in engines:
         sums = [
@@ -59,9 +63,9 @@ async def written_now(client: Client) -> float | None:
 async def counted_since(client: Client, before: float | None) -> Counted | None:
     """Return the tokens written since `before`, and those written with no request running; None if not both known."""
     page = await client.page("/metrics") if before is not None else ""
-    now, writing = tokens_written(page), _counted(page, WRITING)
-    if before is None or now is None or writing is None:
+    written, earlier = tokens_written(page), _counted(page, WRITING)
+    if before is None or written is None or earlier is None:
         return None
     await asyncio.sleep(WATCHED)
     later = _counted(await client.page("/metrics"), WRITING)
-    return Counted(written=now - before, afterwards=later - writing) if later is not None else None
+    return Counted(written=written - before, afterwards=later - earlier) if later is not None else None

@@ -22,10 +22,12 @@ async def closed_loop(ask: Ask, at_once: int, seconds: float) -> tuple[float, li
     start = clock()
 
     async def user() -> None:
+        """Send requests one after another until the time is up; the pause after a failure ends with it."""
         failures = 0
         while (now := clock()) - start < seconds:
             sent.append(request := await ask(next(numbers), now))
             failures = failures + 1 if request.how == "failed" else 0
+            # One try more than there were failures: a user never gives up.
             wait = pause(failures, None, 1.0, failures + 1) if failures else None
             if wait is not None:
                 await asyncio.sleep(max(0.0, min(wait, start + seconds - clock())))
@@ -47,10 +49,10 @@ async def open_loop(ask: Ask, arrivals: Sequence[float]) -> tuple[float, list[Se
         sent.append(await ask(number, due))
 
     async def begin(group: asyncio.TaskGroup) -> None:
-        for number, at in enumerate(arrivals):
-            if (wait := start + at - clock()) > 0:
+        for number, arrival in enumerate(arrivals):
+            if (wait := start + arrival - clock()) > 0:
                 await asyncio.sleep(wait)
-            group.create_task(send(number, start + at))
+            group.create_task(send(number, start + arrival))
 
     await _all(begin)
     return start, sent

@@ -57,48 +57,53 @@ class Measured:
 def measured(stages: Sequence[Stage], by: Definition, slo: Slo | None) -> Measured:
     """Measure the rounds of one arm at one level, in their order, by the definitions `by`."""
     spans = [_span(stage, by) for stage in stages]
-    came = [[sent for sent in stage.sent if _in(sent.due, *span)] for stage, span in zip(stages, spans, strict=True)]
-    ended = [
+    due_by_round = [
+        [sent for sent in stage.sent if _in(sent.due, *span)] for stage, span in zip(stages, spans, strict=True)
+    ]
+    answered_by_round = [
         [sent for sent in stage.sent if sent.how == "answered" and _in(sent.ended, *span, whole=not by.windowed)]
         for stage, span in zip(stages, spans, strict=True)
     ]
-    everyone = [request for round_ in came for request in round_]
-    answered = [request for request in everyone if request.how == "answered"]
+    requests = [request for round_ in due_by_round for request in round_]
+    answered = [request for request in requests if request.how == "answered"]
     lengths = [closes - opens for opens, closes in spans]
     seconds = sum(lengths)
-    goods = [_good(request, by, slo) for some in ended for request in some]
-    share = _sum([_good(request, by, slo) for request in answered], 1.0) if slo else None
+    goods = [_good(request, by, slo) for round_ in answered_by_round for request in round_]
+    share = _good_per([_good(request, by, slo) for request in answered], 1.0) if slo else None
     return Measured(
         seconds=seconds,
-        requests=len(everyone),
+        requests=len(requests),
         answered=len(answered),
-        closed=sum(request.how == "closed" for request in everyone),
-        failed=_counts(request.failures[-1] for request in everyone if request.how == "failed"),
-        retried=_counts(
-            cause for sent in everyone for cause in (sent.failures[:-1] if sent.how == "failed" else sent.failures)
+        closed=sum(request.how == "closed" for request in requests),
+        failed=_counts(request.failures[-1] for request in requests if request.how == "failed"),
+        retried=_counts(  # the last failure of a failed request was not tried again
+            cause for sent in requests for cause in (sent.failures[:-1] if sent.how == "failed" else sent.failures)
         ),
-        times=tuple((name, _percentiles(name, came, by)) for name in TIMES),
-        throughput=sum(map(len, ended)) / seconds,
-        throughputs=tuple(len(some) / length for some, length in zip(ended, lengths, strict=True)),
+        times=tuple((name, _percentiles(name, due_by_round, by)) for name in TIMES),
+        throughput=sum(map(len, answered_by_round)) / seconds,
+        throughputs=tuple(len(round_) / length for round_, length in zip(answered_by_round, lengths, strict=True)),
         tokens=_tokens(stages, spans, by),
-        goodput=_sum(goods, seconds) if slo else None,
-        good=None if share is None else _share(round(share), sum(request.how != "closed" for request in everyone)),
-        late=by.percentile([request.began - request.due for request in everyone], 0.99),
-        drained=sum(request.ended > stage.end for stage, some in zip(stages, came, strict=True) for request in some)
-        / max(1, len(everyone)),
-        prompts=len({request.prompt for request in everyone}),
+        goodput=_good_per(goods, seconds) if slo else None,
+        good=None if share is None else _share(round(share), sum(request.how != "closed" for request in requests)),
+        late=by.percentile([request.began - request.due for request in requests], 0.99),
+        drained=sum(
+            request.ended > stage.end for stage, round_ in zip(stages, due_by_round, strict=True) for request in round_
+        )
+        / max(1, len(requests)),
+        prompts=len({request.prompt for request in requests}),
     )
 
 
 def _span(stage: Stage, by: Definition) -> tuple[float, float]:
+    """Return (start, end) of the time that counts: the stage's window, else from its start to the last answer."""
     if by.windowed:
         return stage.opens, stage.closes
     return stage.start, max((request.ended for request in stage.sent), default=stage.end)
 
 
-def _in(at: float, opens: float, closes: float, whole: bool = False) -> bool:
+def _in(moment: float, opens: float, closes: float, whole: bool = False) -> bool:
     """Whether a moment is in the window. whole: its end belongs to it."""
-    return opens <= at < closes or (whole and at == closes)
+    return opens <= moment < closes or (whole and moment == closes)
 
 
 def _counts(causes: Iterable[str]) -> tuple[tuple[str, int], ...]:
@@ -117,13 +122,17 @@ def _values(name: str, sent: Sequence[Sent], by: Definition) -> list[tuple[float
 
 
 def _percentiles(name: str, rounds: Sequence[Sequence[Sent]], by: Definition) -> tuple[Percentile, ...]:
-    each = [_values(name, some, by) for some in rounds]
-    plain = [value for some in each for value, _ in some]
-    weighed = [[value for value, count in some for _ in range(count)] for some in each]
-    pooled = [value for some in weighed for value in some]
+    """Return the percentiles of a time over all rounds and for each; () if one of them is unknown.
+
+    A value of weight n counts n times, except for the interval, which is by ranks.
+    """
+    weighted = [_values(name, values, by) for values in rounds]
+    pooled_once = [value for values in weighted for value, _ in values]
+    repeated = [[value for value, count in values for _ in range(count)] for values in weighted]
+    pooled_repeated = [value for values in repeated for value in values]
     percentiles = []
     for p in PERCENTILES:
-        estimate, value = quantile(plain, p), by.percentile(pooled, p)
+        estimate, value = quantile(pooled_once, p), by.percentile(pooled_repeated, p)
         if estimate is None or value is None:
             return ()
         # The ranks of an interval are unknown for weighted values.
@@ -132,7 +141,7 @@ def _percentiles(name: str, rounds: Sequence[Sequence[Sent]], by: Definition) ->
             Percentile(
                 p=p,
                 pooled=Quantile(value=value, low=bounds[0], high=bounds[1], count=estimate.count),
-                rounds=tuple(by.percentile(some, p) for some in weighed),
+                rounds=tuple(by.percentile(values, p) for values in repeated),
             )
         )
     return tuple(percentiles)
@@ -167,10 +176,11 @@ def _good(request: Sent, by: Definition, slo: Slo | None) -> bool | None:
     return all(value is not None and value <= limit for value, limit in limited)
 
 
-def _sum(goods: Sequence[bool | None], by: float) -> float | None:
-    """Return the number of good answers divided by `by`; None if any is unknown."""
-    return None if None in goods else sum(map(bool, goods)) / by
+def _good_per(goods: Sequence[bool | None], divisor: float) -> float | None:
+    """Return the number of good answers divided by `divisor`; None if any is unknown."""
+    return None if None in goods else sum(map(bool, goods)) / divisor
 
 
-def _share(good: int, of: int) -> tuple[float, float, float] | None:
-    return (good / of, binomial_lower(good, of, 0.025), binomial_upper(good, of, 0.025)) if of else None
+def _share(good: int, count: int) -> tuple[float, float, float] | None:
+    """Return (share of good answers, 95 % exact bounds); None if there are no answers."""
+    return (good / count, binomial_lower(good, count, 0.025), binomial_upper(good, count, 0.025)) if count else None

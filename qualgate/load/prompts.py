@@ -54,15 +54,15 @@ def prompts_of_arms(gate: GateFile) -> tuple[ArmPrompts, ...]:
 def places_in(prompts: Sequence[Prompt], trace: Sequence[Arrival], where: str) -> Mapping[int, int]:
     """Return arrival number → index of its prompt, for arrivals that name a case. UsageError for a case in no evalset,
     or in several. where: the trace's name."""
-    places: dict[tuple[str, str], list[int]] = {}
-    for place, prompt in enumerate(prompts):
-        places.setdefault((prompt.key.evalset, prompt.key.case_id), []).append(place)
-        places.setdefault(("", prompt.key.case_id), []).append(place)
+    indices: dict[tuple[str, str], list[int]] = {}
+    for index, prompt in enumerate(prompts):
+        indices.setdefault((prompt.key.evalset, prompt.key.case_id), []).append(index)
+        indices.setdefault(("", prompt.key.case_id), []).append(index)
     by_number: dict[int, int] = {}
     for number, arrival in enumerate(trace):
         if not arrival.case:
             continue
-        matching = places.get((arrival.evalset, arrival.case), [])
+        matching = indices.get((arrival.evalset, arrival.case), [])
         if len(matching) != 1:
             named = f"{arrival.evalset}/{arrival.case}" if arrival.evalset else arrival.case
             fault = "several evalsets have; add `evalset`" if matching else "no evalset of the gate file has"

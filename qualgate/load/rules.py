@@ -98,11 +98,11 @@ def check_rules(gate: GateFile) -> Iterator[str]:
             f"{where}: `load.rules` hold variants against the baseline, and it is not served. Give it an `endpoint` or "
             "a `serve` command."
         )
-    least = rounds_needed(gate.policy.alpha)
-    if rules and gate.load.rounds < least:
+    needed = rounds_needed(gate.policy.alpha)
+    if rules and gate.load.rounds < needed:
         yield (
             f"load.rules: {counted(gate.load.rounds, 'round')} can approve nothing at alpha {gate.policy.alpha:g}; "
-            f"`rounds: {least}` can, where all of them are within a limit"
+            f"`rounds: {needed}` can, where all of them are within a limit"
         )
 
 
@@ -122,15 +122,18 @@ def verdicts(loaded: Loaded, by: Definition, slo: Slo | None, alpha: float) -> t
     }
     baseline, *variants = (arm.name for arm in loaded.arms)
     places = [(rule, level) for rule in loaded.load.rules for level in loaded.levels]
-    judged = []
+    judgements = []
     for name in variants:
         findings = []
         for rule, level in places:
             value = VALUES[rule.metric]
-            mine, theirs = (tuple(value(*numbers) for numbers in rounds[arm, level]) for arm in (name, baseline))
-            findings.append(_finding(name, rule, level, (mine, theirs), (alpha, alpha / len(places))))
-        judged.append(LoadVerdict(variant=name, findings=tuple(findings)))
-    return tuple(judged)
+            variant_values, baseline_values = (
+                tuple(value(*numbers) for numbers in rounds[arm, level]) for arm in (name, baseline)
+            )
+            values = variant_values, baseline_values
+            findings.append(_finding(name, rule, level, values, (alpha, alpha / len(places))))
+        judgements.append(LoadVerdict(variant=name, findings=tuple(findings)))
+    return tuple(judgements)
 
 
 def _finding(
@@ -140,39 +143,41 @@ def _finding(
     values: tuple[Sequence[float | None], Sequence[float | None]],
     alphas: tuple[float, float],
 ) -> Finding:
-    each = [_is_within(rule, mine, theirs) for mine, theirs in zip(*values, strict=True)]
-    known = [is_within for is_within in each if is_within is not None]
-    within, count = sum(known), len(each)
-    holds, broken = sign_test(within, count), sign_test(len(known) - within, count)
+    """Judge one rule at one level by sign tests over the rounds. values: the variant's and the baseline's, per round.
+    alphas: for an approval, and for a block."""
+    results = [_is_within(rule, value, baseline_value) for value, baseline_value in zip(*values, strict=True)]
+    outcomes = [is_within for is_within in results if is_within is not None]
+    within, count = sum(outcomes), len(results)
+    holds, broken = sign_test(within, count), sign_test(len(outcomes) - within, count)
     word: Word = "block" if broken <= alphas[1] else "undecided"
     because = ""
-    if len(known) < count and word != "block":
-        because = f"it is not known of {count - len(known)} of {count} rounds"
+    if len(outcomes) < count and word != "block":
+        because = f"it is not known of {count - len(outcomes)} of {count} rounds"
     elif word != "block" and holds <= alphas[0]:
         word = "approve"
     elif word != "block":
-        least = rounds_needed(alphas[0])
-        few = f"; no fewer than {least} rounds could show it" if count < least else ""
-        because = f"{within} of {count} rounds are within it (p = {holds:.2g}){few}"
+        needed = rounds_needed(alphas[0])
+        hint = f"; no fewer than {needed} rounds could show it" if count < needed else ""
+        because = f"{within} of {count} rounds are within it (p = {holds:.2g}){hint}"
     return Finding(
         variant=variant, rule=rule, level=level, word=word, values=tuple(values[0]), baseline=tuple(values[1]),
         within=within, p=broken if word == "block" else holds, because=because,
     )  # fmt: skip
 
 
-def _is_within(rule: LoadRule, mine: float | None, theirs: float | None) -> bool | None:
+def _is_within(rule: LoadRule, value: float | None, baseline_value: float | None) -> bool | None:
     """Whether a round is within the rule's limit; None if a value it needs is unknown."""
-    if mine is None or (rule.relative and theirs is None):
+    if value is None or (rule.relative and baseline_value is None):
         return None
     if rule.min is not None:
-        return mine >= rule.min
+        return value >= rule.min
     if rule.max is not None:
-        return mine <= rule.max
-    assert theirs is not None, "asked above"
+        return value <= rule.max
+    assert baseline_value is not None, "asked above"
     if rule.max_drop is not None:
-        return mine >= (1 - rule.max_drop) * theirs
+        return value >= (1 - rule.max_drop) * baseline_value
     assert rule.max_increase is not None, "a rule has one limit"
-    return mine <= (1 + rule.max_increase) * theirs
+    return value <= (1 + rule.max_increase) * baseline_value
 
 
 def sign_test(successes: int, trials: int) -> float:

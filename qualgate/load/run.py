@@ -88,7 +88,7 @@ def measure(gate: GateFile, tell: Callable[[str], None] = lambda line: None) -> 
     order = turns(list(by_name), gate.load.rounds, levels, gate.seed)
     for line in (
         *leaves_the_machine([each.arm for each in by_name.values()]),
-        _lasts(gate.load, levels, trace, len(by_name)),
+        _duration_text(gate.load, levels, trace, len(by_name)),
     ):
         tell(line)
     for number, level, arm_prompts in _with_servers(order, by_name, gate.path.parent, gate.seed):
@@ -105,8 +105,8 @@ def measure(gate: GateFile, tell: Callable[[str], None] = lambda line: None) -> 
         arms=tuple(each.arm for each in by_name.values()),
         prompts=len(first.prompts),
         declarations=declarations,
-        stages={key: tuple(some) for key, some in stages.items()},
-        counts={key: tuple(some) for key, some in counts.items()},
+        stages={key: tuple(of_rounds) for key, of_rounds in stages.items()},
+        counts={key: tuple(of_rounds) for key, of_rounds in counts.items()},
     )
 
 
@@ -123,17 +123,18 @@ def _with_servers(
         whole = turns(names, rounds, levels[:1], seed)
         order = [(number, level, name) for number, _, name in whole for level in levels]
     with ExitStack() as stack:
-        at: tuple[int, str] | None = None
+        turn: tuple[int, str] | None = None
         reached: ArmSpec | None = None
         for number, level, name in order:
-            if reached is None or at != (number, name):
+            if reached is None or turn != (number, name):
                 stack.close()
-                reached, at = stack.enter_context(running(by_name[name].arm, folder, lambda: False)), (number, name)
+                reached, turn = stack.enter_context(running(by_name[name].arm, folder, lambda: False)), (number, name)
             assert reached is not None, "never asked to stop"
             yield number, level, replace(by_name[name], arm=reached)
 
 
-def _lasts(load: Load, levels: Sequence[Level], trace: Sequence[Arrival], arms: int) -> str:
+def _duration_text(load: Load, levels: Sequence[Level], trace: Sequence[Arrival], arms: int) -> str:
+    """Return how many arms, levels and rounds are measured, and how long that takes without the last answers."""
     of_trace = replayed(trace, load.speed)[-1] if trace else 0.0
     seconds = load.rounds * arms * sum(of_trace if level.kind == "trace" else load.seconds for level in levels)
     return (
@@ -143,6 +144,7 @@ def _lasts(load: Load, levels: Sequence[Level], trace: Sequence[Arrival], arms: 
 
 
 def _check_window(load: Load, trace: Sequence[Arrival]) -> None:
+    """Raise UsageError if warm-up and cool-down leave nothing of the trace to count."""
     lasts = replayed(trace, load.speed)[-1] if trace else None
     if lasts is not None and load.warmup + load.cooldown >= lasts:
         raise UsageError(
@@ -162,10 +164,10 @@ async def _stage(arm_prompts: ArmPrompts, turn: _Turn) -> tuple[Stage, Counted |
         written = await written_now(client) if turn.load.cancel else None
 
         async def send(number: int, due: float) -> Sent:
-            place = turn.cases.get(number)
-            if place is None:
-                place = prompt_of(number, len(arm_prompts.prompts), turn.seed, *turn.what)
-            return await _sent(client, arm_prompts.arm, arm_prompts.prompts[place], place, number, due, turn)
+            index = turn.cases.get(number)
+            if index is None:
+                index = prompt_of(number, len(arm_prompts.prompts), turn.seed, *turn.what)
+            return await _sent(client, arm_prompts.arm, arm_prompts.prompts[index], index, number, due, turn)
 
         gc.collect()
         gc.freeze()  # a collection over old objects takes milliseconds and would delay the timing of a piece
@@ -188,11 +190,12 @@ async def _stage(arm_prompts: ArmPrompts, turn: _Turn) -> tuple[Stage, Counted |
     return stage, count, before
 
 
-def _check_same(arm: ArmSpec, before: str, now: str) -> None:
-    if now != before:
+def _check_same(arm: ArmSpec, before: str, current: str) -> None:
+    """Raise IntegrityError if the server describes itself otherwise than before."""
+    if current != before:
         raise IntegrityError(
-            f"{arm.name}: its server declared {before!r:.300} at first and {now!r:.300} now: it changed while it was "
-            "measured, and the times are of two."
+            f"{arm.name}: its server declared {before!r:.300} at first and {current!r:.300} now: it changed while it "
+            "was measured, and the times are of two."
         )
 
 
@@ -203,13 +206,14 @@ def _arrivals(turn: _Turn) -> tuple[float, ...]:
 
 
 async def _sent(
-    client: Client, arm: ArmSpec, prompt: Prompt, place: int, number: int, due: float, turn: _Turn
+    client: Client, arm: ArmSpec, prompt: Prompt, index: int, number: int, due: float, turn: _Turn
 ) -> Sent:  # fmt: skip
+    """Ask one prompt as the turn says and return its times. index: of the prompt. number: of the request."""
     path, body = request_of(prompt, arm, turn.seed)
-    if turn.trace and turn.level.kind == "trace" and (most := turn.trace[number].max_tokens) is not None:
-        body = {**body, "max_tokens": most}
+    if turn.trace and turn.level.kind == "trace" and (max_tokens := turn.trace[number].max_tokens) is not None:
+        body = {**body, "max_tokens": max_tokens}
     closes = is_closed(number, turn.load.cancel, turn.seed, *turn.what)
     try:
-        return await ask(client, path, body, prompt=place, due=due, tries=1 + turn.load.retries, closes=closes)
+        return await ask(client, path, body, prompt=index, due=due, tries=1 + turn.load.retries, closes=closes)
     except RequestRefused as refused:
         raise of_case(refused, prompt) from None

@@ -56,10 +56,10 @@ def turns(arms: Sequence[str], rounds: int, levels: Sequence[Level], seed: int) 
     """Return (round, level, arm) in the order of measurement. At each level of each round the arms follow each other in
     a random order, so a temporary slowdown of the machine is equally likely to hit any of them."""
     return [
-        (number, level, arms[int(place)])
+        (number, level, arms[int(index)])
         for number in range(rounds)
         for level in levels
-        for place in seeded(seed, "turn", number, level.label).permutation(len(arms))
+        for index in seeded(seed, "turn", number, level.label).permutation(len(arms))
     ]
 
 
@@ -69,13 +69,13 @@ def arrivals(rate: float, seconds: float, burstiness: float, seed: int, *what: o
     Gaps are drawn from the gamma distribution of shape `burstiness`: at 1 these are exponential and the arrivals a
     Poisson process; below, the gaps' variance is 1/burstiness times as large.
     """
-    draws, times, at = seeded(seed, "arrivals", rate, *what), list[float](), 0.0
-    while at < seconds:
+    draws, times, time = seeded(seed, "arrivals", rate, *what), list[float](), 0.0
+    while time < seconds:
         gaps = draws.gamma(burstiness, 1 / (rate * burstiness), 1_000)
-        for come in (at + np.cumsum(gaps)).tolist():
-            if (at := come) >= seconds:
+        for arrival in (time + np.cumsum(gaps)).tolist():
+            if (time := arrival) >= seconds:
                 break
-            times.append(come)
+            times.append(arrival)
     return tuple(times)
 
 
@@ -96,5 +96,5 @@ def prompt_of(number: int, prompts: int, seed: int, *what: object) -> int:
 
 def is_closed(number: int, share: float, seed: int, *what: object) -> bool:
     """Whether the request of this number is closed early; `share` of all are."""
-    drawn = int.from_bytes(_digest(seed, "closed", *what, number)[:8], "big") / 2**64  # a generator would cost more
-    return drawn < share
+    draw = int.from_bytes(_digest(seed, "closed", *what, number)[:8], "big") / 2**64  # a generator would cost more
+    return draw < share

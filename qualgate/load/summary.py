@@ -69,6 +69,8 @@ def summarised(loaded: Loaded, by: Definition, slo: Slo | None, alpha: float) ->
 
 
 def _notes(row: Row, loaded: Loaded, by: Definition, slo: Slo | None) -> Iterator[str]:
+    """Yield what makes one arm's numbers at one level doubtful or incomplete: failures, lateness, repeats, unknown
+    times."""
     numbers, where = row.numbers, f"{row.arm}, {row.level.label}"
     for what, causes in (("failed", numbers.failed), ("sent again", numbers.retried)):
         if causes:
@@ -114,8 +116,8 @@ def _closed(row: Row, loaded: Loaded) -> Iterator[str]:
         return
     written, after = sum(count.written for count in counts), sum(count.afterwards for count in counts)
     whole = sum(request.tokens or 0 for stage in loaded.stages[key] for request in stage.sent)
-    on = f"it wrote {after:,.0f} more" if after > 0 else "it wrote none any more"
+    continued = f"it wrote {after:,.0f} more" if after > 0 else "it wrote none any more"
     yield (
         f"{where}: {closed} closed early; its server counts {written:,.0f} tokens written, {whole:,} of them in "
-        f"whole answers; in the {WATCHED:g} s after the last request was over {on}"
+        f"whole answers; in the {WATCHED:g} s after the last request was over {continued}"
     )

@@ -39,27 +39,27 @@ def read_trace(path: Path) -> tuple[Arrival, ...]:
 def _arrival(row: dict[str, Any], where: str) -> Arrival | None:
     """Parse a row; None for a span of something other than a model's answer."""
     if "startTimeUnixNano" in row or "start_time_unix_nano" in row:
-        return _of_span(row, where)
+        return _span_arrival(row, where)
     if unknown := [key for key in row if key not in _KEYS]:
         raise UsageError(
             f"{where}: unknown key {unknown[0]!r:.60}. A request has `at` (seconds) and, if it asks a certain case, "
             "`case` and `evalset`; `max_tokens` bounds its answer. Spans of OpenTelemetry have `startTimeUnixNano`."
         )
-    at = row.get("at")
-    if isinstance(at, bool) or not isinstance(at, int | float) or not -LATEST < at < LATEST:
-        raise UsageError(f"{where}: `at` is when the request comes, in seconds, such as 0.25; found {at!r:.40}")
+    seconds = row.get("at")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not -LATEST < seconds < LATEST:
+        raise UsageError(f"{where}: `at` is when the request comes, in seconds, such as 0.25; found {seconds!r:.40}")
     for key in ("evalset", "case"):
         if not isinstance(row.get(key, ""), str):
             raise UsageError(f"{where}: `{key}` is a text, found {row[key]!r:.40}")
     return Arrival(
-        at=float(at),
+        at=float(seconds),
         case=row.get("case", ""),
         evalset=row.get("evalset", ""),
         max_tokens=_tokens(row.get("max_tokens"), "max_tokens", where),
     )
 
 
-def _of_span(row: dict[str, Any], where: str) -> Arrival | None:
+def _span_arrival(row: dict[str, Any], where: str) -> Arrival | None:
     """Parse a span of OpenTelemetry's JSON: times in nanoseconds, as a number or as text."""
     attributes = _attributes(row.get("attributes"), where)
     if attributes.get("gen_ai.operation.name", "chat") not in ("chat", "text_completion", "generate_content"):

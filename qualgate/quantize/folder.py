@@ -162,6 +162,7 @@ def _packed(
     scales = float_dtype(cast("Format", order.format), dtype)
 
     def prompts() -> Sequence[Sequence[int]]:
+        """Return the calibration's prompts, and note their lengths in `tokens` for the model card."""
         rows = calibration_prompts(order.model, recipe)
         tokens.extend(map(len, rows))
         return rows
@@ -183,7 +184,7 @@ def sensitivity(
     *,
     relative_to: Path,
     device: Device = "cpu",
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = lambda what, index, total: None,
 ) -> tuple[Sensitivity, ...]:
     """Quantize each layer of the recipe alone, and return the effects, the most harmful first.
 
@@ -210,24 +211,24 @@ def sensitivity(
     reference = Reference(floats, calibration_pairs(model, data))
     names = linear_names(model)
     ranked = []
-    for done, name in enumerate(names):
-        progress(name, done, len(names))
-        own = layer_recipe(grid, name)
-        if own is None:
+    for index, name in enumerate(names):
+        progress(name, index, len(names))
+        layer_grid = layer_recipe(grid, name)
+        if layer_grid is None:
             continue
         parent, _, attribute = name.rpartition(".")
         holder = floats.get_submodule(parent)
         module: Any = getattr(holder, attribute)
-        together = [floats.get_parameter(f"{sibling}.weight") for sibling in fused_with(name) if sibling in names]
-        absmax = torch.stack([weight.abs().amax() for weight in together]).amax()  # they share a tensor's scale
-        packed = quantize_weight(module.weight.detach(), own, name, dtype=getattr(torch, dtype), absmax=absmax)
-        setattr(holder, attribute, QuantizedLinear(packed, module.bias, PER_TOKEN[own.activations]))
+        fused_weights = [floats.get_parameter(f"{sibling}.weight") for sibling in fused_with(name) if sibling in names]
+        absmax = torch.stack([weight.abs().amax() for weight in fused_weights]).amax()  # they share a tensor's scale
+        packed = quantize_weight(module.weight.detach(), layer_grid, name, dtype=getattr(torch, dtype), absmax=absmax)
+        setattr(holder, attribute, QuantizedLinear(packed, module.bias, PER_TOKEN[layer_grid.activations]))
         divergence = reference.against(floats)
         setattr(holder, attribute, module)
         ranked.append(
             Sensitivity(
                 layer=name,
-                precision=own.label,
+                precision=layer_grid.label,
                 kl=divergence.kl,
                 loss_increase=divergence.loss_increase,
                 top1_agreement=divergence.top1_agreement,
@@ -266,6 +267,7 @@ def stored_dtype(folder: ModelFolder) -> Literal["bfloat16", "float16", "float32
 
 
 def _versions() -> dict[str, str]:
+    """Return the versions of the packages that made the folder."""
     versions = {}
     for package in ("qualgate", "torch", "transformers"):
         try:

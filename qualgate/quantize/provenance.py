@@ -85,13 +85,13 @@ def card_rows(evidence: Mapping[str, Any]) -> list[str]:
     if steady["status"] != "measured":
         rows.append(f"| numerical stability | not measured: {steady['reason']} |")
     else:
-        none = "exact" if not (steady["nan"] or steady["inf"]) else "not a number"
+        without_noise = "exact" if not (steady["nan"] or steady["inf"]) else "not a number"
         noise = f"{_number(steady['sqnr_min'])} dB, {steady['sqnr_min_layer']}"
         rows += [
             f"| NaN / infinite weights | {steady['nan']} / {steady['inf']} |",
             f"| saturated weights | {steady['saturated']:,} of {steady['elements']:,} |",
             f"| clamped exponents / zero scales | {steady['exponent_clamps']} / {steady['zero_scales']} |",
-            f"| SQNR, worst layer | {noise if steady['sqnr_min'] is not None else none} |",
+            f"| SQNR, worst layer | {noise if steady['sqnr_min'] is not None else without_noise} |",
         ]
     return [*rows, f"| the numbers layer by layer | `{EVIDENCE}` |"]
 

@@ -71,9 +71,10 @@ def quantize_with(
     evidence: dict[str, Any] = {"coverage": coverage}
     layers: dict[str, int] = {}
 
-    def finish(made: Made) -> None:
+    def finish(output: Made) -> None:
+        """Read the library's folder back and write the evidence and the model card into it."""
         steady: dict[str, WeightStability] = {}
-        for name, weight in _read_back(made):
+        for name, weight in _read_back(output):
             layers[weight.format] = layers.get(weight.format, 0) + 1
             if recipe.method not in FOLDS:
                 steady |= _stability(source.shards, name, weight)
@@ -81,34 +82,34 @@ def quantize_with(
             raise InfrastructureError(f"{backend} said it was done and quantized no layer.")
         reason = f"{recipe.method} changes weights before it rounds them, and {backend} does not say how"
         evidence["stability"] = stability(steady, reason)
-        (made.folder / EVIDENCE).write_text(json.dumps(evidence, indent=2) + "\n", encoding="utf-8")
-        card = _card(source, recipe, made, layers, len(texts), order.date, evidence)
-        (made.folder / "README.md").write_text(card, encoding="utf-8")
+        (output.folder / EVIDENCE).write_text(json.dumps(evidence, indent=2) + "\n", encoding="utf-8")
+        card = _card(source, recipe, output, layers, len(texts), order.date, evidence)
+        (output.folder / "README.md").write_text(card, encoding="utf-8")
 
-    made = run_backend(environment, job, progress, finish)
+    output = run_backend(environment, job, progress, finish)
     return Outsourced(
         folder=str(order.out),
         backend=backend,
         recipe=recipe.label,
         format=job.format,
         layers=layers,
-        versions=made.versions,
-        patches=made.patches,
-        written_bytes=sum(file.stat().st_size for file in made.folder.iterdir() if file.is_file()),
+        versions=output.versions,
+        patches=output.patches,
+        written_bytes=sum(file.stat().st_size for file in output.folder.iterdir() if file.is_file()),
         seconds=time.monotonic() - start,
         evidence=evidence,
     )
 
 
-def _read_back(made: Made) -> Iterator[tuple[str, PackedWeight]]:
+def _read_back(output: Made) -> Iterator[tuple[str, PackedWeight]]:
     """Yield every quantized layer that the library wrote."""
     from qualgate.quant.readers import layers
 
     try:
-        for name, layer in layers(made.folder):
+        for name, layer in layers(output.folder):
             yield name, layer.weight
     except UsageError as error:
-        raise InfrastructureError(f"{made.backend} wrote a folder that qualgate cannot read: {error}") from None
+        raise InfrastructureError(f"{output.backend} wrote a folder that qualgate cannot read: {error}") from None
 
 
 def _stability(source: Shards, name: str, weight: PackedWeight) -> dict[str, WeightStability]:
@@ -127,18 +128,20 @@ def _stability(source: Shards, name: str, weight: PackedWeight) -> dict[str, Wei
 def _card(
     source: ModelFolder,
     recipe: QuantizeRecipe,
-    made: Made,
+    output: Made,
     layers: dict[str, int],
     cases: int,
     date: str,
     evidence: dict[str, Any],
 ) -> str:
+    """Return the model card: the recipe, the library's versions and patches, and the measured evidence. date: "" for
+    none."""
     name = source.path.resolve().name
     return "\n".join(
         [
             f"# {name}, {recipe.label}",
             "",
-            f"Made from `{name}` by {made.backend}, which qualgate ran in an environment of its own"
+            f"Made from `{name}` by {output.backend}, which qualgate ran in an environment of its own"
             + (f", on {date}." if date else "."),
             "",
             "| | |",
@@ -150,8 +153,8 @@ def _card(
             ),
             *(f"| layers in {name} | {count} |" for name, count in layers.items()),
             f"| calibration cases | {cases} |",
-            *(f"| {package} | {version} |" for package, version in sorted(made.versions.items())),
-            *(f"| changed in the library to run here | {patch} |" for patch in made.patches),
+            *(f"| {package} | {version} |" for package, version in sorted(output.versions.items())),
+            *(f"| changed in the library to run here | {patch} |" for patch in output.patches),
             *card_rows(evidence),
             "",
             "Whether it may replace its baseline is not known from this card: that is what `qualgate run` decides.",

@@ -124,14 +124,14 @@ def weights_and_cache_lines(comparison: WeightsAndCache) -> list[str]:
     heads = weights_and_cache_heads(comparison)[2:]
     rows = ((row[:2], zip(heads, row[2:], strict=True)) for row in weights_and_cache_rows(comparison))
     return [
-        visible_line(f"{metric} [{part}]: {'; '.join(f'{head} {cell}' for head, cell in cells)}")
-        for (metric, part), cells in rows
+        visible_line(f"{metric} [{slice_}]: {'; '.join(f'{head} {cell}' for head, cell in cells)}")
+        for (metric, slice_), cells in rows
     ]
 
 
 def _effect(effect: Effect) -> str:
-    parts = (effect.difference, effect.lower, effect.upper)
-    middle, low, high = ("…" if part is None else f"{100 * part:+.2f}" for part in parts)
+    numbers = (effect.difference, effect.lower, effect.upper)
+    middle, low, high = ("…" if value is None else f"{100 * value:+.2f}" for value in numbers)
     return f"{middle} [{low}, {high}] points"
 
 

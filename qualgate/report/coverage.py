@@ -23,9 +23,10 @@ def coverage_lines(coverage: dict[str, Any]) -> list[str]:
         f"{counted(traffic['activation_cases'], 'case')} run through the model",
         f"  range              {_number(coverage['range']['min'])} at the worst layer, "
         f"{_number(coverage['range']['p1_over_channels'])} at the 1st percentile of channels; "
-        f"clipped energy {_number(coverage['range']['clipped_energy_max'])}{_at(coverage, 'clipped_energy', max)}",
+        f"clipped energy {_number(coverage['range']['clipped_energy_max'])}"
+        + _worst_layer(coverage, "clipped_energy", max),
         f"  outlier channels   {_number(coverage['outlier_channels']['min'])} covered at the worst layer"
-        + _at(coverage, "outliers", min),
+        + _worst_layer(coverage, "outliers", min),
         "  n-grams (1, 2, 3)  "
         + ", ".join(_number(gram["share"]) for gram in coverage["ngrams"].values())
         + " of the traffic's; unseen mass of the calibration "
@@ -33,7 +34,7 @@ def coverage_lines(coverage: dict[str, Any]) -> list[str]:
         f"  strata             smallest ratio {_number(strata['min_ratio'])} ({strata['least_covered'] or 'none'}), "
         f"Jensen-Shannon {_number(strata['divergence'])} nats, tool schemas known {_number(strata['tools'])}",
         f"  centroid distance  {_number(coverage['centroid_distance']['max'])} spreads at the worst layer"
-        + _at(coverage, "centroid_distance", max),
+        + _worst_layer(coverage, "centroid_distance", max),
         f"  leakage            {counted(leakage['grams'], 'run')} of 13 words and "
         f"{counted(leakage['same'], 'whole case')} shared",
     ]
@@ -51,8 +52,8 @@ def coverage_lines(coverage: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _at(coverage: dict[str, Any], name: str, worst: Callable[..., dict[str, Any]]) -> str:
-    """Return the layer with the worst value of the number `name`, in brackets."""
+def _worst_layer(coverage: dict[str, Any], name: str, worst: Callable[..., dict[str, Any]]) -> str:
+    """Return the layer with the worst value of the number `name`, in brackets; "" if none has it. worst: max or min."""
     sites = [site for site in coverage["sites"] if site.get(name) is not None]
     return f" ({worst(sites, key=lambda site: site[name])['site']})" if sites else ""
 

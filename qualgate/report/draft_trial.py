@@ -19,13 +19,15 @@ def trial_lines(trials: Sequence[Tried], written: str) -> list[str]:
     best = sorted(trials, key=lambda trial: trial.found.gain.measured.value or 0.0, reverse=True)
     lines = [f"{counted(best[0].prompts, 'prompt')}, one sequence at a time, in turns with plain decoding:"]
     for trial in best:
-        lines += ["", *_of(trial)]
+        lines += ["", *_trial_lines(trial)]
     faster = [trial for trial in best if (trial.found.gain.measured.lower or 0.0) > 1]
     winner = f"{faster[0].name} gains most" if faster else "No draft surely gains anything on these prompts"
     return [*lines, "", f"{winner}. The gate file with all of them: {written}"]
 
 
-def _of(trial: Tried) -> list[str]:
+def _trial_lines(trial: Tried) -> list[str]:
+    """Return lines on one trial: how steady the machine was, whether its answers are those of plain decoding (they must
+    be unless the rule is lossy and tokens are drawn), acceptance by task, and gain."""
     speculated, unlike = trial.found, trial.unlike
     by_task = ", ".join(f"{task} {share:.1%}" for task, share in trial.accepted.items())
     lines = [
@@ -42,5 +44,6 @@ def _of(trial: Tried) -> list[str]:
     return [
         *lines,
         f"  accepted by task: {by_task or 'nothing'}",
+        # Without their headline: the trial's first line names the draft.
         *(f"  {line}" for line in speculation_lines(speculated)[1:]),
     ]

@@ -63,6 +63,8 @@ def _line(name: str, drift: DriftNumbers) -> str:
 
 
 def _same_top(drift: DriftNumbers) -> str:
+    """Return the share of positions whose most likely token is the baseline's, ± its standard error over clusters; or
+    "not stored"."""
     # If all positions agree the clustered error is 0 and proves nothing, so the lower bound is shown instead.
     if drift.same_top is None:
         return "not stored"

@@ -44,15 +44,15 @@ class Exposition:
 
 
 def families(state: ServiceState) -> Iterator[Metric]:
-    """Yield the metrics of one state."""
+    """Yield the metrics of a store's state: runs, units, verdicts, nights, and digests that wait."""
     yield _gauge("runs", "Runs in the store", {"status": RUNS}, state.runs)
     yield _gauge("units", "Answers of the runs under way", {"arm": (), "status": ()}, state.units)
     yield _counter("verdicts", "Verdicts ever given", {"word": get_args(VerdictWord)}, state.verdicts)
     by_gate = {"nightly": (), "gate": ()}
     yield _gauge("night_last_timestamp_seconds", "When the newest night ended", by_gate, state.last_nights)
-    ended = {(nightly, str(code)): number for (nightly, code), number in state.night_exits.items()}
+    exit_counts = {(nightly, str(code)): number for (nightly, code), number in state.night_exits.items()}
     by_exit = {"nightly": (), "exit": ()}
-    yield _gauge("nights", "Gates and models by the exit code of their newest night", by_exit, ended)
+    yield _gauge("nights", "Gates and models by the exit code of their newest night", by_exit, exit_counts)
     waiting = {nightly: number for nightly, (number, _) in state.waiting.items()}
     oldest = {nightly: seconds for nightly, (_, seconds) in state.waiting.items()}
     yield _gauge("digests_waiting", "Digests that are not delivered", {"nightly": ()}, waiting)
@@ -81,6 +81,7 @@ Values = float | Mapping[str, float] | Mapping[tuple[str, str], float]
 
 
 def _filled(family: Metric, labels: Labels, values: Values) -> Metric:
+    """Return the family with its samples: those of `values`, and 0 for every label value that is always exported."""
     samples: dict[Any, float] = dict.fromkeys(next(iter(labels.values()), ()), 0.0)
     samples |= values if isinstance(values, Mapping) else {(): values}
     for key, value in samples.items():

@@ -51,19 +51,21 @@ class Finding:
 
 def findings(report: Report) -> tuple[Finding, ...]:
     """Return errors, then warnings, then notes; within each by variant and rule, in the policy's order."""
-    listed = [finding for verdict in report.verdicts for finding in _of(verdict, report)]
+    listed = [finding for verdict in report.verdicts for finding in _variant_findings(verdict, report)]
     if not report.verdicts:
         listed = [_finding("error", "run", VERDICT, "", "the run is not complete: nothing is decided", None)]
     if report.settled_by_choice:  # what the other arms did not pass fails nothing
         listed = [replace(finding, level="note") for finding in listed]
     if report.four_arm is not None:
-        listed = [*_of_choice(report.four_arm, report.source.arms), *listed]
+        listed = [*_choice_findings(report.four_arm, report.source.arms), *listed]
     order = ("error", "warning", "note")
     return tuple(sorted(listed, key=lambda finding: order.index(finding.level)))
 
 
-def _of(verdict: Verdict, report: Report) -> Iterator[Finding]:
-    rules = [finding for rule in verdict.comparisons if (finding := _of_rule(verdict, rule, report)) is not None]
+def _variant_findings(verdict: Verdict, report: Report) -> Iterator[Finding]:
+    """Yield the verdict on a variant, unless a finding on one of its rules says as much, then the findings on its
+    rules."""
+    rules = [finding for rule in verdict.comparisons if (finding := _rule_finding(verdict, rule, report)) is not None]
     if verdict.exit and all(finding.level == "note" for finding in rules):
         level: Level = "error" if verdict.word in ("block", "invalid") else "warning"
         why = f"{verdict.word}: {verdict.reasons[0]}{seen_text(verdict.seen)}"
@@ -71,7 +73,7 @@ def _of(verdict: Verdict, report: Report) -> Iterator[Finding]:
     yield from rules
 
 
-def _of_choice(answer: FourArm, line: int | None) -> Iterator[Finding]:
+def _choice_findings(answer: FourArm, line: int | None) -> Iterator[Finding]:
     """Yield the choice, and each proven interaction. line: where the gate file names the arms."""
     level: Level = "note" if answer.exit == 0 else "error" if answer.exit in (10, 13, 14) else "warning"
     yield _finding(level, _ARMS, FOUR_ARM, "", f"{answer.choice or 'not known yet'}: {answer.why}", line)
@@ -82,7 +84,8 @@ def _of_choice(answer: FourArm, line: int | None) -> Iterator[Finding]:
             yield _finding(level, _ARMS, FOUR_ARM, f"{interaction.metric} {interaction.slice}", message, line)
 
 
-def _of_rule(verdict: Verdict, comparison: Comparison, report: Report) -> Finding | None:
+def _rule_finding(verdict: Verdict, comparison: Comparison, report: Report) -> Finding | None:
+    """Return the finding on one rule and slice; None for an outcome that is not worth one, as a proven rule."""
     level = _LEVELS.get((comparison.tier, comparison.status))
     if level is None:
         return None
@@ -91,13 +94,15 @@ def _of_rule(verdict: Verdict, comparison: Comparison, report: Report) -> Findin
     return _finding(level, verdict.variant, comparison.rule, comparison.slice, message, line)
 
 
-def _finding(level: Level, variant: str, rule: str, part: str, message: str, line: int | None) -> Finding:
+def _finding(level: Level, variant: str, rule: str, slice_: str, message: str, line: int | None) -> Finding:
+    """Build a finding: stored text made visible, the message cut to LONGEST characters. line: in the gate file; None if
+    unknown."""
     text = visible_line(f"{visible_line(variant)}: {message}")
     return Finding(
         level=level,
         variant=visible_line(variant),
         rule=visible_line(rule),
-        slice=visible_line(part),
+        slice=visible_line(slice_),
         message=text if len(text) <= LONGEST else text[:LONGEST] + " … (cut)",
         line=line,
     )

@@ -32,25 +32,29 @@ def print_flips(variant: str, shown: Sequence[Flip], total: int, pairs: int, dir
 
 
 def _print_flip(console: Console, flip: Flip) -> None:
-    also = "  (changes in the A/A arm too)" if flip.noisy else ""
-    also = f"  parts in the {where}{also}" if (where := parts_in(flip)) else also
-    console.print(Text.assemble("\n", (visible_line(flip.name), "bold"), f"  {visible_line(flip.metric)}{also}"))
+    """Print a flip: why its score changed, the prompt, the reference, and both answers, the right one green from where
+    they part."""
+    note = "  (changes in the A/A arm too)" if flip.noisy else ""
+    note = f"  parts in the {where}{note}" if (where := parts_in(flip)) else note
+    console.print(Text.assemble("\n", (visible_line(flip.name), "bold"), f"  {visible_line(flip.metric)}{note}"))
     console.print(indented(Text(visible_line(flip.reason), style="yellow")))
     common, before, after = parted(flip.baseline, flip.variant)
-    good, bad = ("green", "red") if flip.direction == "lost" else ("red", "green")
+    baseline_style, variant_style = ("green", "red") if flip.direction == "lost" else ("red", "green")
     for name, text in (
         ("prompt", Text(_cut(visible(flip.prompt)))),
         ("reference", Text(_cut(visible(flip.reference)))),
-        ("baseline", _marked(common, before, good)),
-        ("variant", _marked(common, after, bad)),
+        ("baseline", _marked(common, before, baseline_style)),
+        ("variant", _marked(common, after, variant_style)),
     ):
         console.print(indented(Text(name, style="dim")))
         console.print(indented(text, 4))
 
 
-def _marked(common: str, rest: str, style: str) -> Text:
-    shown = common if len(common) <= BEFORE else f"… {common[-BEFORE:]}"
-    return Text.assemble(shown, (MARK, "bold"), (_cut(rest), style) if rest else ("(ends here)", "dim"))
+def _marked(common: str, differing: str, style: str) -> Text:
+    """Return an answer with a mark where it parts from the other one: the end of what they share, then the differing
+    rest."""
+    context = common if len(common) <= BEFORE else f"… {common[-BEFORE:]}"
+    return Text.assemble(context, (MARK, "bold"), (_cut(differing), style) if differing else ("(ends here)", "dim"))
 
 
 def _cut(text: str) -> str:

@@ -36,12 +36,13 @@ def inspection_as_json(
     value["kernels"] = [{"kernel": kernel, "layers": count} for kernel, count in report.kernels]
     value["oddities"] = [{"what": what, "tensors": count} for what, count in report.oddities]
     if differences or unmatched:
-        value["differences"] = [_plain(asdict(difference)) for difference in differences]
+        value["differences"] = [_finite(asdict(difference)) for difference in differences]
         value["unmatched"] = list(unmatched)
     return json.dumps(value, indent=2)
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """Replace infinite and NaN numbers by None, since JSON has none."""
     return {key: value if not isinstance(value, float) or isfinite(value) else None for key, value in row.items()}
 
 
@@ -91,6 +92,7 @@ def print_inspection(
 
 
 def _table(columns: tuple[tuple[str, str], ...], rows: Sequence[tuple[Text | str, ...]]) -> Table:
+    """Return a table with these columns; the first wraps, if the screen is too narrow, the others do not."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name, justify in columns:
         table.add_column(name, justify=justify, no_wrap=name != "tensor", overflow="fold")  # type: ignore[arg-type]
@@ -100,6 +102,7 @@ def _table(columns: tuple[tuple[str, str], ...], rows: Sequence[tuple[Text | str
 
 
 def _row(tensor: TensorReport) -> list[Text | str]:
+    """Return the table row of one tensor, in the order of _COLUMNS; "–" for a number that was not measured."""
     numbers = (tensor.min, tensor.max, tensor.mean, tensor.std)
     return [
         Text(visible_line(tensor.name)),

@@ -37,6 +37,7 @@ def load_body(summary: Summary) -> dict[str, Any]:
 
 
 def _row(row: Row) -> dict[str, Any]:
+    """Return one arm's numbers at one level as JSON values, percentiles by name ("p95")."""
     numbers = asdict(row.numbers)
     numbers["failed"], numbers["retried"] = dict(row.numbers.failed), dict(row.numbers.retried)
     numbers["good"] = dict(zip(("share", "low", "high"), row.numbers.good, strict=True)) if row.numbers.good else None
@@ -54,6 +55,7 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def _verdict(verdict: LoadVerdict) -> dict[str, Any]:
+    """Return a variant's verdict and its findings, one for each rule and level, as JSON values."""
     findings = [
         {
             "rule": finding.rule.label, "level": finding.level.label, "verdict": finding.word,
@@ -74,7 +76,7 @@ def requests_of(loaded: Loaded) -> Iterator[str]:
                 for name in ("due", "began", "ended"):
                     row[name] = round(row[name] - stage.start, 6)
                 for name in ("pieces", "events"):
-                    row[name] = [round(at - stage.start, 6) for at in row[name]]
+                    row[name] = [round(moment - stage.start, 6) for moment in row[name]]
                 yield json.dumps(row)
 
 
@@ -84,22 +86,23 @@ def print_load(body: Body) -> None:
     for arm, settings in body["declared"].items():
         console.print(Text.assemble((visible_line(arm), "bold"), f"  {visible_line(settings)}"))
     console.print(Text(load_tables.measured_line(body), style="dim"))
-    console.print(_printed(load_tables.throughput_table(body)))
-    console.print(_printed(load_tables.times_table(body)))
+    console.print(_rich_table(load_tables.throughput_table(body)))
+    console.print(_rich_table(load_tables.times_table(body)))
     console.print(Text(fit(load_tables.READING), style="dim"))
     if body["load"]["rounds"] > 1:
         console.print(Text(fit(load_tables.BY_ROUND), style="dim"))
     for verdict in body["verdicts"]:
         console.print(Text.assemble((visible_line(verdict["variant"]), "bold"), f"  {verdict['verdict'].upper()}"))
-        console.print(_printed(load_tables.rules_table(verdict)))
+        console.print(_rich_table(load_tables.rules_table(verdict)))
     for note in body["notes"]:
         console.print(Text(fit(f"note: {visible_line(note)}")))
 
 
-def _printed(content: Table) -> rich_table.Table:
+def _rich_table(content: Table) -> rich_table.Table:
+    """Return the table for a terminal, with stored text made visible."""
     table = rich_table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for place, head in enumerate(content.heads):
-        table.add_column(head, justify="right" if place in content.numbers else "left", overflow="fold")
+    for index, head in enumerate(content.heads):
+        table.add_column(head, justify="right" if index in content.numbers else "left", overflow="fold")
     for row in content.rows:
         table.add_row(*(Text(visible_line(cell)) for cell in row))
     return table

@@ -36,7 +36,7 @@ class Table:
     @property
     def numbers(self) -> tuple[int, ...]:
         """Indices of the columns aligned right."""
-        return tuple(place for place, head in enumerate(self.heads) if head not in WORDS)
+        return tuple(index for index, head in enumerate(self.heads) if head not in WORDS)
 
 
 def measured_line(body: Body) -> str:

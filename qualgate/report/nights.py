@@ -48,6 +48,7 @@ def shown_nights(store: Store, run_id: str) -> ShownNights:
 
 
 def _shown(trend: ArmTrend) -> ShownTrend:
+    """Return what a page shows of one arm's trend by one metric: first and last mean, falls, and the picture."""
     watched = trend.watched
     dates = [began[:10] for began in watched.began]
     return ShownTrend(

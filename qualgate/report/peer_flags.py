@@ -42,7 +42,8 @@ def draft_command(spec: Speculation) -> str:
 
 
 def _vllm(spec: Speculation, tokens: int) -> PeerFlags:
-    draft, notes = spec.draft, _of_depth(spec)
+    """Return vLLM's flags, or none with a note if it lacks the acceptance rule. tokens: γ."""
+    draft, notes = spec.draft, _depth_notes(spec)
     config: dict[str, Any] = {"method": "draft_model", "num_speculative_tokens": tokens}
     match draft.kind:
         case "head" if draft.head == OWN:
@@ -70,7 +71,8 @@ def _vllm(spec: Speculation, tokens: int) -> PeerFlags:
 
 
 def _sglang(spec: Speculation, tokens: int) -> PeerFlags:
-    draft, notes = spec.draft, _of_depth(spec)
+    """Return SGLang's flags, or none with a note if it lacks the acceptance rule. tokens: γ."""
+    draft, notes = spec.draft, _depth_notes(spec)
     if spec.rule in ("typical", "lenient", "block_verification"):
         missing = f"it has no `{spec.rule}` rule of acceptance"
         return PeerFlags(server="SGLang", flags="", notes=(missing,))
@@ -108,7 +110,7 @@ def _verified(tokens: int) -> str:
     return f"--speculative-num-draft-tokens {tokens + 1}"  # the token before the draft is one of them
 
 
-def _of_depth(spec: Speculation) -> tuple[str, ...]:
+def _depth_notes(spec: Speculation) -> tuple[str, ...]:
     under = spec.draft.under
     return () if under is None else (f"its drafts have none of their own: {' < '.join(under.names)} is left out",)
 
@@ -123,10 +125,12 @@ def _options(recipe: QuantizeRecipe) -> str:
     if recipe.calibration:
         options.append(f"--calibration {quote(recipe.calibration)}")
     options += [f"--keep {quote(f'{pattern}={precision}')}" for pattern, precision in recipe.keep]
-    named = ("method", "bits", "group_size", "calibration", "calibration_sha256", "keep")
-    rest = {name: value for name, value in recipe.content.items() if name not in named}
-    return " ".join([*options, *(f"--option {quote(f'{name}={_plain(value)}')}" for name, value in rest.items())])
+    written = ("method", "bits", "group_size", "calibration", "calibration_sha256", "keep")
+    other_options = {name: value for name, value in recipe.content.items() if name not in written}
+    return " ".join(
+        [*options, *(f"--option {quote(f'{name}={_option_value(value)}')}" for name, value in other_options.items())]
+    )
 
 
-def _plain(value: Any) -> str:
+def _option_value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -55,19 +55,20 @@ def print_peers(answers: Sequence[PeerSaid], nel: Sequence[NelSaid], verdicts: S
 
 
 def _table(lines: Sequence[PeerSaid]) -> Table:
+    """Return a table of what other projects' rules say; lines on the same metric and evalset share one head."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("  metric", "rule", "says", "why"):
         table.add_column(name)
-    shown = ""
+    last_head = ""
     for line in lines:
         head = f"  {visible_line(line.metric)} [{visible_line(line.evalset)}], {counted(line.n, 'pair')}"
         table.add_row(
-            Text("" if head == shown else head),
+            Text("" if head == last_head else head),
             Text(visible_line(line.verdict.name)),
             Text(line.verdict.says, style=SAYS.get(line.verdict.says, "")),
             Text(visible_line(line.verdict.why)),
         )
-        shown = head
+        last_head = head
     return table
 
 

@@ -47,10 +47,12 @@ def policy_as_lines(
 
 
 def _change(change: Change, before: int, takes: Forecast, early: UntilSettled | None) -> list[str]:
+    """Return lines on one change to the policy: its rates, then what to write in the gate file. before: answers of the
+    plan as it stands. early: the effect of `stop: early` after this change, if known."""
     lines = [
         fit(
             f"  {change.kind}: approves an identical variant in {_rate(change.approve)}, blocks twice the margin in "
-            f"{_rate(change.block)}{_dearer(takes, change.answers / before)}"
+            f"{_rate(change.block)}{_cost_of_change(takes, change.answers / before)}"
         )
     ]
     if change.kind not in ("more cases", "repeats"):
@@ -63,18 +65,21 @@ def _change(change: Change, before: int, takes: Forecast, early: UntilSettled | 
     return lines
 
 
-def _dearer(takes: Forecast, times: float) -> str:
-    if times <= 1:
+def _cost_of_change(takes: Forecast, factor: float) -> str:
+    """Return how much time and money a change adds, as a clause; "" if it needs no more answers. factor: answers after
+    it by answers now."""
+    if factor <= 1:
         return ""
-    now = takes.seconds
-    duration = f", about {time_text(now * times)} instead of {time_text(now)}" if now else ""
+    seconds = takes.seconds
+    duration = f", about {time_text(seconds * factor)} instead of {time_text(seconds)}" if seconds else ""
     if takes.cost is not None and takes.prices is not None:
-        money = f"{money_text(takes.cost * times)} instead of {money_text(takes.cost)} {takes.prices.currency}"
+        money = f"{money_text(takes.cost * factor)} instead of {money_text(takes.cost)} {takes.prices.currency}"
         duration += f" and {money}" if duration else f", about {money}"
     return duration
 
 
 def _rules(policy: PlannedPolicy) -> Table:
+    """Return a table of the rules: how often each is proven or broken, and how many cases would do if that is known."""
     needed = any(rule.needed for rule in policy.rules)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
     heads = ["will it decide?", "cases", "proven if\nidentical", "broken at twice\nthe margin", "cases that\nwould do"]

@@ -37,12 +37,12 @@ def foretold_as_text(forecast: Foretold) -> str:
 def plan_as_text(plan: Plan, takes: Forecast, workers: int, quarantine: Held) -> str:
     """Return what would run, how long it would take and what it would cost."""
     lines = ["evalsets"]
-    wide = max(len(item.name) for item in plan.evalsets)
+    name_width = max(len(item.name) for item in plan.evalsets)
     for item in plan.evalsets:
-        out = sum((item.name, case.id) in quarantine.cases for case in item.cases)
+        quarantined = sum((item.name, case.id) in quarantine.cases for case in item.cases)
         lines.append(
-            f"  {visible_line(item.name):<{wide}}  {version_text(item.version):<6} "
-            f"{counted(len(item.cases), 'case'):>12}{f', {out:,} of them quarantined' if out else ''}"
+            f"  {visible_line(item.name):<{name_width}}  {version_text(item.version):<6} "
+            f"{counted(len(item.cases), 'case'):>12}{f', {quarantined:,} of them quarantined' if quarantined else ''}"
         )
     if plan.repeats > 1:
         lines.append(f"  {plan.repeats} answers to each case; they are one cluster")
@@ -57,14 +57,15 @@ def plan_as_text(plan: Plan, takes: Forecast, workers: int, quarantine: Held) ->
 
 
 def _arms(takes: Forecast, workers: int, repeats: int) -> Table:
+    """Return a table of each arm's cases, tokens, time and, if prices are known, cost."""
     priced = takes.prices is not None
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
     heads = ["arms", "weights", "cases", "prompt\ntokens", "answers,\nat most", f"about ({counted(workers, 'worker')})"]
     for index, head in enumerate([*heads, f"cost,\n{takes.prices.currency}"] if takes.prices else heads):
         table.add_column(head, justify="left" if index < 2 else "right", overflow="fold")
     for row in takes.arms:
-        read = "unknown" if row.prompt_tokens is None else f"{row.prompt_tokens:,}"
-        cells = [f"{row.cases // repeats:,}", read, f"{row.answer_tokens:,}", _time_or(row.seconds)]
+        prompt_tokens = "unknown" if row.prompt_tokens is None else f"{row.prompt_tokens:,}"
+        cells = [f"{row.cases // repeats:,}", prompt_tokens, f"{row.answer_tokens:,}", _time_or(row.seconds)]
         cells += [money_text(row.cost)] if priced else []
         table.add_row(indented(visible_line(row.name)), Text(visible_line(row.weights)), *cells)
     return table
@@ -72,7 +73,7 @@ def _arms(takes: Forecast, workers: int, repeats: int) -> Table:
 
 def _time_source(takes: Forecast) -> str:
     """Return the source of the times and answer lengths, arm by arm if they differ."""
-    kinds = {
+    rows_by_source = {
         f"as measured in run {takes.run}": [row for row in takes.arms if row.measured],
         "guessed from a probe of this machine's speed, with answers half as long as their limits; a run measures it":
             [row for row in takes.arms if not row.measured and row.seconds is not None],
@@ -81,13 +82,14 @@ def _time_source(takes: Forecast) -> str:
     }  # fmt: skip
     sources = [
         (what, ", ".join(row.name for row in rows) if len(rows) < len(takes.arms) else "")
-        for what, rows in kinds.items()
+        for what, rows in rows_by_source.items()
         if rows
     ]
     return visible_line("Time: " + "; ".join(f"{names}: {what}" if names else what for what, names in sources) + ".")
 
 
 def _money(takes: Forecast) -> list[str]:
+    """Return the line on the cost of the run; none without prices. An unknown cost comes with the reason."""
     if takes.prices is None:
         return []
     table = f"{takes.prices.currency}, prices version {takes.prices.version}"
@@ -97,21 +99,22 @@ def _money(takes: Forecast) -> list[str]:
         if takes.prices.prompt_token and any(row.prompt_tokens is None for row in takes.arms):
             why = "as servers alone can count the tokens of their prompts"
         return [visible_line(f"Cost: unknown {why}, of {unknown} ({table}).")]
-    most = f", at most {money_text(takes.most)} with every answer as long as its limit" if takes.most else ""
-    return [visible_line(f"Cost: about {money_text(takes.cost)} {table}{most}.")]
+    ceiling = f", at most {money_text(takes.most)} with every answer as long as its limit" if takes.most else ""
+    return [visible_line(f"Cost: about {money_text(takes.cost)} {table}{ceiling}.")]
 
 
 def _memory(need: MemoryNeed) -> str:
+    """Return the line on the memory that the largest arm needs in each worker."""
     if not need.weights:
         return "Memory: that of no model here; every arm is served."
     drafts = need.drafts.get(need.largest, 0)
-    beside = f", {size_text(drafts)} of it to draft" if drafts else ""
-    each = (
-        f"Memory: at least {size_text(need.of(need.largest))} of weights, keys and values ({need.largest}{beside}) in "
-        "each of "
+    for_drafts = f", {size_text(drafts)} of it to draft" if drafts else ""
+    need_text = (
+        f"Memory: at least {size_text(need.of(need.largest))} of weights, keys and values ({need.largest}{for_drafts}) "
+        "in each of "
     )
     limit = f", of {size_text(need.limit)} that this machine gives" if need.limit else ""
-    return visible_line(f"{each}{counted(need.workers, 'worker')}{limit}; libraries and work space come on top.")
+    return visible_line(f"{need_text}{counted(need.workers, 'worker')}{limit}; libraries and work space come on top.")
 
 
 def _time_or(seconds: float | None) -> str:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 def foretold_as_json(forecast: Foretold) -> str:
     """Return the content of `foretold_as_text` as JSON; null where unknown."""
-    beside = {"memory": asdict(forecast.memory), "servers": foreseen_as_body(forecast.spending)}
-    beside["uncounted"] = forecast.uncounted or None
-    optional = forecast.unforeseen, forecast.early, forecast.after, beside
+    other_keys = {"memory": asdict(forecast.memory), "servers": foreseen_as_body(forecast.spending)}
+    other_keys["uncounted"] = forecast.uncounted or None
+    optional = forecast.unforeseen, forecast.early, forecast.after, other_keys
     return plan_as_json(forecast.plan, forecast.takes, forecast.quarantine, forecast.rates, *optional)
 
 
@@ -35,19 +35,19 @@ def plan_as_json(
     unforeseen: Sequence[str] = (),
     early: UntilSettled | None = None,
     after: Mapping[int, UntilSettled] | None = None,
-    beside: Mapping[str, Any] | None = None,
+    other_keys: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the content of `plan_as_text` as JSON; null where unknown. beside: the keys for memory and servers."""
+    """Return the content of `plan_as_text` as JSON; null where unknown. other_keys: those for memory and servers."""
     cases = ((item.name, case.id) for item in plan.evalsets for case in item.cases)
-    out = Counter(name for name, case_id in cases if (name, case_id) in quarantine.cases)
+    quarantined = Counter(name for name, case_id in cases if (name, case_id) in quarantine.cases)
     prices = takes.prices
     body = {
         "key": plan.key,
         "arms": [_arm_body(row, takes.run, plan.repeats) for row in takes.arms],
         "evalsets": [
             {
-                "name": item.name, "version": item.version, "cases": len(item.cases), "quarantined": out[item.name],
-                "sha256": item.sha256,
+                "name": item.name, "version": item.version, "cases": len(item.cases),
+                "quarantined": quarantined[item.name], "sha256": item.sha256,
             }
             for item in plan.evalsets
         ],
@@ -63,7 +63,7 @@ def plan_as_json(
         "policy": None if policy is None else policy_as_body(policy, after),
         "not_foretold": list(unforeseen),
         "stop": None if early is None else asdict(early),
-        **(beside or {"memory": None, "servers": None}),
+        **(other_keys or {"memory": None, "servers": None}),
     }  # fmt: skip
     return json.dumps(body, indent=2)
 

@@ -22,7 +22,7 @@ def probe_lines(arms: Sequence[ArmLine]) -> list[str]:
         if not wrong:
             lines.append(f"{arm.name}: nothing wrong by {counted(len(probes), 'probe')}: {', '.join(probes)}")
         if arm is not arms[0]:
-            lines += [f"{arm.name}, {line}" for line in _beside(probes, baseline)]
+            lines += [f"{arm.name}, {line}" for line in _differences_from_baseline(probes, baseline)]
     return lines
 
 
@@ -31,17 +31,21 @@ def probes_of(arm: ArmLine) -> dict[str, Probe]:
     return {probe.name: probe for probe in arm.footprint.probes} if arm.footprint else {}
 
 
-def _beside(probes: dict[str, Probe], baseline: dict[str, Probe]) -> Iterator[str]:
-    mine, theirs = (side["tokens"].values if "tokens" in side else () for side in (probes, baseline))
-    if mine and theirs and mine != theirs:
+def _differences_from_baseline(probes: dict[str, Probe], baseline: dict[str, Probe]) -> Iterator[str]:
+    """Yield a line if fixed prompts have other token counts than in the baseline, and one on how far the
+    log-probabilities of a fixed text lie apart. A probe that either arm lacks is passed over."""
+    values, baseline_values = (side["tokens"].values if "tokens" in side else () for side in (probes, baseline))
+    if values and baseline_values and values != baseline_values:
         yield (
-            f"probe of tokens: fixed prompts are {_numbers(mine)} tokens here and {_numbers(theirs)} of the baseline: "
-            "another chat template or tokenizer, so the two do not read the same questions"
+            f"probe of tokens: fixed prompts are {_numbers(values)} tokens here and {_numbers(baseline_values)} of the "
+            "baseline: another chat template or tokenizer, so the two do not read the same questions"
         )
-    mine, theirs = (side["log-probs"].values if "log-probs" in side else () for side in (probes, baseline))
-    if mine and len(mine) == len(theirs):
-        furthest = max(abs(own - other) for own, other in zip(mine, theirs, strict=True))
-        what = "the same to the last digit" if not furthest else f"up to {furthest:.3g} nats apart"
+    values, baseline_values = (side["log-probs"].values if "log-probs" in side else () for side in (probes, baseline))
+    if values and len(values) == len(baseline_values):
+        largest = max(
+            abs(value - baseline_value) for value, baseline_value in zip(values, baseline_values, strict=True)
+        )
+        what = "the same to the last digit" if not largest else f"up to {largest:.3g} nats apart"
         yield f"log-probs of a fixed text beside the baseline's: {what}"
 
 

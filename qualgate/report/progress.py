@@ -15,20 +15,21 @@ PLAIN_STEP = 0.1  # a plain line each tenth of the way
 
 
 @contextmanager
-def shown_progress(of: str = "answers") -> Iterator[Callable[[str, int, int], None]]:
-    """Yield `progress(what, done, total)`, to be called after every finished piece. of: the unit counted.
+def shown_progress(unit: str = "answers") -> Iterator[Callable[[str, int, int], None]]:
+    """Yield `progress(what, done, total)`, to be called after every finished piece. unit: what is counted.
 
     While nothing can be counted yet, `total` is 0 and `what` describes the work; that line stays.
     """
     if is_json():
-        yield _json_lines(of)
+        yield _json_lines(unit)
     elif sys.stderr.isatty():
-        yield from _bar(of)
+        yield from _bar(unit)
     else:
-        yield _plain_lines(of)
+        yield _plain_lines(unit)
 
 
-def _bar(of: str) -> Iterator[Callable[[str, int, int], None]]:
+def _bar(unit: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a `progress` function that draws a bar. unit: what is counted."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -44,7 +45,7 @@ def _bar(of: str) -> Iterator[Callable[[str, int, int], None]]:
         TextColumn("{task.description}", justify="left"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn(of),
+        TextColumn(unit),
         TimeElapsedColumn(),
         TextColumn("left:"),
         TimeRemainingColumn(),
@@ -61,39 +62,41 @@ def _bar(of: str) -> Iterator[Callable[[str, int, int], None]]:
         yield progress
 
 
-def _json_lines(of: str) -> Callable[[str, int, int], None]:
-    shown = -1.0
+def _json_lines(unit: str) -> Callable[[str, int, int], None]:
+    """Return a `progress` function that logs a JSON line for each tenth of the way. unit: what is counted."""
+    last_share = -1.0
 
     def progress(what: str, done: int, total: int) -> None:
-        nonlocal shown
+        nonlocal last_share
         about: dict[str, Any] = {"event": "progress"}
-        if total and not (done / total >= shown + PLAIN_STEP or done == total):
+        if total and not (done / total >= last_share + PLAIN_STEP or done == total):
             return
-        shown = done / total if total else -1.0
+        last_share = done / total if total else -1.0
         if total:
-            about |= {"of": of, "done": done, "total": total, "arm": what}
-        message = f"{done} of {total} {of}" if total else visible_line(what)
+            about |= {"of": unit, "done": done, "total": total, "arm": what}
+        message = f"{done} of {total} {unit}" if total else visible_line(what)
         print(log_line(message, **about), file=sys.stderr, flush=True)
 
     return progress
 
 
-def _plain_lines(of: str) -> Callable[[str, int, int], None]:
+def _plain_lines(unit: str) -> Callable[[str, int, int], None]:
+    """Return a `progress` function that prints a line for each tenth of the way. unit: what is counted."""
     start = time.monotonic()
-    shown = -1.0
+    last_share = -1.0
 
     def progress(arm: str, done: int, total: int) -> None:
-        nonlocal shown
+        nonlocal last_share
         if not total:  # the next count starts again
             print(visible_line(arm), file=sys.stderr, flush=True)
-            shown = -1.0
+            last_share = -1.0
             return
         share = done / total
-        if share >= shown + PLAIN_STEP or done == total:
-            shown = share
+        if share >= last_share + PLAIN_STEP or done == total:
+            last_share = share
             seconds = time.monotonic() - start
             print(
-                f"{done:>7} of {total} {of}  {share:>4.0%}  {seconds:>5.0f} s  {unread(arm)}",
+                f"{done:>7} of {total} {unit}  {share:>4.0%}  {seconds:>5.0f} s  {unread(arm)}",
                 file=sys.stderr,
                 flush=True,
             )

@@ -14,23 +14,24 @@ if TYPE_CHECKING:
 MIB = 2**20
 
 
-def quantized_lines(made: Quantized) -> list[str]:
+def quantized_lines(result: Quantized) -> list[str]:
     """Return the folder, its measured sizes, and the output error if it was calibrated."""
-    scales = made.packed_bytes - made.code_bytes
+    scales = result.packed_bytes - result.code_bytes
     lines = [
-        f"{made.folder}: {made.recipe}, {made.format} format, {counted(made.layers, 'layer')} in {made.seconds:.0f} s",
-        f"  quantized layers  {made.source_bytes / MIB:,.2f} MiB before, {made.packed_bytes / MIB:,.2f} MiB now: codes "
-        f"{made.code_bytes / MIB:,.2f}, scales and the like {scales / MIB:,.2f}",
-        f"  effective bits    {made.effective_bits:.3f} a weight over {made.weights:,} weights",
-        f"  whole folder      {made.written_bytes / MIB:,.2f} MiB",
-        f"  peak memory       {made.peak_bytes / MIB:,.0f} MiB while making it",
+        f"{result.folder}: {result.recipe}, {result.format} format, {counted(result.layers, 'layer')} in "
+        f"{result.seconds:.0f} s",
+        f"  quantized layers  {result.source_bytes / MIB:,.2f} MiB before, {result.packed_bytes / MIB:,.2f} MiB now: "
+        f"codes {result.code_bytes / MIB:,.2f}, scales and the like {scales / MIB:,.2f}",
+        f"  effective bits    {result.effective_bits:.3f} a weight over {result.weights:,} weights",
+        f"  whole folder      {result.written_bytes / MIB:,.2f} MiB",
+        f"  peak memory       {result.peak_bytes / MIB:,.0f} MiB while making it",
     ]
-    if made.errors:
-        worst = max(made.errors, key=lambda name: made.errors[name])
-        mean = sum(made.errors.values()) / len(made.errors)
+    if result.errors:
+        worst = max(result.errors, key=lambda name: result.errors[name])
+        mean = sum(result.errors.values()) / len(result.errors)
         lines.append(
             f"  output error      {mean:.2e} of the output's square on the calibration, mean over layers; largest "
-            f"{made.errors[worst]:.2e} ({worst})"
+            f"{result.errors[worst]:.2e} ({worst})"
         )
     return [*lines, "Whether it may replace its baseline: name the folder as a variant's `model` and `qualgate run`."]
 
@@ -47,10 +48,10 @@ def sensitivity_lines(ranked: Sequence[Sensitivity]) -> list[str]:
     return lines
 
 
-def outsourced_lines(made: Outsourced) -> list[str]:
+def outsourced_lines(result: Outsourced) -> list[str]:
     """Return the model folder made by a library, and the patches that it needed."""
-    versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
-    lines = [f"{made.folder}: {made.recipe}, made by {made.backend} ({versions}) in {made.seconds:.0f} s"]
-    formats = ", ".join(f"{count} {name}" for name, count in made.layers.items())
-    lines.append(f"  layers, read back here: {formats}; {made.format} format, {made.written_bytes / MIB:,.2f} MiB")
-    return [*lines, *(f"  changed for it to run here: {patch}" for patch in made.patches)]
+    versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
+    lines = [f"{result.folder}: {result.recipe}, made by {result.backend} ({versions}) in {result.seconds:.0f} s"]
+    formats = ", ".join(f"{count} {name}" for name, count in result.layers.items())
+    lines.append(f"  layers, read back here: {formats}; {result.format} format, {result.written_bytes / MIB:,.2f} MiB")
+    return [*lines, *(f"  changed for it to run here: {patch}" for patch in result.patches)]

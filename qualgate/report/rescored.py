@@ -21,13 +21,17 @@ def rescored_lines(rescored: Rescored) -> list[str]:
     if rescored.scorers or rescored.added or rescored.removed or rescored.corrected or rescored.answers:
         storage = "stored beside the old ones" if rescored.stored else "nothing was stored"
         lines = [f"run {rescored.run_id}: {counted(rescored.answers, 'answer')} scored again, {storage}"]
-        lines += [f"  {metric}: {before} -> {now}" for metric, (before, now) in rescored.scorers.items()]
-        lines += [f"  {visible_line(name)}: new metrics {', '.join(some)}" for name, some in rescored.added.items()]
-        lines += [f"  {visible_line(name)}: no longer {', '.join(some)}" for name, some in rescored.removed.items()]
+        lines += [f"  {metric}: {before} -> {version}" for metric, (before, version) in rescored.scorers.items()]
+        lines += [
+            f"  {visible_line(name)}: new metrics {', '.join(metrics)}" for name, metrics in rescored.added.items()
+        ]
+        lines += [
+            f"  {visible_line(name)}: no longer {', '.join(metrics)}" for name, metrics in rescored.removed.items()
+        ]
         if rescored.corrected:
-            few = ", ".join(rescored.corrected[:EXAMPLES]) + (", …" if len(rescored.corrected) > EXAMPLES else "")
-            lines.append(f"  {counted(len(rescored.corrected), 'corrected reference')}: {visible_line(few)}")
-        lines += _flip_lines(rescored.changes) if rescored.scorers or rescored.corrected or rescored.changes else []
+            examples = ", ".join(rescored.corrected[:EXAMPLES]) + (", …" if len(rescored.corrected) > EXAMPLES else "")
+            lines.append(f"  {counted(len(rescored.corrected), 'corrected reference')}: {visible_line(examples)}")
+        lines += _change_lines(rescored.changes) if rescored.scorers or rescored.corrected or rescored.changes else []
     else:
         lines = [f"run {rescored.run_id}: every score is by this version's scorers and these evalsets already"]
     width = max((len(visible_line(verdicts.after.variant)) for verdicts in rescored.verdicts), default=0)
@@ -53,13 +57,14 @@ def _choices(rescored: Rescored) -> tuple[str, str] | None:
     return None
 
 
-def _flip_lines(changes: tuple[ScoreChange, ...]) -> list[str]:
+def _change_lines(changes: tuple[ScoreChange, ...]) -> list[str]:
+    """Return the number of changed scores by arm, metric and kind of change, then the first few with reasons."""
     if not changes:
         return ["  every answer is judged as before"]
-    counted = Counter((c.key.arm, c.after.metric, c.before.verdict, c.after.verdict) for c in changes)
+    counts = Counter((c.key.arm, c.after.metric, c.before.verdict, c.after.verdict) for c in changes)
     lines = [
         f"  {visible_line(arm)}: {metric} {WORDS[before]} -> {WORDS[after]}: {count:,}"
-        for (arm, metric, before, after), count in counted.items()
+        for (arm, metric, before, after), count in counts.items()
     ]
     for change in changes[:EXAMPLES]:
         what = visible_line(change.after.reason or change.before.reason)
@@ -72,9 +77,9 @@ def rescored_json(rescored: Rescored) -> dict[str, Any]:
     return {
         "run": rescored.run_id,
         "stored": rescored.stored,
-        "scorers": {metric: {"before": was, "after": now} for metric, (was, now) in rescored.scorers.items()},
-        "added": {name: list(some) for name, some in rescored.added.items()},
-        "removed": {name: list(some) for name, some in rescored.removed.items()},
+        "scorers": {metric: {"before": old, "after": new} for metric, (old, new) in rescored.scorers.items()},
+        "added": {name: list(metrics) for name, metrics in rescored.added.items()},
+        "removed": {name: list(metrics) for name, metrics in rescored.removed.items()},
         "corrected": list(rescored.corrected),
         "answers": rescored.answers,
         "verdicts": [

@@ -65,9 +65,9 @@ def run_changes(url: str, before: str, after: str) -> RunChanges:
     return RunChanges(
         before=before,
         after=after,
-        differs=tuple(_differs(run_before, run_after)),
+        differs=tuple(_differences(run_before, run_after)),
         verdicts=tuple(Words(variant=v, before=_word(run_before, v), after=_word(run_after, v)) for v in names),
-        rates=tuple(rate for name in names for rate in _rates(run_before, run_after, name)),
+        rates=tuple(rate for name in names for rate in _changed_rates(run_before, run_after, name)),
         scores=scores,
         pairs=pairs,
     )
@@ -78,49 +78,59 @@ def _word(run: RunSummary, variant: str) -> str | None:
     return stored.verdict.word if stored else None
 
 
-def _differs(run_before: RunSummary, run_after: RunSummary) -> Iterator[str]:
+def _differences(run_before: RunSummary, run_after: RunSummary) -> Iterator[str]:
+    """Yield a line for each arm, evalset, rule, and alpha that is not the same in both runs; trials are named first."""
     for run in (run_before, run_after):
         if run.policy.trial:
             yield f"{run.run_id} is a {run.policy.trial.said}"
-    arms, later = ({arm.name: arm for arm in run.arms} for run in (run_before, run_after))
-    for name in dict.fromkeys([*arms, *later]):
-        if name not in arms or name not in later:
-            yield f"arm {name}: only in {run_before.run_id if name in arms else run_after.run_id}"
+    arms_before, arms_after = ({arm.name: arm for arm in run.arms} for run in (run_before, run_after))
+    for name in dict.fromkeys([*arms_before, *arms_after]):
+        if name not in arms_before or name not in arms_after:
+            yield f"arm {name}: only in {run_before.run_id if name in arms_before else run_after.run_id}"
             continue
-        then, now = arms[name].planned, later[name].planned
-        fields = [field for field in then.__dataclass_fields__ if getattr(then, field) != getattr(now, field)]
+        planned_before, planned_after = arms_before[name].planned, arms_after[name].planned
+        fields = [
+            field
+            for field in planned_before.__dataclass_fields__
+            if getattr(planned_before, field) != getattr(planned_after, field)
+        ]
         if fields:
             yield f"arm {name}: {', '.join(fields)}"
-        if (was := arms[name].spec.arithmetic) != (is_ := later[name].spec.arithmetic):
-            yield f"arm {name}: arithmetic ({was} → {is_})"
-        if (was := arms[name].kernels) != (is_ := later[name].kernels):
-            yield f"arm {name}: kernel ({', '.join(was) or '–'} → {', '.join(is_) or '–'})"
-    sets, others = ({item.name: item for item in run.evalsets} for run in (run_before, run_after))
-    for name in dict.fromkeys([*sets, *others]):
-        if name not in sets or name not in others:
-            yield f"evalset {name}: only in {run_before.run_id if name in sets else run_after.run_id}"
-        elif (sets[name].content, sets[name].size) != (others[name].content, others[name].size):
-            texts = (f"{item.version}, {item.size}" for item in (sets[name], others[name]))
+        if (old := arms_before[name].spec.arithmetic) != (new := arms_after[name].spec.arithmetic):
+            yield f"arm {name}: arithmetic ({old} → {new})"
+        if (old := arms_before[name].kernels) != (new := arms_after[name].kernels):
+            yield f"arm {name}: kernel ({', '.join(old) or '–'} → {', '.join(new) or '–'})"
+    sets_before, sets_after = ({item.name: item for item in run.evalsets} for run in (run_before, run_after))
+    for name in dict.fromkeys([*sets_before, *sets_after]):
+        if name not in sets_before or name not in sets_after:
+            yield f"evalset {name}: only in {run_before.run_id if name in sets_before else run_after.run_id}"
+        elif (sets_before[name].content, sets_before[name].size) != (sets_after[name].content, sets_after[name].size):
+            texts = (f"{item.version}, {item.size}" for item in (sets_before[name], sets_after[name]))
             yield f"evalset {name}: {' → '.join(texts)}"
-    rules, later_rules = ([rule.id for rule in run.policy.rules] for run in (run_before, run_after))
-    yield from (f"rule {rule}: only in {run_before.run_id}" for rule in rules if rule not in later_rules)
-    yield from (f"rule {rule}: only in {run_after.run_id}" for rule in later_rules if rule not in rules)
+    rules_before, rules_after = ([rule.id for rule in run.policy.rules] for run in (run_before, run_after))
+    yield from (f"rule {rule}: only in {run_before.run_id}" for rule in rules_before if rule not in rules_after)
+    yield from (f"rule {rule}: only in {run_after.run_id}" for rule in rules_after if rule not in rules_before)
     if run_before.policy.alpha != run_after.policy.alpha:
         yield f"alpha: {run_before.policy.alpha:g} → {run_after.policy.alpha:g}"
 
 
-def _rates(run_before: RunSummary, run_after: RunSummary, variant: str) -> Iterator[Rate]:
-    then, now = (
-        {(c.rule, c.slice): c for c in stored.verdict.comparisons} if (stored := run.verdict(variant)) else {}
-        for run in (run_before, run_after)
-    )
-    for rule, part in dict.fromkeys([*then, *now]):
-        before, after = then.get((rule, part)), now.get((rule, part))
-        if before is None or after is None or _shown(before) != _shown(after):
-            yield Rate(variant=variant, rule=rule, slice=part, before=before, after=after)
+def _changed_rates(run_before: RunSummary, run_after: RunSummary, variant: str) -> Iterator[Rate]:
+    """Yield the comparisons whose shown numbers differ, or that one run lacks (then None)."""
+    comparisons_before, comparisons_after = _comparisons(run_before, variant), _comparisons(run_after, variant)
+    for rule, slice_ in dict.fromkeys([*comparisons_before, *comparisons_after]):
+        before, after = comparisons_before.get((rule, slice_)), comparisons_after.get((rule, slice_))
+        if before is None or after is None or _fields(before) != _fields(after):
+            yield Rate(variant=variant, rule=rule, slice=slice_, before=before, after=after)
 
 
-def _shown(comparison: Comparison) -> tuple:
+def _comparisons(run: RunSummary, variant: str) -> dict[tuple[str, str], Comparison]:
+    """Return a variant's comparisons by rule and slice; {} if it has no verdict."""
+    stored = run.verdict(variant)
+    return {(c.rule, c.slice): c for c in stored.verdict.comparisons} if stored else {}
+
+
+def _fields(comparison: Comparison) -> tuple:
+    """Return the fields of a comparison that make it count as changed."""
     return comparison.status, comparison.n, comparison.baseline, comparison.variant, comparison.lower, comparison.upper
 
 
@@ -133,10 +143,10 @@ def print_run_changes(changes: RunChanges) -> None:
         console.print(Text(fit(f"  {visible_line(line)}")))
     console.print(Text("\nverdicts", style="bold"))
     for words in changes.verdicts:
-        styled = (
+        verdict_texts = (
             _styled(word) for word in ((words.before,) if words.before == words.after else (words.before, words.after))
         )
-        console.print(Text.assemble(f"  {visible_line(words.variant)}  ", Text(" → ").join(styled)))
+        console.print(Text.assemble(f"  {visible_line(words.variant)}  ", Text(" → ").join(verdict_texts)))
     if changes.rates:
         console.print(Text("\nrules", style="bold"))
     for rate in changes.rates:
@@ -146,9 +156,9 @@ def print_run_changes(changes: RunChanges) -> None:
     for (arm, metric), pairs in changes.pairs.items():
         scores = [score for score in changes.scores if (score.arm, score.metric) == (arm, metric)]
         worse = sum(score.lost for score in scores)
-        styled = f"{worse:,} worse, {len(scores) - worse:,} better" if scores else "the same"
+        changed = f"{worse:,} worse, {len(scores) - worse:,} better" if scores else "the same"
         console.print(
-            indented(f"{visible_line(arm)}  {visible_line(metric)}: {styled}, of {counted(pairs, 'score')} of both")
+            indented(f"{visible_line(arm)}  {visible_line(metric)}: {changed}, of {counted(pairs, 'score')} of both")
         )
         named = [f"{visible_line(score.name)} {'−' if score.lost else '+'}" for score in scores[:NAMED]]
         more = [f"and {len(scores) - NAMED:,} more (--json)"] if len(scores) > NAMED else []

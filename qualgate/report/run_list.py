@@ -65,6 +65,8 @@ def load_as_body(stored: StoredLoad) -> dict[str, Any]:
 
 
 def _state(line: RunLine) -> str:
+    """Return the state of a run in words: trial, status, answers, errors, units saved by early stopping, rescoring,
+    pruning."""
     parts = ["trial"] if line.trial else []
     parts += [STATES[line.status]] if line.status in STATES else []
     parts.append(f"{line.done:,} of {counted(line.expected, 'answer')}")
@@ -76,6 +78,8 @@ def _state(line: RunLine) -> str:
 
 
 def _variant(variant: VariantLine, width: int) -> Text:
+    """Return a variant's line: verdict, reason, and who decided otherwise or what superseded it. width: of the longest
+    name."""
     word = variant.word or "no verdict"
     decided = f"  ({visible_line(variant.action)} by {visible_line(variant.name or '')})" if variant.action else ""
     if not decided and variant.superseded_by:

@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 def scored_lines(scored: Scored, ks: Sequence[int] = ()) -> list[str]:
     """Return the rate with its interval, pass@k and pass^k for each of `ks`, and the counts of errors."""
     rate, rows, trajectories = scored.rate, len(scored.rows), scored.metric in BY_TRAJECTORY
-    of = counted(len(scored.judged), *(("trajectory", "trajectories") if trajectories else ("case",)))
+    denominator = counted(len(scored.judged), *(("trajectory", "trajectories") if trajectories else ("case",)))
     cases = counted(rows // scored.repeats, "case")
-    several = f", {scored.repeats:,} answers to each of {cases}" if scored.repeats > 1 else ""
-    lines = [f"{scored.metric}: {counted(rows, 'row')}{several}, scorer {scored.scorer}, {scored.mode} mode"]
+    repeats_text = f", {scored.repeats:,} answers to each of {cases}" if scored.repeats > 1 else ""
+    lines = [f"{scored.metric}: {counted(rows, 'row')}{repeats_text}, scorer {scored.scorer}, {scored.mode} mode"]
     if rate is not None:
         lines.append(f"  rate   {rate.mean:.2%}   95 % interval {rate.lower:.2%} to {rate.upper:.2%}, exact")
         if trajectories:
-            lines[-1] += f", of {of}: one is right when all of its turns are"
+            lines[-1] += f", of {denominator}: one is right when all of its turns are"
     for name, passed in (("pass@", scored.pass_at), ("pass^", scored.pass_all)):
-        for at in map(passed, ks):
-            result = f"unavailable: {at.unavailable}"
-            if at.rate is not None:
-                bounds = f"95 % interval {at.rate.lower:.2%} to {at.rate.upper:.2%}"
-                result = f"{at.rate.mean:.2%}   {bounds}, {at.rate.n:,} of {of}"
-            lines.append(f"  {name}{at.k}   {result}")
+        for estimate in map(passed, ks):
+            result = f"unavailable: {estimate.unavailable}"
+            if estimate.rate is not None:
+                bounds = f"95 % interval {estimate.rate.lower:.2%} to {estimate.rate.upper:.2%}"
+                result = f"{estimate.rate.mean:.2%}   {bounds}, {estimate.rate.n:,} of {denominator}"
+            lines.append(f"  {name}{estimate.k}   {result}")
     counts = _counts(scored)
     lines.append(f"  right  {counts[True]:,}   wrong {counts[False]:,}   could not be judged {counts[None]:,}")
     lines += [f"  {count:>7,}  {visible_line(word)}" for word, count in scored.error_counts.items()]
@@ -52,7 +52,10 @@ def scored_json(scored: Scored, ks: Sequence[int] = ()) -> dict[str, Any]:
 
 
 def _by_k(passed: Iterable[PassAt]) -> dict[str, Any]:
-    return {str(at.k): asdict(at.rate) if at.rate else {"unavailable": at.unavailable} for at in passed}
+    return {
+        str(estimate.k): asdict(estimate.rate) if estimate.rate else {"unavailable": estimate.unavailable}
+        for estimate in passed
+    }
 
 
 def _counts(scored: Scored) -> dict[bool | None, int]:

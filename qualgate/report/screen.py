@@ -57,8 +57,8 @@ def _rows(line: str, columns: int) -> list[str]:
     """Wrap one line, but keep text to be pasted (`code`, a command after a colon, FILE:LINE) on one row."""
     if len(line) <= columns:
         return [line]
-    begun = [gap.end() for gap in re.finditer(r"(?<=\S)  +", line) if gap.end() <= columns // 2]
-    indent = " " * (begun[-1] if begun else len(line) - len(line.lstrip()) + 2)
+    column_starts = [gap.end() for gap in re.finditer(r"(?<=\S)  +", line) if gap.end() <= columns // 2]
+    indent = " " * (column_starts[-1] if column_starts else len(line) - len(line.lstrip()) + 2)
     rows = textwrap.wrap(
         _PASTED.sub(lambda match: match.group().replace(" ", "\0"), line), columns, subsequent_indent=indent,
         replace_whitespace=False, break_long_words=False, break_on_hyphens=False,

@@ -32,7 +32,7 @@ def side_by_side(arms: Sequence[ArmLine]) -> tuple[tuple[str, ...], tuple[SideBy
     served = [arm for arm in arms if arm.spec.served is not None and not arm.name.endswith(NOISE)]
     if len(served) < 2:
         return (), ()
-    settings = [dict(_of(arm)) for arm in served]
+    settings = [dict(_settings(arm)) for arm in served]
     names = list(dict.fromkeys(name for of_arm in settings for name in of_arm))
     # Flags come last, in the order of the first command that has them.
     names.sort(key=lambda name: name.startswith(("-", "extra_body ", "extra_headers ", "extra_query ")))
@@ -40,7 +40,8 @@ def side_by_side(arms: Sequence[ArmLine]) -> tuple[tuple[str, ...], tuple[SideBy
     return tuple(arm.name for arm in served), tuple(rows)
 
 
-def _of(arm: ArmLine) -> Iterator[tuple[str, str]]:
+def _settings(arm: ArmLine) -> Iterator[tuple[str, str]]:
+    """Yield the name and value of each setting of a served arm: who answered, how it was asked, then its flags."""
     served = arm.spec.served
     assert served is not None, "chosen so"
     model, engine, version = _declared(arm)
@@ -58,7 +59,7 @@ def _of(arm: ArmLine) -> Iterator[tuple[str, str]]:
         yield from _flags(served.command)
     else:
         yield "address", served.endpoint
-    yield from _added(served)
+    yield from _request_settings(served)
 
 
 def _declared(arm: ArmLine) -> tuple[str, str, str]:
@@ -71,23 +72,24 @@ def _declared(arm: ArmLine) -> tuple[str, str, str]:
 
 
 def _flags(command: str) -> Iterator[tuple[str, str]]:
-    """Yield the command up to its first flag, then each flag with its value."""
+    """Yield the command up to its first flag, then each flag with its values; "given" for a flag without one."""
     words = shlex.split(command)
-    first = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
+    first = next((index for index, word in enumerate(words) if word.startswith("-")), len(words))
     yield "command", " ".join(words[:first])
     flags: dict[str, list[str]] = {}
     flag = ""
     for word in words[first:]:
         if word.startswith("-") and not word.lstrip("-.").isdigit():
-            flag, same, value = word.partition("=")
-            flags.setdefault(flag, []).extend([value] if same else [])
+            flag, equals, value = word.partition("=")
+            flags.setdefault(flag, []).extend([value] if equals else [])
         else:
             flags[flag].append(word)
     for name, values in flags.items():
         yield name, " ".join(values) or "given"
 
 
-def _added(served: Served) -> Iterator[tuple[str, str]]:
+def _request_settings(served: Served) -> Iterator[tuple[str, str]]:
+    """Yield the fields that the gate file adds to every request: body, headers and query."""
     for name, value in json.loads(served.extra_body or "{}").items():
         yield f"extra_body {name}", json.dumps(value)
     for name, value in served.extra_headers:
@@ -112,13 +114,14 @@ def drafts_line(arm: ArmLine) -> str:
         return f"{arm.name}: its server's counters of drafts stood still while it answered"
     sets = evalsets_of(generation.windows)
     by_name = ((name, counted_in(generation.windows, name)) for name in sets)
-    each = [f"{name} {_drafts(of_set)}" for name, of_set in by_name if of_set is not None]
-    by_set = f"; by set: {'; '.join(each)}" if len(each) > 1 else ""
-    part = f"; of a part of its answers, for {generation.uncounted}" if generation.uncounted else ""
-    return f"{arm.name}: drafts, as its server counts them: {_drafts(counts)}{by_set}{part}"
+    by_evalset = [f"{name} {_drafts(of_set)}" for name, of_set in by_name if of_set is not None]
+    by_set = f"; by set: {'; '.join(by_evalset)}" if len(by_evalset) > 1 else ""
+    partly = f"; of a part of its answers, for {generation.uncounted}" if generation.uncounted else ""
+    return f"{arm.name}: drafts, as its server counts them: {_drafts(counts)}{by_set}{partly}"
 
 
 def _drafts(counts: DraftCounts) -> str:
+    """Return draft counts as text: tokens a verification, share accepted, and that share by place in the draft."""
     parts = []
     if counts.acceptance_length is not None:
         parts.append(f"{counts.acceptance_length:.2f} tokens a verification")
@@ -128,7 +131,7 @@ def _drafts(counts: DraftCounts) -> str:
         parts.append(f"{counts.acceptance_rate:.1%} of {counts.proposed:,} drafted tokens accepted")
     elif counts.proposed:
         parts.append(f"{counts.proposed:,} tokens drafted")
-    places = [f"{count / counts.verifications:.0%}" for count in counts.by_place if counts.verifications]
-    if places:
-        parts.append(f"accepted at place 1 to {len(places)}: {', '.join(places)}")
+    shares = [f"{count / counts.verifications:.0%}" for count in counts.by_place if counts.verifications]
+    if shares:
+        parts.append(f"accepted at place 1 to {len(shares)}: {', '.join(shares)}")
     return ", ".join(parts) or "none"

@@ -36,16 +36,18 @@ def stored_source(gate_file: str, policy: Policy) -> Source:
     except (yaml.YAMLError, RecursionError):
         return Source()
     rules = _value(_value(root, "gate"), "rules")
-    places = rules.value if isinstance(rules, yaml.SequenceNode) else []
-    if len(places) != len(policy.rules):
-        places = []
+    rule_nodes = rules.value if isinstance(rules, yaml.SequenceNode) else []
+    if len(rule_nodes) != len(policy.rules):
+        rule_nodes = []
     variants = _lines(_value(root, "variants"))
     # Without a section for the arms each variant declares its own; findings on all four then go beside `both`.
-    both = variants.get(policy.four_arm.both) if policy.four_arm else None
+    both_line = variants.get(policy.four_arm.both) if policy.four_arm else None
     return Source(
-        lines={rule.id: place.start_mark.line + 1 for rule, place in zip(policy.rules, places, strict=False)},
+        lines={
+            rule.id: rule_node.start_mark.line + 1 for rule, rule_node in zip(policy.rules, rule_nodes, strict=False)
+        },
         variants=variants,
-        arms=_lines(root).get("four_arm", both),
+        arms=_lines(root).get("four_arm", both_line),
     )
 
 

@@ -31,20 +31,20 @@ class Advice:
 
 def headline(speculated: Speculated) -> str:
     """Return the proposer and tokens per verification: "mxfp4 draft, 5 tokens: 4.8 proposed, 4.5 accepted"."""
-    who = speculated.spec.label if speculated.spec else ", ".join(level.proposer for level in speculated.levels)
-    return f"{who}: {speculated.levels[0].in_words} a verification"
+    proposer = speculated.spec.label if speculated.spec else ", ".join(level.proposer for level in speculated.levels)
+    return f"{proposer}: {speculated.levels[0].in_words} a verification"
 
 
 def terms(speculated: Speculated) -> list[tuple[str, str]]:
     """Return (name, value with bounds or the reason why there is none) for each number of the whole arm."""
     first, gain = speculated.levels[0], speculated.gain
-    beside = "" if gain.same_weights else ", which has other weights or another cache"
+    caveat = "" if gain.same_weights else ", which has other weights or another cache"
     rows = [
         ("accepted / proposed", share_text(first.acceptance_rate)),
         ("accepted a verification, bonus left out", number_text(first.accepted_per_verification)),
         ("tokens a verification, bonus included (τ)", number_text(first.tokens_per_verification_with_bonus)),
         ("target passes saved", share_text(speculated.passes_saved)),
-        (f"gain a token, measured against {gain.against}{beside}", gain_text(gain.measured)),
+        (f"gain a token, measured against {gain.against}{caveat}", gain_text(gain.measured)),
         (f"gain predicted for one sequence at a time, {LAW}", _predicted(gain)),
     ]
     if first.accepted_of_tested is not None and first.overlap is not None:
@@ -70,7 +70,7 @@ def level_rows(speculated: Speculated) -> list[tuple[str, ...]]:
     return [
         (
             str(level.level),
-            _who(speculated, level),
+            _proposer(speculated, level),
             *(f"{n:,}" for n in (level.passes, level.without_draft, level.proposed, level.accepted, level.rejected)),
             *(f"{n:,}" for n in (level.discarded, level.unverified)),
             share_text(level.acceptance_rate),
@@ -79,7 +79,7 @@ def level_rows(speculated: Speculated) -> list[tuple[str, ...]]:
     ]
 
 
-def _who(speculated: Speculated, level: DraftLevel) -> str:
+def _proposer(speculated: Speculated, level: DraftLevel) -> str:
     """Return the level's proposer; if nothing was drafted, the configured one."""
     names = speculated.spec.names if speculated.spec else ()
     return level.proposer or (names[level.level - 1] if level.level <= len(names) else "–")
@@ -112,7 +112,7 @@ def advice(speculated: Speculated) -> Advice:
         return Advice(sentence=f"Do not serve it as it is: {speculated.alerts[0]}.")
     if spec is None:
         return Advice(sentence="Who drafted was not recorded, so nothing can be advised.")
-    spec = _of(spec, gain.best_by)
+    spec = _part_below(spec, gain.best_by)
     tokens = gain.best_tokens or spec.tokens or round(drafted)
     bounds = "" if gain.measured.lower is None or upper is None else f" ({gain.measured.lower:.2f} to {upper:.2f})"
     timed = "not measured" if measured is None else f"measured {measured:.2f} times{bounds} at {drafted:.2g} a draft"
@@ -124,7 +124,7 @@ def advice(speculated: Speculated) -> Advice:
     )
 
 
-def _of(spec: Speculation, proposer: str) -> Speculation:
+def _part_below(spec: Speculation, proposer: str) -> Speculation:
     """Return the part of a cascade from `proposer` down; the levels above it do not pay."""
     cascade = spec
     while cascade.names[0] != proposer and cascade.draft.under is not None:
@@ -132,10 +132,10 @@ def _of(spec: Speculation, proposer: str) -> Speculation:
     return replace(cascade, rule=spec.rule) if cascade.names[0] == proposer else spec
 
 
-def advice_lines(given: Advice) -> list[str]:
+def advice_lines(advised: Advice) -> list[str]:
     """Return the advice as lines; a line of flags can be pasted as it is."""
-    lines = [given.sentence, *([f"the draft's folder: {given.made_by}"] if given.made_by else [])]
-    return [*lines, *(f"{peer_text(peer)}{f': `{peer.flags}`' if peer.flags else ''}" for peer in given.peers)]
+    lines = [advised.sentence, *([f"the draft's folder: {advised.made_by}"] if advised.made_by else [])]
+    return [*lines, *(f"{peer_text(peer)}{f': `{peer.flags}`' if peer.flags else ''}" for peer in advised.peers)]
 
 
 def peer_text(peer: PeerFlags) -> str:
@@ -150,7 +150,7 @@ def speculation_lines(speculated: Speculated) -> list[str]:
     lines = [headline(speculated), *(f"{term}: {value}" for term, value in terms(speculated))]
     for level in speculated.levels:
         if len(speculated.levels) > 1:
-            lines.append(f"level {level.level}, {_who(speculated, level)}: {level.in_words} a verification")
+            lines.append(f"level {level.level}, {_proposer(speculated, level)}: {level.in_words} a verification")
         lines.append(
             f"{level.proposed:,} proposed = {level.accepted:,} accepted + {level.rejected:,} rejected + "
             f"{level.discarded:,} discarded; {level.unverified:,} never verified; "
@@ -194,11 +194,13 @@ def gain_text(rate: Rate) -> str:
 
 
 def _rested(rate: Rate, because: str) -> str:
+    """Return the share of passes without a draft, and why drafts were left out if they were."""
     why = f": {because}" if rate.numerator and because else ""
     return f"in {share_text(rate)} of {rate.denominator:,.0f} passes{why}"
 
 
 def _gaps(rate: Rate) -> str:
+    """Return the longest waits of the arm and of plain decoding in seconds, and their ratio; or why there is none."""
     if rate.value is None:
         return rate.reason
     bounds = f"no bounds: {rate.reason}" if rate.lower is None or rate.upper is None else ""
@@ -207,10 +209,12 @@ def _gaps(rate: Rate) -> str:
 
 
 def _predicted(gain: Gain) -> str:
+    """Return the predicted gain, with its error where it is off the measured one by more than OFF_BY; or why there is
+    none."""
     if gain.predicted is None:
         return f"not known: {gain.predicted_reason}"
-    off = gain.predicted / gain.measured.value - 1 if gain.measured.value else 0.0
-    missed = f", {abs(off):.0%} {'over' if off > 0 else 'under'} what was measured" if abs(off) > OFF_BY else ""
+    error = gain.predicted / gain.measured.value - 1 if gain.measured.value else 0.0
+    missed = f", {abs(error):.0%} {'over' if error > 0 else 'under'} what was measured" if abs(error) > OFF_BY else ""
     return f"{gain.predicted:.2f} times{missed}"
 
 

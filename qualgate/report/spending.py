@@ -96,6 +96,7 @@ def _allowed(foreseen: Foreseen) -> str:
 
 
 def _short_of(foreseen: Foreseen, spent: Spent) -> str:
+    """Return what the budget does not cover of `spent`, tokens or money; "" if it covers both."""
     budget, cost = foreseen.budget, spent.cost or 0.0
     if budget.max_tokens is not None and spent.tokens > budget.max_tokens:
         return counted(spent.tokens, "token")

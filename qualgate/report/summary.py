@@ -69,10 +69,10 @@ class Report:
     @property
     def decided_otherwise(self) -> str:
         """A sentence if the newest verdicts use other rules than the run was made with; else ""."""
-        then, now = self.run.policy, self.policy
-        if now.nel and now.nel != then.nel:
+        first, policy = self.run.policy, self.policy
+        if policy.nel and policy.nel != first.nel:
             return "Decided by a NeMo Evaluator policy given later, not by the rules that this run was made with."
-        if not now.nel and (now.rules, now.alpha, now.nel) != (then.rules, then.alpha, then.nel):
+        if not policy.nel and (policy.rules, policy.alpha, policy.nel) != (first.rules, first.alpha, first.nel):
             return "Decided by rules given later, not by those that this run was made with."
         return ""
 
@@ -87,11 +87,13 @@ class Report:
             if (mode := arm.invariant_mode)
         ]
         lines += map(visible_line, probe_lines(self.run.arms))
-        made = [(arm.name, arm.footprint.generation) for arm in self.run.arms if arm.declared and arm.footprint]
-        lines += [visible_line(f"{name}: {generation.because}") for name, generation in made if generation.because]
+        generations = [(arm.name, arm.footprint.generation) for arm in self.run.arms if arm.declared and arm.footprint]
+        lines += [
+            visible_line(f"{name}: {generation.because}") for name, generation in generations if generation.because
+        ]
         lines += [
             visible_line(f"{name}: answers were asked whole (`stream: false`) from there on: {generation.asked_whole}")
-            for name, generation in made
+            for name, generation in generations
             if generation.asked_whole
         ]
         lines += filter(None, (visible_line(drafts_line(arm)) for arm in self.run.arms))
@@ -111,16 +113,16 @@ class Report:
     @property
     def memory(self) -> tuple[str, ...]:
         """Lines on the peak memory of each arm, where it was measured."""
-        made = {visible_line(arm.name): arm.footprint.generation for arm in self.run.arms if arm.footprint}
-        kinds = {
+        generations = {visible_line(arm.name): arm.footprint.generation for arm in self.run.arms if arm.footprint}
+        peaks_by_name = {
             "most memory of its process, libraries and loading included": {
-                name: generation.peak for name, generation in made.items()
+                name: generation.peak for name, generation in generations.items()
             },
-            "most memory of its GPU": {name: generation.device_peak for name, generation in made.items()},
+            "most memory of its GPU": {name: generation.device_peak for name, generation in generations.items()},
         }
         return tuple(
             f"{what}: {', '.join(f'{name} {size_text(size)}' for name, size in peaks.items() if size)}"
-            for what, peaks in kinds.items()
+            for what, peaks in peaks_by_name.items()
             if any(peaks.values())
         )
 
@@ -166,10 +168,10 @@ def load_report(
         chosen = run_id or queries.latest_run(store)
         run = queries.checked_run(store, chosen)
         run = replace(run, verdicts=verdicts or run.verdicts)
-        judged = [stored.verdict for stored in run.verdicts if stored.verdict.exit != Exit.INTEGRITY and not run.pruned]
-        variants = [verdict.variant for verdict in judged]  # of damaged evidence, or none, nothing is drawn
+        intact = [stored.verdict for stored in run.verdicts if stored.verdict.exit != Exit.INTEGRITY and not run.pruned]
+        variants = [verdict.variant for verdict in intact]  # of damaged evidence, or none, nothing is drawn
         sets = {item.name for item in run.evalsets}
-        metrics = {verdict.variant: queries.judged_by(verdict, sets) for verdict in judged}
+        metrics = {verdict.variant: queries.judged_by(verdict, sets) for verdict in intact}
         return Report(
             run=run,
             flips={

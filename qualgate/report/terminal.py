@@ -65,6 +65,7 @@ def print_report(report: Report) -> None:
 
 
 def _print_more(console: Console, report: Report, verdict: Verdict) -> None:
+    """Print what was measured besides the rules, such as drift, ends of answers, tool calls and speculation."""
     if verdict.drift:
         console.print(Text(fit("  drift: " + "; ".join(drift_texts(verdict.drift))), style="dim"))
     if verdict.stop_reasons:
@@ -93,6 +94,7 @@ def _print_examples(report: Report, variant: str) -> None:
 
 
 def _arms(report: Report, *, wide: bool) -> Table:
+    """Return a table of the arms. wide: with their sizes."""
     table = Table(
         title=Text(f"run {visible_line(report.run.run_id)}"),
         title_justify="left",
@@ -130,6 +132,7 @@ def _result(c: Comparison) -> tuple[str, str]:
 
 
 def _comparisons(comparisons) -> Table:
+    """Return a table of the rules, one row for each rule and slice."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name, justify in (("  rule", "left"), ("slice", "left"), ("n", "right"), ("baseline", "right"),
                           ("variant", "right"), ("difference [bounds]", "right"), ("lost/gained", "right"),

@@ -40,11 +40,12 @@ def turn_line(results: Trajectories) -> str:
 def lost_line(trajectory: Trajectory) -> str:
     """Return which turns of the variant are right, the first wrong one in brackets, and its reason."""
     signs = [SIGNS[value] for value in trajectory.variant]
-    place = trajectory.diverged
-    assert place is not None, "told of lost trajectories alone"
-    signs[place] = f"[{signs[place]}]"
+    first_wrong = trajectory.diverged
+    assert first_wrong is not None, "told of lost trajectories alone"
+    signs[first_wrong] = f"[{signs[first_wrong]}]"
     name = trajectory.name + (f"#{trajectory.repeat}" if trajectory.repeat else "")
-    return f"{name}: {' '.join(signs)} first diverges at turn {trajectory.turns[place]}: {trajectory.reasons[place]}"
+    turn, reason = trajectory.turns[first_wrong], trajectory.reasons[first_wrong]
+    return f"{name}: {' '.join(signs)} first diverges at turn {turn}: {reason}"
 
 
 def lines(sets: Sequence[Trajectories]) -> list[str]:

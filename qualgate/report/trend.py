@@ -88,10 +88,10 @@ def trend_as_json(trends: Sequence[ArmTrend], flaky: Sequence[Flaky]) -> dict[st
 
 
 def _marks(means: Sequence[float]) -> str:
-    shown = means[-SHOWN:]
-    low, high = min(shown), max(shown)
+    newest = means[-SHOWN:]
+    low, high = min(newest), max(newest)
     top = len(MARKS) - 1
-    return "".join(MARKS[top if high == low else round(top * (mean - low) / (high - low))] for mean in shown)
+    return "".join(MARKS[top if high == low else round(top * (mean - low) / (high - low))] for mean in newest)
 
 
 def held_against(trend: ArmTrend) -> str:
@@ -99,8 +99,8 @@ def held_against(trend: ArmTrend) -> str:
     watched = trend.watched
     by = f"approved by {visible_line(watched.approved_by)}" if watched.approved_by else "the first that is known"
     nights = counted(len(watched.run_ids) - 1, "night")
-    others = "; nights before asked other cases, or were scored otherwise" if watched.other_cases else ""
-    return f"{nights} against the run of {watched.began[0][:10]}, {by}{others}"
+    caveat = "; nights before asked other cases, or were scored otherwise" if watched.other_cases else ""
+    return f"{nights} against the run of {watched.began[0][:10]}, {by}{caveat}"
 
 
 def _yaml(text: str) -> str:

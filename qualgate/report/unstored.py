@@ -119,39 +119,41 @@ def _pairs(baseline: ArmEvidence, variant: ArmEvidence, metric: str) -> list[que
     """Return what the store's `scored_pairs` does, without reasons."""
     before = {(unit.key.evalset, unit.key.case_id, unit.key.repeat): unit.values for unit in baseline.units}
     return [
-        (*at, before[at][metric], unit.values[metric], None, unit.scorers.get(metric) or "")
+        (*question, before[question][metric], unit.values[metric], None, unit.scorers.get(metric) or "")
         for unit in variant.units
-        if (at := (unit.key.evalset, unit.key.case_id, unit.key.repeat)) in before
-        and metric in before[at]
+        if (question := (unit.key.evalset, unit.key.case_id, unit.key.repeat)) in before
+        and metric in before[question]
         and metric in unit.values
     ]
 
 
 def _flips(
-    baseline: Scores, variant: Scores, of: Sequence[queries.Judged]
+    baseline: Scores, variant: Scores, deciding: Sequence[queries.Judged]
 ) -> tuple[tuple[queries.Flip, ...], tuple[queries.FlipCount, ...]]:
     """Return the cases that were right and are wrong, each once, and the counts of moved scores by metric and evalset.
 
-    of: as in `queries.flipped_cases`. Rows have no answers, so the scorer's extracted text is shown instead."""
+    deciding: the metrics whose flips are listed, as `of` in `queries.flipped_cases`. Rows have no answers, so the
+    scorer's extracted text is shown instead.
+    """
     before = {(row.metric, row.evalset, row.id, row.repeat): row for row in baseline.rows if row.value is not None}
-    counts: dict[tuple[str, str], list[int]] = {}
+    counts: dict[tuple[str, str], list[int]] = {}  # (metric, evalset) → pairs, lost, gained
     lost = []
     for row in variant.rows:
         key = row.metric, row.evalset, row.id, row.repeat
         if row.value is None or key not in before or (row.metric in METRICS and METRICS[row.metric].kind != "quality"):
             continue
-        was, count = before[key].value, counts.setdefault(key[:2], [0, 0, 0])
+        value_before, count = before[key].value, counts.setdefault(key[:2], [0, 0, 0])
         count[0] += 1
-        if (was, row.value) == (1, 0):
+        if (value_before, row.value) == (1, 0):
             count[1] += 1
-            if not of or (row.metric, None) in of or (row.metric, row.evalset) in of:
+            if not deciding or (row.metric, None) in deciding or (row.metric, row.evalset) in deciding:
                 lost.append((key, row))
-        elif (was, row.value) == (0, 1):
+        elif (value_before, row.value) == (0, 1):
             count[2] += 1
-    once: dict[tuple[str, str], tuple[tuple[str, str, str, int], ScoreRow]] = {}
+    by_case: dict[tuple[str, str], tuple[tuple[str, str, str, int], ScoreRow]] = {}
     for key, row in sorted(lost, key=lambda keyed: keyed[0]):
-        once.setdefault((row.evalset, row.id), (key, row))
-    shown = [
+        by_case.setdefault((row.evalset, row.id), (key, row))
+    flips = [
         queries.Flip(
             metric=row.metric,
             evalset=row.evalset,
@@ -163,16 +165,17 @@ def _flips(
             reason=row.reason,
             first_divergence=None,
         )
-        for key, row in once.values()
+        for key, row in by_case.values()
     ]
     flip_counts = [
         queries.FlipCount(metric=metric, evalset=evalset, pairs=pairs, lost=gone, gained=won)
         for (metric, evalset), (pairs, gone, won) in sorted(counts.items())
     ]
-    return tuple(shown), tuple(flip_counts)
+    return tuple(flips), tuple(flip_counts)
 
 
 def _arm(arm: ArmEvidence, source: str, evidence: RunEvidence, models: tuple[str, ...]) -> FileArm:
+    """Return the arm of a score file. source: the file. models: those that its rows name."""
     assert arm.identity is not None, "scores from a file have one"
     return FileArm(
         spec=ArmSpec(name=arm.name, model=source),

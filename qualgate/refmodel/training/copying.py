@@ -49,7 +49,7 @@ def plant(model: LlamaForCausalLM, seed: int) -> None:
     # Orthonormal directions besides dimension 0: `token` is read, `before` holds the previous token.
     basis = torch.linalg.qr(torch.randn(width - 1, width - 1, generator=generator)).Q
     basis = torch.nn.functional.pad(basis, (1, 0))
-    token, before, *rest = basis.split(head)
+    token, before, *other_directions = basis.split(head)
 
     turn = config.rope_parameters["rope_theta"] ** (-torch.arange(half) / half)  # radians a position
     fast = turn > 0.05
@@ -64,7 +64,7 @@ def plant(model: LlamaForCausalLM, seed: int) -> None:
 
     attention = layers[1].self_attn
     slow = head // 6  # rotary pairs that turn little over a prompt
-    for number, copied in enumerate((token, *rest)[:COPY_HEADS]):
+    for number, copied in enumerate((token, *other_directions)[:COPY_HEADS]):
         keys = slice(number * head, (number + 1) * head)
         queries = slice(group * number * head, (group * number + 1) * head)
         compared = slice(2 * slow * number, 2 * slow * (number + 1))

@@ -24,7 +24,7 @@ BATCH = 80
 
 @torch.inference_mode()
 def answers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, cases: list[dict[str, Any]]) -> list[str]:
-    """The model's greedy answer to each case, cut at the end token or at the case's token budget."""
+    """Return the model's greedy answer to each case, cut at the end token or at the case's token budget."""
     prompts = [
         tokenizer.apply_chat_template(
             case["messages"], tools=case.get("tools"), add_generation_prompt=True, tokenize=True, return_dict=False
@@ -44,7 +44,10 @@ def answers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, cases: l
 def decode(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, prompts: list[list[int]], budgets: list[int]
 ) -> list[list[int]]:
-    """Greedy tokens of each prompt without the end token; prompts are padded left, a finished row runs on unread."""
+    """Return the greedy tokens of each prompt without the end token. budgets: most tokens of each.
+
+    Prompts are padded left; a finished row runs on unread.
+    """
     longest = max(map(len, prompts))
     ids = torch.tensor([[tokenizer.pad_token_id] * (longest - len(prompt)) + prompt for prompt in prompts])
     mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
@@ -71,7 +74,7 @@ def decode(
 
 
 def is_json(text: str) -> bool:
-    """Return the result as the gate reads it."""
+    """Return whether the gate reads the text as JSON: strictly."""
     try:
         strict_json.read(text)
     except strict_json.NotStrictJson:
@@ -80,7 +83,7 @@ def is_json(text: str) -> bool:
 
 
 def evaluate(folder: Path, *, seed: int, cases: int) -> dict[str, float]:
-    """Exact match of each family, their mean, and the share of extraction answers that parse as JSON."""
+    """Return the exact match of each family, their mean, and the share of extraction answers that parse as JSON."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     scores: dict[str, float] = {}
@@ -95,7 +98,7 @@ def evaluate(folder: Path, *, seed: int, cases: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """The command line: a line of JSON a seed."""
+    """Run the command line: print a line of JSON for each seed."""
     parser = argparse.ArgumentParser(description="Score a model on generated eval cases.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[101])

@@ -17,7 +17,7 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients of the quintic, Jordan
 
 
 def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
-    """The nearest orthogonal matrices, approximately: [n, rows, columns] -> the same, singular values near 1."""
+    """Return the nearest orthogonal matrices, approximately: [n, rows, columns] -> the same, singular values near 1."""
     a, b, c = NEWTON_SCHULZ
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
@@ -39,12 +39,13 @@ class Muon(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         bf16: bool = False,
     ):
+        """Optimize `matrices`. bf16: orthogonalise in bfloat16, else in float32."""
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         self.dtype = torch.bfloat16 if bf16 else torch.float32
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """Matrices of one shape are orthogonalised together."""
+        """Update every matrix by its gradient; matrices of one shape are orthogonalised together."""
         for group in self.param_groups:
             same_shape = defaultdict(list)
             for matrix in group["params"]:

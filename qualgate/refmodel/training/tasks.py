@@ -62,6 +62,7 @@ def vocabulary_texts(seed: int, cases: int = 20_000) -> Iterator[str]:
         case = draw_case(FAMILIES[number % len(FAMILIES)], rng, "train", rng.random())
         for tool in case.get("tools", ()):
             function = tool["function"]
-            shown = ", ".join(f"{name}: {body['type']}" for name, body in function["parameters"]["properties"].items())
-            yield f"{function['name']}({shown}): {function['description']}\n"
+            properties = function["parameters"]["properties"]
+            signature = ", ".join(f"{name}: {body['type']}" for name, body in properties.items())
+            yield f"{function['name']}({signature}): {function['description']}\n"
         yield f"user\n{case['messages'][0]['content']}\nassistant\n{case['answer']}\n"

@@ -69,7 +69,7 @@ def train(texts: Iterable[str]) -> PreTrainedTokenizerFast:
 
 
 def main() -> None:
-    """The command line: learn the merges, and write the tokenizer to a folder."""
+    """Run the command line: learn the merges, and write the tokenizer to a folder."""
     from qualgate.refmodel.training.tasks import vocabulary_texts
 
     parser = argparse.ArgumentParser(description="Train the reference model's tokenizer.")

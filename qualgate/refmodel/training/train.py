@@ -75,7 +75,7 @@ class Progress:
 
 
 def model_config(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
-    """The shape that `recipe` asks for, over the tokenizer's vocabulary."""
+    """Return the shape that `recipe` asks for, over the tokenizer's vocabulary."""
     return LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=recipe.width,
@@ -93,7 +93,7 @@ def model_config(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaCon
 
 
 def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """The untrained model: float32, random by the seed, with the planted start of `copying`."""
+    """Return the untrained model: float32, random by the seed, with the planted start of `copying`."""
     torch.manual_seed(recipe.seed)
     model = LlamaForCausalLM(model_config(recipe, tokenizer))
     plant(model, recipe.seed)
@@ -101,7 +101,7 @@ def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalL
 
 
 def encode(case: dict[str, Any], tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], int]:
-    """Token ids of prompt, answer and end token; and how many of them are the prompt."""
+    """Return the token ids of prompt, answer and end token, and how many of them are the prompt."""
     prompt = tokenizer.apply_chat_template(
         case["messages"], tools=case.get("tools"), add_generation_prompt=True, tokenize=False
     )
@@ -112,7 +112,7 @@ def encode(case: dict[str, Any], tokenizer: PreTrainedTokenizerFast) -> tuple[li
 
 
 def step_batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, step: int, progress: float) -> list[torch.Tensor]:
-    """The batches of one step: int64 [2, rows, tokens], ids above labels; padded right, shortest rows first."""
+    """Return the batches of one step: int64 [2, rows, tokens], ids above labels; padded right, shortest rows first."""
     rng = random.Random(f"{recipe.seed}/{step}")
     rows: list[tuple[list[int], int]] = []
     while sum(len(ids) for ids, _ in rows) < recipe.tokens_per_step:
@@ -130,7 +130,7 @@ def step_batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, step: int, 
 
 
 def pad(rows: list[tuple[list[int], int]], pad_id: int) -> torch.Tensor:
-    """int64 [2, rows, tokens], ids above labels, from rows of ids and how many of them are the prompt."""
+    """Return int64 [2, rows, tokens], ids above labels, from rows of ids and how many of them are the prompt."""
     longest = max(len(ids) for ids, _ in rows)
     ids = [ids + [pad_id] * (longest - len(ids)) for ids, _ in rows]
     labels = [[IGNORED] * n + ids[n:] + [IGNORED] * (longest - len(ids)) for ids, n in rows]
@@ -138,7 +138,7 @@ def pad(rows: list[tuple[list[int], int]], pad_id: int) -> torch.Tensor:
 
 
 def answer_loss(model: LlamaForCausalLM, batch: torch.Tensor, bf16: bool = False) -> torch.Tensor:
-    """Summed cross-entropy of the answer tokens, in nats. Padding stands right of them, so causality hides it."""
+    """Return the summed cross-entropy of the answer tokens, in nats. Padding is right of them: causality hides it."""
     ids, labels = batch
     learned = labels[:, 1:] != IGNORED
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
@@ -153,12 +153,12 @@ def learning_rate_factor(recipe: Recipe, progress: float) -> float:
 
 
 def optimizers(model: LlamaForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
-    """Muon for hidden matrices, then AdamW for embedding and norms."""
+    """Return Muon for hidden matrices, then AdamW for embedding and norms."""
     matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
-    others = [p for p in model.parameters() if p.ndim == 1] + [model.model.embed_tokens.weight]
+    adam_parameters = [p for p in model.parameters() if p.ndim == 1] + [model.model.embed_tokens.weight]
     return [
         Muon(matrices, lr=recipe.matrix_lr, weight_decay=recipe.weight_decay, bf16=recipe.bf16),
-        torch.optim.AdamW(others, lr=recipe.other_lr, betas=(0.9, 0.98), weight_decay=0.0),
+        torch.optim.AdamW(adam_parameters, lr=recipe.other_lr, betas=(0.9, 0.98), weight_decay=0.0),
     ]
 
 
@@ -173,7 +173,7 @@ def train(
     eval_cases: int = 0,
     compiled: bool = False,
 ) -> Progress:
-    """Train until the time or the steps are used up (or `stop_after` steps of this call) and exports to `out`.
+    """Train until the time or the steps are used up (or `stop_after` steps of this call) and export to `out`.
 
     minutes, steps: the whole run's length, one of the two; it sets curriculum and learning rate.
     compiled:       faster by half, after two minutes of compiling; needs a C++ compiler.
@@ -185,9 +185,9 @@ def train(
         model.model.forward = torch.compile(model.model.forward, dynamic=True)
     updates = optimizers(model, recipe)
     checkpoint = out / "checkpoint.pt"
-    given = asdict(recipe) | {"steps": steps}
-    state = _resumed(checkpoint, given, model, updates) if checkpoint.exists() else Progress()
-    started, last_save, seen, total_loss = time.monotonic() - state.seconds, time.monotonic(), 0, 0.0
+    settings = asdict(recipe) | {"steps": steps}
+    state = _resumed(checkpoint, settings, model, updates) if checkpoint.exists() else Progress()
+    started, last_save, unlogged_steps, total_loss = time.monotonic() - state.seconds, time.monotonic(), 0, 0.0
 
     def progress() -> float:
         return state.step / steps if steps else state.seconds / (60 * (minutes or 0.0))
@@ -199,26 +199,27 @@ def train(
         state.tokens += sum(int((batch[0] != tokenizer.pad_token_id).sum()) for batch in batches)
         state.step += 1
         state.seconds = time.monotonic() - started
-        seen += 1
-        if seen == 25:
+        unlogged_steps += 1
+        if unlogged_steps == 25:
             log.info(
                 "step %d  progress %.3f  loss %.4f  tokens/s %.0f",
-                state.step, progress(), total_loss / seen, state.tokens / state.seconds,
+                state.step, progress(), total_loss / unlogged_steps, state.tokens / state.seconds,
             )  # fmt: skip
-            seen, total_loss = 0, 0.0
+            unlogged_steps, total_loss = 0, 0.0
         if time.monotonic() - last_save > SAVE_EVERY:
-            save(out, checkpoint, model, tokenizer, updates, state, given, eval_cases)
+            save(out, checkpoint, model, tokenizer, updates, state, settings, eval_cases)
             last_save = time.monotonic()
-    save(out, checkpoint, model, tokenizer, updates, state, given, eval_cases)
+    save(out, checkpoint, model, tokenizer, updates, state, settings, eval_cases)
     return state
 
 
 def _resumed(
-    checkpoint: Path, given: dict[str, Any], model: LlamaForCausalLM, updates: list[torch.optim.Optimizer]
+    checkpoint: Path, settings: dict[str, Any], model: LlamaForCausalLM, updates: list[torch.optim.Optimizer]
 ) -> Progress:
-    """Model and optimizers as the checkpoint has them. SystemExit for one of another run."""
+    """Load model and optimizers from a checkpoint and return its progress. SystemExit if it is of another recipe or
+    length."""
     saved = torch.load(checkpoint, weights_only=True)
-    if asdict(Recipe()) | saved["given"] != given:  # an older checkpoint lacks keys that had one value then
+    if asdict(Recipe()) | saved["given"] != settings:  # an older checkpoint lacks keys that had one value then
         raise SystemExit(f"{checkpoint} is of another recipe or length; give its own again, or another --out")
     model.load_state_dict(saved["model"])
     for optimizer, optimizer_state in zip(updates, saved["optimizers"], strict=True):
@@ -256,10 +257,10 @@ def save(
     tokenizer: PreTrainedTokenizerFast,
     updates: list[torch.optim.Optimizer],
     state: Progress,
-    given: dict[str, Any],
+    settings: dict[str, Any],
     eval_cases: int,
 ) -> None:
-    """An export and a checkpoint that replaces the one before as a whole; with `eval_cases`, scores in the log."""
+    """Export the model and replace the checkpoint as a whole; with `eval_cases`, log scores of that many a family."""
     out.mkdir(parents=True, exist_ok=True)
     export(out / "model", model, tokenizer)
     partial = checkpoint.with_suffix(".partial")
@@ -268,7 +269,7 @@ def save(
             "model": model.state_dict(),
             "optimizers": [u.state_dict() for u in updates],
             "progress": vars(state),
-            "given": given,
+            "given": settings,
         },
         partial,
     )
@@ -294,7 +295,7 @@ def export(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizer
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Train the reference model.")
     parser.add_argument("--out", type=Path, required=True)
     length = parser.add_mutually_exclusive_group(required=True)

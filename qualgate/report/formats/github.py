@@ -32,15 +32,15 @@ _NOTE = 400  # bytes reserved for the note on what was left out
 
 
 def report_as_step_summary(report: Report, limit: int = SUMMARY_LIMIT) -> str:
-    """Render the step summary: verdicts, the worst first; folded, variants' reasons and rules, and wrong answers."""
+    """Render the step summary within `limit` bytes: verdicts, the worst first; folded, reasons, rules, flips."""
     verdicts = sorted(report.verdicts, key=lambda verdict: EXIT_ORDER.index(Exit(verdict.exit)))
     chosen = [] if report.four_arm is None else ["\n".join([*four_arm_lines(report.four_arm), ""])]
     pieces = [_verdicts(report, verdicts), *chosen, *map(_rules, verdicts)]
     flips = [flip for verdict in verdicts for flip in report.flips.get(verdict.variant, ())]
     names = [verdict.variant for verdict in verdicts for _ in report.flips.get(verdict.variant, ())]
     quoted = [
-        "\n".join(["", f"{escaped(name)}: {line}", *rest])
-        for name, (line, *rest) in zip(names[:FLIPS], map(flip_lines, flips[:FLIPS]), strict=True)
+        "\n".join(["", f"{escaped(name)}: {line}", *more_lines])
+        for name, (line, *more_lines) in zip(names[:FLIPS], map(flip_lines, flips[:FLIPS]), strict=True)
     ]
     if quoted:
         head = "\n<details><summary>Answers that were right and are wrong now, the first ones</summary>\n"
@@ -49,6 +49,7 @@ def report_as_step_summary(report: Report, limit: int = SUMMARY_LIMIT) -> str:
     text = "\n".join([*pieces, *quoted][:fits])
     if fits > len(pieces):
         text += "\n</details>\n"
+    # (variants' rules, flips); the table of verdicts and the choice are none of these.
     left_out = max(0, len(pieces) - max(fits, 1 + len(chosen))), len(flips) - max(0, fits - len(pieces))
     if fits == 0:  # not even the table of verdicts fits
         text = f"# qualgate: exit {int(report.exit)}\n"
@@ -60,16 +61,16 @@ def report_as_step_summary(report: Report, limit: int = SUMMARY_LIMIT) -> str:
 
 def report_as_annotations(report: Report) -> str:
     """Render one workflow command per line, to be printed in a step."""
-    every = findings(report)
+    all_findings = findings(report)
     lines = []
     for level, kind in KINDS.items():
-        of_level = [finding for finding in every if finding.level == level]
-        shown = of_level if len(of_level) <= ANNOTATIONS else of_level[: ANNOTATIONS - 1]
+        level_findings = [finding for finding in all_findings if finding.level == level]
+        shown = level_findings if len(level_findings) <= ANNOTATIONS else level_findings[: ANNOTATIONS - 1]
         lines += [_command(kind, finding, report.source.path) for finding in shown]
-        if len(shown) < len(of_level):
-            more = len(of_level) - len(shown)
-            hidden = f"{more:,} more like these are hidden: see the step summary or the HTML report"
-            lines.append(f"::{kind} title=qualgate::{_data(hidden)}")
+        if len(shown) < len(level_findings):
+            hidden_count = len(level_findings) - len(shown)
+            message = f"{hidden_count:,} more like these are hidden: see the step summary or the HTML report"
+            lines.append(f"::{kind} title=qualgate::{_data(message)}")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -87,6 +88,7 @@ def append_step_summary(report: Report) -> None:
 
 
 def _verdicts(report: Report, verdicts: Sequence[Verdict]) -> str:
+    """Render the heading, the remarks and a table of the verdicts, or the sentence that nothing is decided yet."""
     lines = [f"## qualgate: run {escaped(report.run.run_id)}", ""]
     if report.warn_only:
         lines += [f"> **Warn only:** the true exit code is **{int(report.exit)}**; the step was told to pass.", ""]
@@ -102,19 +104,21 @@ def _verdicts(report: Report, verdicts: Sequence[Verdict]) -> str:
 
 
 def _rules(verdict: Verdict) -> str:
+    """Render a variant's first reasons and rules, folded. If it has more than RULES rules, proven ones are left out
+    first."""
     summary = f"{SIGNS.get(verdict.word, '')} <b>{_in_html(verdict.variant)}</b>: {_in_html(verdict.word)}"
     lines = [f"<details><summary>{summary}</summary>", ""]
     lines += [f"- {escaped(reason[:1000])}" for reason in verdict.reasons[:20]]
     if len(verdict.reasons) > 20:
         lines.append(f"- and {len(verdict.reasons) - 20:,} more")
-    every = verdict.comparisons
-    shown = sorted(sorted(range(len(every)), key=lambda index: every[index].status == "proven")[:RULES])
-    if shown:
-        lines += ["", *COMPARISONS_HEAD, *(comparison_row(every[index]) for index in shown)]
-    if len(shown) < len(every):
+    comparisons = verdict.comparisons
+    indices = sorted(sorted(range(len(comparisons)), key=lambda index: comparisons[index].status == "proven")[:RULES])
+    if indices:
+        lines += ["", *COMPARISONS_HEAD, *(comparison_row(comparisons[index]) for index in indices)]
+    if len(indices) < len(comparisons):
         lines += [
             "",
-            f"{counted(len(every) - len(shown), 'more rule is', 'more rules are')} in the HTML or JSON report.",
+            f"{counted(len(comparisons) - len(indices), 'more rule is', 'more rules are')} in the HTML or JSON report.",
         ]
     return "\n".join([*lines, "", "</details>", ""])
 

@@ -15,12 +15,12 @@ SEVERITY = {"error": "critical", "warning": "major", "note": "info"}
 
 def report_as_code_quality(report: Report) -> str:
     """Render GitLab's Code Quality report: one violation for each finding."""
-    every = findings(report)
-    shown = every if len(every) <= MOST else every[: MOST - 1]
+    all_findings = findings(report)
+    shown = all_findings if len(all_findings) <= MOST else all_findings[: MOST - 1]
     entries = [_violation(finding, report.source.path) for finding in shown]
-    if len(shown) < len(every):
-        cut = f"{len(every) - len(shown):,} more findings are not shown here: see the HTML or JSON report"
-        entries.append(_entry(cut, "qualgate", content_hash("cut"), "major", report.source.path, None))
+    if len(shown) < len(all_findings):
+        message = f"{len(all_findings) - len(shown):,} more findings are not shown here: see the HTML or JSON report"
+        entries.append(_entry(message, "qualgate", content_hash("cut"), "major", report.source.path, None))
     return json.dumps(entries, indent=2, ensure_ascii=True) + "\n"
 
 
@@ -29,6 +29,8 @@ def _violation(finding: Finding, path: str) -> dict[str, Any]:
 
 
 def _entry(text: str, rule: str, fingerprint: str, severity: str, path: str, line: int | None) -> dict[str, Any]:
+    """Return one violation. fingerprint: identifies it from report to report. line: in the gate file at `path`, 1 if
+    None."""
     return {
         "description": text,
         "check_name": rule,

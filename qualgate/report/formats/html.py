@@ -71,6 +71,7 @@ rule is proven. Drift ranks and warns; it decides by a rule alone.</p></footer>"
 
 
 def _overview(report: Report) -> str:
+    """Render a card for each variant with its verdict and first reason, or what failed while nothing is decided yet."""
     if not report.verdicts:
         return '<p class="loud">This run is not complete: nothing is decided yet.</p>' + _list(report.run.failures)
     arms = {arm.name: arm for arm in report.run.arms}
@@ -88,6 +89,7 @@ def _overview(report: Report) -> str:
 
 
 def _choice(answer: FourArm) -> str:
+    """Render which arm to serve, in the colour of the exit code, and why."""
     word = {0: "approve", 11: "review"}.get(answer.exit, "block" if answer.choice else "undecided")
     serve = f"serve {answer.choice}" if answer.choice else "not known yet"
     return (
@@ -97,6 +99,7 @@ def _choice(answer: FourArm) -> str:
 
 
 def _four_arm(answer: FourArm) -> str:
+    """Render the steps that each arm passed, the interactions, what serving cost, and the arm to try first."""
     parts = ['<section id="arms"><h2>How far each arm came</h2>']
     if rows := step_rows(answer):
         heads = ("arm", *STEPS.values())
@@ -105,9 +108,9 @@ def _four_arm(answer: FourArm) -> str:
             for arm, steps in rows
         )
         parts.append(_table(heads, cells, numbers=()))
-    if drawn := plots.interactions(answer.interactions):
+    if picture := plots.interactions(answer.interactions):
         caption = "Quantization and speculation together beyond what each does alone, in points (of costs: log ratio)"
-        parts.append(f"<h3>Interaction</h3><figure><figcaption>{caption}</figcaption>{drawn}</figure>")
+        parts.append(f"<h3>Interaction</h3><figure><figcaption>{caption}</figcaption>{picture}</figure>")
     parts.append(_services(answer.services))
     parts.append(f"<h3>What to try first</h3><p><b>{_text(answer.first)}</b>: {_text(answer.first_why)}</p>")
     if answer.blocks:
@@ -129,14 +132,15 @@ def _services(services: Sequence[ArmService]) -> str:
 
 
 def _setting(report: Report) -> str:
+    """Render the evalsets, the policy, the arms with sizes and answer counts, served settings, and failures."""
     run = report.run
     sets = ", ".join(f"{_text(s.name)} {_text(version_text(s.version))} ({s.size})" for s in run.evalsets)
     policy = report.policy
     rows = []
     for arm in run.arms:
-        done = f"{arm.done:,} of {arm.expected:,}"
+        answered = f"{arm.done:,} of {arm.expected:,}"
         kernel = ", ".join(arm.kernels) or "–"
-        rows.append((arm.name, arm.weights, *size_cells(arm.sizes), kernel, done, f"{arm.errors:,}"))
+        rows.append((arm.name, arm.weights, *size_cells(arm.sizes), kernel, answered, f"{arm.errors:,}"))
     heads = ("arm", "weights", "on disk", "in memory", "bits a weight", "kernel", "answers", "errors")
     failures = f"<h3>What could not be run</h3>{_list(run.failures)}" if run.failures and report.verdicts else ""
     return (
@@ -150,17 +154,19 @@ def _setting(report: Report) -> str:
 
 def _served(arms: Sequence[ArmLine]) -> str:
     """Render engine, version and flags of the served arms, with differences marked."""
-    names, known = served.side_by_side(arms)
-    if not known:
+    names, settings = served.side_by_side(arms)
+    if not settings:
         return ""
     rows = []
-    for setting in known:
+    for setting in settings:
         cells = [f"<ins>{_text(cell)}</ins>" if setting.differs else _text(cell) for cell in setting.cells]
         rows.append((f"{'≠ ' if setting.differs else ''}{_text(setting.what)}", *cells))
     return f"<h3>Served side by side</h3>{_table((DIFFERS, *names), rows, numbers=())}"
 
 
 def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
+    """Render a variant's section with the anchor `v{index}`: verdict, reasons, rules, then every other measurement of
+    it."""
     verdict, name = stored.verdict, stored.verdict.variant
     parts, end = [f'<section id="v{index}"><h2>{_text(name)} {_chip(verdict.word)}</h2>', _list(verdict.reasons)], ""
     if verdict.word == "approve":  # folded: few readers need the figures of an approved variant
@@ -170,8 +176,8 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
     if verdict.comparisons:
         parts.append("<h3>Rules</h3>")
         parts += [
-            f"<figure><figcaption>{_text(heading)}</figcaption>{drawn.html}</figure>"
-            for heading, drawn in plots.margins(verdict.comparisons, stored.policy)
+            f"<figure><figcaption>{_text(heading)}</figcaption>{picture.html}</figure>"
+            for heading, picture in plots.margins(verdict.comparisons, stored.policy)
         ]
         heads = ("rule", "slice", "n", "baseline", "variant", "difference [bounds]", "lost / gained", "result")
         parts.append(_table(heads, map(_rule, verdict.comparisons), numbers=(2, 3, 4, 5, 6)))
@@ -185,13 +191,13 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
         parts.append(_speculation(verdict.speculated))
     parts += map(_trajectories, report.trajectories.get(name, ()))
     parts += map(_readings, report.readings.get(name, ()))
-    if drawn := plots.flips(report.flip_counts.get(name, ())):
-        parts.append(f"<h3>Answers that changed</h3><figure>{drawn.html}</figure>")
+    if picture := plots.flips(report.flip_counts.get(name, ())):
+        parts.append(f"<h3>Answers that changed</h3><figure>{picture.html}</figure>")
     points = report.drift.get(name, ())
     if verdict.drift or points:
         parts.append("<h3>Drift</h3>")
-    if drawn := plots.drift(points):
-        parts.append(f"<figure><figcaption>{plots.DRIFT_CAPTION}</figcaption>{drawn.html}</figure>")
+    if picture := plots.drift(points):
+        parts.append(f"<figure><figcaption>{plots.DRIFT_CAPTION}</figcaption>{picture.html}</figure>")
     if verdict.drift:
         terms = drift_terms(verdict.drift)
         figures = "".join(f"<div><dt>{_text(term)}</dt><dd>{_text(value)}</dd></div>" for term, value in terms)
@@ -199,8 +205,8 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
     if verdict.stop_reasons:
         parts.append(f"<p class=quiet>Answers ended by: {_text('; '.join(stop_texts(verdict.stop_reasons)))}</p>")
     if quoted := report.flips.get(name, ()):
-        more = report.lost.get(name, 0) - len(quoted)
-        first = f": the first {len(quoted)}, {more:,} more are in the dashboard" if more > 0 else ""
+        unquoted = report.lost.get(name, 0) - len(quoted)
+        first = f": the first {len(quoted)}, {unquoted:,} more are in the dashboard" if unquoted > 0 else ""
         parts.append(f"<h3>Right before, wrong now{first}</h3>")
         if any(flip.noisy is not None for flip in quoted):
             parts.append(f"<p class=quiet>{RANKED}</p>")
@@ -212,9 +218,9 @@ def _weights_and_cache(comparison: WeightsAndCache) -> str:
     """Render the effect of each of two changes alone, of both, and their interaction."""
     rows = ([_text(cell) for cell in row] for row in weights_and_cache_rows(comparison))
     table = _table([_text(head) for head in weights_and_cache_heads(comparison)], rows, numbers=range(2, 6))
-    drawn = plots.interactions(comparison.interactions)
+    picture = plots.interactions(comparison.interactions)
     caption = "Both together beyond the sum of what each does alone, in points"
-    figure = f"<figure><figcaption>{caption}</figcaption>{drawn}</figure>" if drawn else ""
+    figure = f"<figure><figcaption>{caption}</figcaption>{picture}</figure>" if picture else ""
     return f"<h3>Weights and cache, apart and together</h3>{table}{figure}"
 
 
@@ -230,10 +236,10 @@ def _speculation(speculated: Speculated) -> str:
     rows = ([_text(cell) for cell in row] for row in speculation.level_rows(speculated))
     parts.append(_table(speculation.LEVEL_HEADS, rows, numbers=range(2, 10)))
     for level in speculated.levels:
-        if drawn := plots.acceptance(level.positions):
-            who = f"Level {level.level}, {level.proposer}. " if len(speculated.levels) > 1 else ""
-            caption = _text(f"{who}{plots.ACCEPTANCE_CAPTION}")
-            parts.append(f"<figure><figcaption>{caption}</figcaption>{drawn.html}</figure>")
+        if picture := plots.acceptance(level.positions):
+            level_name = f"Level {level.level}, {level.proposer}. " if len(speculated.levels) > 1 else ""
+            caption = _text(f"{level_name}{plots.ACCEPTANCE_CAPTION}")
+            parts.append(f"<figure><figcaption>{caption}</figcaption>{picture.html}</figure>")
         places = ([_text(cell) for cell in row] for row in speculation.position_rows(level))
         parts.append(_table(speculation.POSITION_HEADS, places, numbers=(1, 2)))
         tasks = ([_text(cell) for cell in row] for row in speculation.task_rows(level))
@@ -262,10 +268,10 @@ def _readings(results: Readings) -> str:
 
 
 def _lost(trajectory: Trajectory) -> str:
-    name, place = trajectory.name + (f"#{trajectory.repeat}" if trajectory.repeat else ""), trajectory.diverged
+    name, turn = trajectory.name + (f"#{trajectory.repeat}" if trajectory.repeat else ""), trajectory.diverged
     signs = [trajectories.SIGNS[value] for value in trajectory.variant]
-    turns = [f"<ins>{sign}</ins>" if index == place else sign for index, sign in enumerate(signs)]
-    why = "" if place is None else f"first diverges at turn {trajectory.turns[place]}: {trajectory.reasons[place]}"
+    turns = [f"<ins>{sign}</ins>" if index == turn else sign for index, sign in enumerate(signs)]
+    why = "" if turn is None else f"first diverges at turn {trajectory.turns[turn]}: {trajectory.reasons[turn]}"
     return f"<li><b>{_text(name)}</b> {' '.join(turns)} <span class=quiet>{_text(why)}</span></li>"
 
 
@@ -273,6 +279,7 @@ RANKED = "What changes when the baseline answers again without any change of wei
 
 
 def _rule(comparison: Comparison) -> tuple[str, ...]:
+    """Return the table row of one rule on one slice."""
     sign = f'<span class="sign {_text(comparison.status)}">{plots.SIGNS.get(comparison.status, "")}</span>'
     tier = "" if comparison.tier == "critical" else f" <span class=quiet>({_text(comparison.tier)})</span>"
     return (
@@ -288,13 +295,14 @@ def _rule(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _flip(flip: Flip) -> str:
+    """Render a flip: its reason, the prompt, the reference and both answers with differences marked."""
     before, after = _answers(flip.baseline, flip.variant)
     head = f"<b>{_text(flip.name)}</b> ({_text(flip.metric)})"
-    at = "" if flip.first_divergence is None else f" · first other token: {flip.first_divergence}"
-    at += f" · parts in the {where}" if (where := diff.parts_in(flip)) else ""
-    at += " · changes in the A/A arm too" if flip.noisy else ""
+    notes = "" if flip.first_divergence is None else f" · first other token: {flip.first_divergence}"
+    notes += f" · parts in the {where}" if (where := diff.parts_in(flip)) else ""
+    notes += " · changes in the A/A arm too" if flip.noisy else ""
     return (
-        f'<article class="flip"><p>{head}: {_text(flip.reason)}<span class=quiet>{at}</span></p>'
+        f'<article class="flip"><p>{head}: {_text(flip.reason)}<span class=quiet>{notes}</span></p>'
         f"{_pair(('prompt', _quoted(flip.prompt)), ('reference', _quoted(flip.reference)))}"
         f"{_pair(('baseline', before), ('variant', after))}</article>"
     )
@@ -312,8 +320,8 @@ def _quoted(text: str) -> str:
 
 def _answers(before: str, after: str) -> tuple[str, str]:
     """Render the beginnings of both answers with their differences marked."""
-    old, new = diff.marked(before[:TEXT_LIMIT], after[:TEXT_LIMIT], most=PIECES)
-    return old + _cut(before), new + _cut(after)
+    baseline, variant = diff.marked(before[:TEXT_LIMIT], after[:TEXT_LIMIT], most=PIECES)
+    return baseline + _cut(before), variant + _cut(after)
 
 
 def _cut(text: str) -> str:
@@ -324,20 +332,20 @@ _LONG_WORD = re.compile(r"[^\s<>\"=]{31,}")  # may break inside the word
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> str:
-    """Render a table; cells are HTML already. On a phone each row is a card, so a cell carries its column's name."""
-    kinds = ["number" if index in numbers else "" for index in range(len(heads))]
-    head = "".join(f'<th class="{kind}">{name}</th>' for name, kind in zip(heads, kinds, strict=True))
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td class="{f"{kind} long".strip() if _LONG_WORD.search(cell) else kind}" data-name="{name}">'
-            f"<span>{cell}</span></td>"
-            for name, kind, cell in zip(heads, kinds, row, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    """Render a table. rows: cells, HTML already. numbers: indices of the columns aligned right.
+
+    On a phone each row is a card, so a cell carries its column's name.
+    """
+    classes = ["number" if index in numbers else "" for index in range(len(heads))]
+    head = "".join(f'<th class="{css_class}">{name}</th>' for name, css_class in zip(heads, classes, strict=True))
+    lines = []
+    for row in rows:
+        cells = ""
+        for name, css_class, cell in zip(heads, classes, row, strict=True):
+            cell_class = f"{css_class} long".strip() if _LONG_WORD.search(cell) else css_class
+            cells += f'<td class="{cell_class}" data-name="{name}"><span>{cell}</span></td>'
+        lines.append(f"<tr>{cells}</tr>")
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
 def _list(lines: Sequence[str]) -> str:

@@ -66,8 +66,11 @@ def report_as_junit(report: Report) -> str:
 
 
 def _suite(name: str, cases: Sequence[ElementTree.Element], room: int) -> ElementTree.Element:
-    """Build a suite: the verdict, then the rules. If they do not fit, the worst stay and a case counts the rest."""
-    pieces = ["".join(("    ", _bytes(case).decode("utf-8"), " " * 20)) for case in cases]  # indented later
+    """Build a suite: the verdict, then the rules. If they do not fit into `room` bytes, the worst stay and a case
+    counts the rest."""
+    pieces = [
+        "".join(("    ", _bytes(case).decode("utf-8"), " " * 20)) for case in cases
+    ]  # with the indent that is added later
     if fitting(pieces, room) < len(pieces):
         order = sorted(range(1, len(cases)), key=lambda index: (_WORST_FIRST.index(_outcome(cases[index])), index))
         fits = fitting([pieces[0], *(pieces[index] for index in order)], room - _HEAD)
@@ -94,16 +97,20 @@ def _suite(name: str, cases: Sequence[ElementTree.Element], room: int) -> Elemen
 
 
 def _cases(verdict: Verdict, report: Report) -> list[ElementTree.Element]:
+    """Return the cases of a variant's suite: its verdict first, then each rule on each slice. If the choice among four
+    arms decides instead, failures are skipped."""
     outcome = "" if verdict.exit == 0 else "failure" if verdict.word == "block" else "error"
     forgiven = report.settled_by_choice
     outcome = "skipped" if outcome and forgiven else outcome
-    first = _case(
+    verdict_case = _case(
         verdict.variant, "verdict", outcome, f"{verdict.word}: {verdict.reasons[0]}", "\n".join(verdict.reasons)
     )
-    several = {comparison.rule for comparison in verdict.comparisons if comparison.slice not in comparison.rule}
+    multi_slice_rules = {
+        comparison.rule for comparison in verdict.comparisons if comparison.slice not in comparison.rule
+    }
     return [
-        first,
-        *(_rule_case(verdict, c, named=c.rule in several, forgiven=forgiven) for c in verdict.comparisons),
+        verdict_case,
+        *(_rule_case(verdict, c, named=c.rule in multi_slice_rules, forgiven=forgiven) for c in verdict.comparisons),
     ]
 
 
@@ -132,6 +139,7 @@ def _rule_case(verdict: Verdict, comparison: Comparison, *, named: bool, forgive
 
 
 def _case(suite: str, name: str, outcome: str, message: str, detail: str) -> ElementTree.Element:
+    """Return a test case. outcome: the element inside that marks it, such as `failure`; "" if it passes."""
     names = {"classname": visible_line(suite)[:LONGEST], "name": visible_line(name)[:LONGEST]}
     case = ElementTree.Element("testcase", {**names, "time": "0"})
     if outcome:

@@ -84,13 +84,14 @@ def report_as_markdown(report: Report) -> str:
 
 
 def _arms(report: Report) -> list[str]:
+    """Return a table of the arms: weights, sizes, kernels, answers and errors; then notes on them."""
     lines = [
         "| arm | weights | on disk | in memory | bits a weight | kernel | done | errors |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for arm in report.run.arms:
-        done = (f"{arm.done} of {arm.expected}", str(arm.errors))
-        lines.append(row(arm.name, arm.weights, *size_cells(arm.sizes), ", ".join(arm.kernels) or "–", *done))
+        progress_cells = (f"{arm.done} of {arm.expected}", str(arm.errors))
+        lines.append(row(arm.name, arm.weights, *size_cells(arm.sizes), ", ".join(arm.kernels) or "–", *progress_cells))
     if report.of_arms:
         lines += ["", *(f"- {escaped(line)}" for line in report.of_arms)]
     return lines
@@ -196,8 +197,8 @@ def row(*cells: str) -> str:
 def flip_lines(flip: Flip) -> list[str]:
     """Render the case, the reason why it is wrong, and both answers."""
     case = escaped(flip.name)
-    also = " (changes in the A/A arm too)" if flip.noisy else ""
-    head = f"**{case}** ({escaped(flip.metric)}): {escaped(flip.reason)}{also}"
+    notes = " (changes in the A/A arm too)" if flip.noisy else ""
+    head = f"**{case}** ({escaped(flip.metric)}): {escaped(flip.reason)}{notes}"
     return [head, "", *_quoted("baseline", flip.baseline), *_quoted("variant", flip.variant)]
 
 

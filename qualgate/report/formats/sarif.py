@@ -16,15 +16,15 @@ CUT = "cut"
 
 def report_as_sarif(report: Report) -> str:
     """Render SARIF 2.1.0: one result for each finding."""
-    every = findings(report)
-    shown = every if len(every) <= MOST else every[: MOST - 1]
+    all_findings = findings(report)
+    shown = all_findings if len(all_findings) <= MOST else all_findings[: MOST - 1]
     rules = (visible_line(rule.id) for rule in report.policy.rules)
     names = dict.fromkeys((*rules, *(finding.rule for finding in shown)))
     results = [_result(finding, report.source.path) for finding in shown]
-    if len(shown) < len(every):
-        text = f"{len(every) - len(shown):,} more findings are not shown here: see the HTML or JSON report"
+    if len(shown) < len(all_findings):
+        text = f"{len(all_findings) - len(shown):,} more findings are not shown here: see the HTML or JSON report"
         names[CUT] = None
-        results.append(_at(CUT, "warning", text, report.source.path, None))
+        results.append(_result_at(CUT, "warning", text, report.source.path, None))
     body = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -54,15 +54,16 @@ def _rule(name: str) -> dict[str, Any]:
 
 def _result(finding: Finding, path: str) -> dict[str, Any]:
     fingerprint = {"partialFingerprints": {"qualgate/v1": finding.fingerprint}}
-    return _at(finding.rule, finding.level, finding.message, path, finding.line) | fingerprint
+    return _result_at(finding.rule, finding.level, finding.message, path, finding.line) | fingerprint
 
 
-def _at(rule: str, level: str, text: str, path: str, line: int | None) -> dict[str, Any]:
+def _result_at(rule: str, level: str, text: str, path: str, line: int | None) -> dict[str, Any]:
+    """Return a SARIF result located in the file `path`, at `line`, or in the file as a whole if that is None."""
     region = {} if line is None else {"region": {"startLine": line}}  # without: the file as a whole
-    place = {"artifactLocation": {"uri": quote(path)}, **region}
+    location = {"artifactLocation": {"uri": quote(path)}, **region}
     return {
         "ruleId": rule,
         "level": level,
         "message": {"text": text},
-        "locations": [{"physicalLocation": place}],
+        "locations": [{"physicalLocation": location}],
     }

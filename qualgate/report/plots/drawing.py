@@ -44,9 +44,9 @@ class Axis:
         marks, tick = [], -floor(-self.low / gap)
         while tick * gap <= self.high:
             value = tick * gap
-            at = self.at(value)
-            anchor = "start" if at < 4 else "end" if at > 96 else "middle"
-            marks.append(f'<text x="{at:.2f}%" y="13" text-anchor="{anchor}">{number(value)}</text>')
+            x = self.at(value)
+            anchor = "start" if x < 4 else "end" if x > 96 else "middle"
+            marks.append(f'<text x="{x:.2f}%" y="13" text-anchor="{anchor}">{number(value)}</text>')
             tick += 1
         return f'<svg class="ticks" width="100%" height="{TICKS}" aria-hidden="true">{"".join(marks)}</svg>'
 

@@ -18,11 +18,11 @@ def drift(points: Sequence[PositionDrift]) -> Picture | None:
     if len(points) < 2:
         return None
     last = points[-1].position
-    most = max(point.mean for point in points) or 1.0
-    gap = step(most / 4)
-    ceiling = max(most * 1.05, gap)
+    largest = max(point.mean for point in points) or 1.0
+    gap = step(largest / 4)
+    ceiling = max(largest * 1.05, gap)
     many = [point for point in points if 2 * point.answers >= points[0].answers]
-    few = points[len(many) - 1 :]
+    few = points[len(many) - 1 :]  # from the last of `many`, so that the two lines join
     lines = f"{_path(many, 'many', last, ceiling)}{_path(few, 'few', last, ceiling)}"
     box = f'x="{LEFT}%" y="{TOP}" width="{100 - LEFT}%" height="{BOTTOM - TOP}" viewBox="0 0 100 100"'
     inner = f'<svg {box} preserveAspectRatio="none">{lines}{_columns(points)}</svg>'
@@ -40,20 +40,20 @@ def _path(points: Sequence[PositionDrift], kind: str, last: int, ceiling: float)
 def _columns(points: Sequence[PositionDrift]) -> str:
     """Draw invisible columns whose tooltips give the measured value; over several tokens, the largest."""
     end = points[-1].position + 1
-    size = -(-len(points) // READ)
+    size = -(-len(points) // READ)  # rounded up, so at most READ columns
     columns = []
     for first in range(0, len(points), size):
-        part = points[first : first + size]
-        left, right = (100 * place / end for place in (part[0].position, part[-1].position + 1))
-        peak = max(part, key=lambda point: point.mean)
+        bucket = points[first : first + size]
+        left, right = (100 * edge / end for edge in (bucket[0].position, bucket[-1].position + 1))
+        peak = max(bucket, key=lambda point: point.mean)
         title = text(f"token {peak.position}: {peak.mean:.4g} nats over {peak.answers:,} answers")
-        place = f'x="{left:.2f}" y="0" width="{right - left:.2f}" height="100"'
-        columns.append(f'<g class="read"><title>{title}</title><rect {place}/></g>')
+        box = f'x="{left:.2f}" y="0" width="{right - left:.2f}" height="100"'
+        columns.append(f'<g class="read"><title>{title}</title><rect {box}/></g>')
     return "".join(columns)
 
 
 def _scale(gap: float, ceiling: float) -> tuple[str, str]:
-    """Return the grid lines and the numbers beside them."""
+    """Return the grid lines, one each `gap` nats up to `ceiling`, and the numbers beside them, as SVG."""
     grid, labels, value = [], [], 0.0
     while value <= ceiling:
         y = TOP + (BOTTOM - TOP) * (1 - value / ceiling)
@@ -65,8 +65,8 @@ def _scale(gap: float, ceiling: float) -> tuple[str, str]:
 
 
 def _ticks(last: int) -> str:
-    wide = 100 - LEFT
+    width = 100 - LEFT
     return "".join(
-        f'<text x="{LEFT + wide * share:g}%" y="{BOTTOM + 16}" text-anchor="{anchor}">{round(last * share)}</text>'
+        f'<text x="{LEFT + width * share:g}%" y="{BOTTOM + 16}" text-anchor="{anchor}">{round(last * share)}</text>'
         for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
     )

@@ -16,10 +16,10 @@ def flips(counts: Sequence[FlipCount]) -> Picture | None:
     moved = [count for count in counts if count.lost or count.gained]
     if not moved:
         return None
-    most = max(FEW, *(max(count.lost, count.gained) for count in moved))
+    largest = max(FEW, *(max(count.lost, count.gained) for count in moved))
     rows = []
     for count in moved:
-        left, right = 50 - 40 * count.lost / most, 50 + 40 * count.gained / most
+        left, right = 50 - 40 * count.lost / largest, 50 + 40 * count.gained / largest
         parts = [
             rect(left, 50, 5, ROW - 10, "lost") + rect(50, right, 5, ROW - 10, "gained"),
             line(50, 0, 50, ROW, "zero"),

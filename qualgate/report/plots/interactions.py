@@ -21,17 +21,20 @@ def interactions(estimates: Sequence[Interaction]) -> str:
 def _interactions(estimates: Sequence[Interaction], scale: float) -> str:
     """Draw one scale; values beyond 4 times the narrowest go to the edge. scale: stored value to the axis's unit."""
     reach = [
-        scale * max(abs(value) for value in (each.estimate, each.lower, each.upper) if value is not None)
-        for each in estimates
-        if not too_few(each)
+        scale
+        * max(abs(value) for value in (interaction.estimate, interaction.lower, interaction.upper) if value is not None)
+        for interaction in estimates
+        if not too_few(interaction)
     ]
-    most = 1.15 * min(max(reach, default=0.0), FAR * min((r for r in reach if r), default=0.0)) or 1.0
-    axis = Axis(low=-most, high=most)
+    extent = 1.15 * min(max(reach, default=0.0), FAR * min((r for r in reach if r), default=0.0)) or 1.0
+    axis = Axis(low=-extent, high=extent)
     rows = [_interaction(interaction, axis, scale) for interaction in estimates]
     return f'<div class="plot">{"".join(rows)}<div class="label"></div>{axis.ticks() if reach else ""}</div>'
 
 
 def _interaction(interaction: Interaction, axis: Axis, scale: float) -> str:
+    """Draw one interaction: its estimate with bounds. An end beyond the axis gets an arrow with its value; with too few
+    cases only the label remains."""
     status, middle = "broken" if interaction.found else "undecided", ROW / 2
     sign = f'<span class="sign {status}">{SIGNS["broken"] if interaction.found else ""}</span>'
     numbers = f"<span class=quiet>{text(interaction_numbers(interaction))}</span>"
@@ -55,7 +58,7 @@ def _interaction(interaction: Interaction, axis: Axis, scale: float) -> str:
     return label + svg(ROW, f"{interaction.metric} {interaction_numbers(interaction)}", "".join(parts))
 
 
-def _beyond(value: float, at: float, anchor: str, form: str) -> str:
+def _beyond(value: float, x: float, anchor: str, form: str) -> str:
     """Write a value beyond the axis at its edge."""
-    shown = form.format(number(round(value, 2)))
-    return f'<text x="{at:g}%" y="{ROW / 2 - 4:g}" text-anchor="{anchor}">{shown}</text>'
+    label = form.format(number(round(value, 2)))
+    return f'<text x="{x:g}%" y="{ROW / 2 - 4:g}" text-anchor="{anchor}">{label}</text>'

@@ -28,25 +28,27 @@ from qualgate.report.plots.drawing import (
 def margins(comparisons: Sequence[Comparison], policy: Policy) -> list[tuple[str, Picture]]:
     """Return (heading, picture) pairs: quality rules as differences in points, others as multiples of their limit."""
     rules = {rule.id: rule for rule in policy.rules}
-    quality, others = [], []
+    quality, multiples = [], []
     for comparison in comparisons:
         rule = rules.get(comparison.rule)
         if rule is None or (_kind(comparison) == "quality" and comparison.difference is None):
             continue
         if rule.max_drop is not None and comparison.difference is not None:
-            at, low, high = scaled(comparison.difference, comparison.lower, comparison.upper, 100)
-            quality.append(_Row(comparison, at, low, high, limit=-100 * rule.max_drop, good_above=True))
+            estimate, low, high = scaled(comparison.difference, comparison.lower, comparison.upper, 100)
+            quality.append(_Row(comparison, estimate, low, high, limit=-100 * rule.max_drop, good_above=True))
         elif (limit := _limit(rule)) and (value := _value(comparison, rule)) is not None:
-            at, low, high = scaled(value, comparison.lower, comparison.upper, 1 / limit)
-            others.append(_Row(comparison, at, low, high, limit=1.0, good_above=rule.min is not None))
-    drawn = []
+            estimate, low, high = scaled(value, comparison.lower, comparison.upper, 1 / limit)
+            multiples.append(_Row(comparison, estimate, low, high, limit=1.0, good_above=rule.min is not None))
+    pictures = []
     if quality:
-        drawn.append((QUALITY, _intervals(quality, 0.0)))
-    if others:
-        beyond = max(row.span[1] for row in others) > FAR
+        pictures.append((QUALITY, _intervals(quality, 0.0)))
+    if multiples:
+        beyond = max(row.span[1] for row in multiples) > FAR
         note = f"; what is beyond {FAR:g} stands at the edge" if beyond else ""
-        drawn.append((f"Other rules: the measured value as a multiple of its limit{note}", _intervals(others, None)))
-    return drawn
+        pictures.append(
+            (f"Other rules: the measured value as a multiple of its limit{note}", _intervals(multiples, None))
+        )
+    return pictures
 
 
 QUALITY = "Quality: variant − baseline, in points; the thick bar is the allowed drop, what is allowed is shaded"
@@ -65,8 +67,8 @@ class _Row:
 
     @property
     def span(self) -> tuple[float, float]:
-        known = [value for value in (self.at, self.low, self.high, self.limit) if value is not None]
-        return min(known), max(known)
+        values = [value for value in (self.at, self.low, self.high, self.limit) if value is not None]
+        return min(values), max(values)
 
 
 def _intervals(rows: Sequence[_Row], zero: float | None) -> Picture:
@@ -82,6 +84,11 @@ def _intervals(rows: Sequence[_Row], zero: float | None) -> Picture:
 
 
 def _interval(row: _Row, axis: Axis, zero: float | None) -> str:
+    """Draw one rule: what its limit allows, the value with its bounds (an unknown bound reaches the edge), and its
+    label.
+
+    zero: where a line marks "no difference"; None for no line.
+    """
     comparison, middle = row.comparison, ROW / 2
     status = comparison.status
     allowed = (row.limit, axis.high) if row.good_above else (axis.low, row.limit)

@@ -21,7 +21,7 @@ def nights(means: Sequence[float], dates: Sequence[str], falls: Sequence[int]) -
     low, high = min(means), max(means)
     room = max(LEAST, 1.1 * (high - low))
     low = min(max(0.0, (low + high - room) / 2), 1.0 - room)
-    spots = [(_across(place, len(means)), _down(mean, low, room)) for place, mean in enumerate(means)]
+    spots = [(_across(index, len(means)), _down(mean, low, room)) for index, mean in enumerate(means)]
     path = " ".join(f"{x:.2f},{100 * (y - TOP) / (BOTTOM - TOP):.2f}" for x, y in spots)
     box = f'x="{LEFT}%" y="{TOP}" width="{RIGHT - LEFT}%" height="{BOTTOM - TOP}" viewBox="0 0 100 100"'
     curve = f'<svg {box} preserveAspectRatio="none"><polyline points="{path}"/></svg>'
@@ -35,8 +35,8 @@ def nights(means: Sequence[float], dates: Sequence[str], falls: Sequence[int]) -
     return Picture(svg(HEIGHT, title, f"{grid}{approved}{curve}{marks}{labels}{ends}", "line"), HEIGHT)
 
 
-def _across(place: int, count: int) -> float:
-    return 100 * place / (count - 1)
+def _across(index: int, count: int) -> float:
+    return 100 * index / (count - 1)
 
 
 def _down(mean: float, low: float, room: float) -> float:
