@@ -34,7 +34,10 @@ def _speaking(pieces: Sequence[str]) -> list[str]:
 
 
 def _doubled(pieces: Sequence[str]) -> bool:
-    """Return whether a piece repeats the one before it or begins with all before it, or each begins with the last."""
+    """Return whether pieces of a stream repeat each other.
+
+    A piece repeats the one before it, or begins with all before it; or each begins with the last.
+    """
     if any(before == after for before, after in pairwise(pieces)):
         return True
     grows = len(pieces) > 2 or len("".join(pieces[:1])) > 2  # "1" and "10" may well be two pieces
@@ -61,10 +64,10 @@ def rearranged(streamed: Sequence[Any], whole: Sequence[Any]) -> bool:
     as one. Each: the number of tokens that the server counts, thought, text and calls."""
     if streamed[0] != whole[0]:
         return False
-    ours, theirs = json.dumps(streamed), json.dumps(whole)
+    streamed_json, whole_json = json.dumps(streamed), json.dumps(whole)
     if len(streamed[3]) < len(whole[3]):
-        ours, theirs = json.dumps(_joined(streamed)), json.dumps(_joined(whole))
-    return list(streamed) != list(whole) and Counter(theirs) <= Counter(ours)
+        streamed_json, whole_json = json.dumps(_joined(streamed)), json.dumps(_joined(whole))
+    return list(streamed) != list(whole) and Counter(whole_json) <= Counter(streamed_json)
 
 
 def _joined(answer: Sequence[Any]) -> tuple[Any, ...]:
