@@ -247,7 +247,7 @@ async def _check(client: Client, job: Job, row: int, drafted: Answer, read: Sequ
     second = await answer_to(client, job, prompt)
     if (second.token_ids, second.finish) != (plain_tokens, plain.finish):
         return plain, len(_tokens(job, second)), ""
-    at = next(
+    fork = next(
         (index for index, pair in enumerate(zip(plain_tokens, drafted_tokens, strict=False)) if pair[0] != pair[1]),
         min(len(plain_tokens), len(drafted_tokens)),
     )
@@ -256,15 +256,15 @@ async def _check(client: Client, job: Job, row: int, drafted: Answer, read: Sequ
         len(plain_tokens),
         (
             f"answers were asked plainly, without the baseline's as a draft: {prompt.key.question}, asked so twice, is "
-            f"another than what its server reads from token {at + 1} on ({_distance(plain_tokens, at, read)})"
+            f"another than what its server reads from token {fork + 1} on ({_distance(plain_tokens, fork, read)})"
         ),
     )
 
 
-def _distance(tokens: Sequence[int], at: int, read: Sequence[Place]) -> str:
-    if at >= min(len(tokens), len(read)):
+def _distance(tokens: Sequence[int], index: int, read: Sequence[Place]) -> str:
+    if index >= min(len(tokens), len(read)):
         return "of which nothing is listed"
-    best, own = read[at].logprob(read[at].top), read[at].logprob(tokens[at])
-    if best is None or own is None:
+    best, logprob = read[index].logprob(read[index].top), read[index].logprob(tokens[index])
+    if best is None or logprob is None:
         return "no near tie: what it says is not among the likeliest that it lists"
-    return f"{'a near tie' if best - own <= NEAR_TIE else 'no near tie'}: {best - own:.3g} nats apart"
+    return f"{'a near tie' if best - logprob <= NEAR_TIE else 'no near tie'}: {best - logprob:.3g} nats apart"

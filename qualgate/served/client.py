@@ -328,8 +328,10 @@ class Client:
             )
         refusal = await self._words(response)
         if status in (401, 403):
-            named = f"the key in {self._served.api_key_env}" if self._key else "a request without a key (`api_key_env`)"
-            raise NotServed(f"{self._where}: it refuses {named} ({status}): {refusal}")
+            credential = (
+                f"the key in {self._served.api_key_env}" if self._key else "a request without a key (`api_key_env`)"
+            )
+            raise NotServed(f"{self._where}: it refuses {credential} ({status}): {refusal}")
         if status in (400, 413, 422):
             cure = parameter_cure(refusal, dict(self._served.parameters))
             raise RequestRefused(f"{self._where}: it refuses the request ({status}): {refusal}{cure}")
@@ -425,8 +427,8 @@ async def _bytes(response: Response) -> bytes:
 
 async def _all_bytes(response: Response) -> bytes:
     parts, size = [], 0
-    async for part in response.parts():
-        parts.append(part)
-        if (size := size + len(part)) > MOST_BYTES:
+    async for piece in response.parts():
+        parts.append(piece)
+        if (size := size + len(piece)) > MOST_BYTES:
             raise WireFault(f"it sends more than {MOST_BYTES:,} bytes")
     return b"".join(parts)

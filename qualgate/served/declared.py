@@ -45,8 +45,8 @@ async def declared(client: Client, arm: ArmSpec) -> str:
         raise ModelGone(f"{arm.name}: {_address(arm)} serves no model {arm.model!r}; {known}")
     model = next(entry for entry in models.data if entry.id == arm.model)
     root = f", root {model.root}" if model.root not in (None, model.id) else ""
-    named = f"{model.id}{root}"[:MOST_NAMED]  # behind which no version is hidden, however long it is
-    return f"{named}; {await _engine(client, arm)}"
+    model_name = f"{model.id}{root}"[:MOST_NAMED]  # behind which no version is hidden, however long it is
+    return f"{model_name}; {await _engine(client, arm)}"
 
 
 async def only_model(client: Client, name: str, option: str) -> str:

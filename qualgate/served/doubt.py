@@ -93,9 +93,12 @@ def otherwise(streamed: Content, whole: Content) -> str:
 def misput(streamed: Content, whole: Content) -> bool:
     """Return whether a streamed answer that differs from the whole one was certainly put together wrongly: only it
     repeats a text or thought, or has arguments that are no JSON."""
-    ours, theirs = _plain(streamed), _plain(whole)
-    again = any(_again(mine) and not _again(other) for mine, other in zip(ours[:2], theirs[:2], strict=True))
-    return again or (_broken(streamed) and not _broken(whole))
+    streamed_parts, whole_parts = _plain(streamed), _plain(whole)
+    repeats = any(
+        _again(part) and not _again(whole_part)
+        for part, whole_part in zip(streamed_parts[:2], whole_parts[:2], strict=True)
+    )
+    return repeats or (_broken(streamed) and not _broken(whole))
 
 
 def _plain(answer: Content) -> tuple[str, str, list[tuple[str, Any]]]:

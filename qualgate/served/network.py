@@ -174,8 +174,8 @@ class _Received:
     async def parts(self) -> AsyncIterator[bytes]:
         """See `Response`."""
         try:
-            async for part in self._reply.content.iter_any():
-                yield part
+            async for piece in self._reply.content.iter_any():
+                yield piece
         except (aiohttp.ClientError, OSError) as error:
             raise broken(error) from None
 

@@ -32,9 +32,9 @@ class Place:
 
     def logprob(self, token: int) -> float | None:
         """Return a token's log-prob in nats; None if it is not listed."""
-        at = int(np.searchsorted(self.listed.tokens, token))
-        there = at < len(self.listed.tokens) and self.listed.tokens[at] == token
-        return float(self.listed.logprobs[at]) if there else None
+        index = int(np.searchsorted(self.listed.tokens, token))
+        is_listed = index < len(self.listed.tokens) and self.listed.tokens[index] == token
+        return float(self.listed.logprobs[index]) if is_listed else None
 
 
 def places(lists: Sequence[Ranks | None], prompt: int, answer: Sequence[int], vocabulary: int | None) -> list[Place]:
@@ -90,7 +90,7 @@ def _open(place: Place) -> Place:
 
 def common(answer: Sequence[int], read: Sequence[Place]) -> int:
     """Return how many of the answer's first tokens the arm that read it would have generated itself."""
-    return next((at for at, token in enumerate(answer) if read[at].top != token), len(answer))
+    return next((index for index, token in enumerate(answer) if read[index].top != token), len(answer))
 
 
 def drift(

@@ -300,13 +300,15 @@ async def _own(asking: _Asking) -> list[Probe]:
     return [Probe(name="own answers", asked=task, saw=saw, fault=fault)]
 
 
-async def _crossed(asking: _Asking, most: int) -> tuple[list[int], list[str]]:
+async def _crossed(asking: _Asking, max_tokens: int) -> tuple[list[int], list[str]]:
     """Return the questions that, asked together, got the answer of another one, and all answers asked one by one."""
-    together = [_whole_text(answer) for answer in await _all(*(asking.ask(text, most) for text in WORDED))]
-    alone = [_whole_text(await asking.ask(text, most)) for text in WORDED]
-    own = {text for text in alone if alone.count(text) == 1}
-    crossed = [at for at, text in enumerate(together) if text != alone[at] and {text, alone[at]} <= own]
-    return [at for at in crossed if _whole_text(await asking.ask(WORDED[at], most)) == alone[at]], alone  # steady alone
+    together = [_whole_text(answer) for answer in await _all(*(asking.ask(text, max_tokens) for text in WORDED))]
+    alone = [_whole_text(await asking.ask(text, max_tokens)) for text in WORDED]
+    unique = {text for text in alone if alone.count(text) == 1}
+    crossed = [index for index, text in enumerate(together) if text != alone[index] and {text, alone[index]} <= unique]
+    return [
+        index for index in crossed if _whole_text(await asking.ask(WORDED[index], max_tokens)) == alone[index]
+    ], alone  # steady alone
 
 
 async def _stop(asking: _Asking, needed: bool) -> list[Probe]:
@@ -329,9 +331,9 @@ async def _stop(asking: _Asking, needed: bool) -> list[Probe]:
     return [Probe(name="stop", asked=task, saw=saw, fault=fault)]
 
 
-def _within(whole: str) -> int:
+def _within(answer: str) -> int:
     """Return the place in the second half of a character that can end the text before its end; 0 for none."""
-    return next((at for at in range(len(whole) // 2, len(whole) - 1) if whole[at].strip()), 0)
+    return next((index for index in range(len(answer) // 2, len(answer) - 1) if answer[index].strip()), 0)
 
 
 def _whole_text(answer: Answer) -> str:
