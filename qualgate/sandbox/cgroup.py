@@ -35,8 +35,8 @@ class Cgroup:
         """Return whether the kernel has killed a process of it for memory."""
         for name in ("memory.events", "memory.oom_control"):
             with contextlib.suppress(OSError):
-                counts = dict(line.split() for line in (self.folder / name).read_text().splitlines())
-                return counts.get("oom_kill", "0") != "0"
+                counters = dict(line.split() for line in (self.folder / name).read_text().splitlines())
+                return counters.get("oom_kill", "0") != "0"
         return False
 
     def remove(self) -> None:

@@ -174,10 +174,10 @@ def _version(distribution: metadata.Distribution) -> str:
 
 def _make_readable(folder: Path) -> None:
     """Make files readable for every user that a sandbox may run as."""
-    for place, _, names in os.walk(folder):
-        os.chmod(place, 0o755)
+    for path, _, names in os.walk(folder):
+        os.chmod(path, 0o755)
         for name in names:
-            os.chmod(os.path.join(place, name), 0o644)
+            os.chmod(os.path.join(path, name), 0o644)
 
 
 def _hashes(site: Path) -> tuple[str, str]:
@@ -193,9 +193,9 @@ def _hashes(site: Path) -> tuple[str, str]:
 
 
 def _files(site: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(site):
-        for name in (*names, *(folder for folder in folders if os.path.islink(os.path.join(place, folder)))):
-            path = Path(place, name)
+    for parent, folders, names in os.walk(site):
+        for name in (*names, *(folder for folder in folders if os.path.islink(os.path.join(parent, folder)))):
+            path = Path(parent, name)
             if path.is_symlink():
                 raise NoPackages(f"{path} is a link: no wheel holds one")
             yield path

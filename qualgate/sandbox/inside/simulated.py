@@ -97,16 +97,16 @@ def play(question: str) -> str:
 def _tools_of(tool: Any) -> list[str]:
     """Return its public methods, with those of the class; properties are skipped, since they would run."""
     names = [name for name in dir(type(tool)) if not name.startswith("_")]
-    kinds = (types.FunctionType, staticmethod, classmethod)
-    return [name for name in names if isinstance(inspect.getattr_static(tool, name), kinds)]
+    method_types = (types.FunctionType, staticmethod, classmethod)
+    return [name for name in names if isinstance(inspect.getattr_static(tool, name), method_types)]
 
 
-def _state(name: str, tool: Any, own: Sources) -> dict[str, list[str]]:
+def _state(name: str, tool: Any, sources: Sources) -> dict[str, list[str]]:
     """Return the digest of each attribute. Incomparable, with its name, for one that cannot be compared."""
     state = {}
     for attribute, value in _attributes(tool):
         try:
-            state[attribute] = _told(_Form(own.modules).of(value, (id(tool),)), value)
+            state[attribute] = _told(_Form(sources.modules).of(value, (id(tool),)), value)
         except Incomparable as error:
             raise Incomparable(f"{name}.{attribute} cannot be compared: {error}; begin its name with _") from None
     return state
@@ -144,10 +144,10 @@ def _called(methods: dict[str, Any], name: str, arguments: dict[str, Any]) -> st
 
 def _told(form: str, value: Any) -> list[str]:
     try:
-        shown = value if isinstance(value, str) else repr(value)
+        beginning = value if isinstance(value, str) else repr(value)
     except Exception:  # of a class of the simulation's
-        shown = form
-    return [hashlib.sha256(form.encode("utf-8", "surrogatepass")).hexdigest(), shown[:SHOWN]]
+        beginning = form
+    return [hashlib.sha256(form.encode("utf-8", "surrogatepass")).hexdigest(), beginning[:SHOWN]]
 
 
 def _attributes(tool: Any) -> list[tuple[str, Any]]:
@@ -248,8 +248,12 @@ class _Form:
 
     def _beside(self, value: Any, path: tuple[int, ...]) -> str:
         """Return the form of the attributes that a collection or text of its own class has besides its content."""
-        own = _held(value)
-        return f"+({','.join(f'{key}={self.of(item, path)}' for key, item in sorted(own.items()))})" if own else ""
+        attributes = _held(value)
+        return (
+            f"+({','.join(f'{key}={self.of(item, path)}' for key, item in sorted(attributes.items()))})"
+            if attributes
+            else ""
+        )
 
     def _numbers(self, value: Any, path: tuple[int, ...]) -> str:
         """Return the form of an array of the standard library or numpy; one of shape () is a number."""
