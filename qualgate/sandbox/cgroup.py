@@ -35,8 +35,8 @@ class Cgroup:
         """Return whether the kernel has killed a process of it for memory."""
         for name in ("memory.events", "memory.oom_control"):
             with contextlib.suppress(OSError):
-                counts = dict(line.split() for line in (self.folder / name).read_text().splitlines())
-                return counts.get("oom_kill", "0") != "0"
+                counters = dict(line.split() for line in (self.folder / name).read_text().splitlines())
+                return counters.get("oom_kill", "0") != "0"
         return False
 
     def remove(self) -> None:
@@ -59,30 +59,31 @@ def make(memory_bytes: int) -> Cgroup | None:
 
 @functools.cache
 def _parent() -> Path | None:
-    """Return the folder in which a cgroup can be made, by trial."""
+    """Return a folder in which a cgroup can be made and entered, found by trial; None if there is none."""
     for parent in _candidates():
-        made = _made(parent, 2**30)
-        if made is None:
+        trial = _made(parent, 2**30)
+        if trial is None:
             continue
         with contextlib.suppress(OSError):  # it may be made and yet not be moved into
             if (
-                subprocess.run(made.within(["/bin/sh", "-c", ""]), stderr=subprocess.DEVNULL, check=False).returncode
+                subprocess.run(trial.within(["/bin/sh", "-c", ""]), stderr=subprocess.DEVNULL, check=False).returncode
                 == 0
             ):
-                made.remove()
+                trial.remove()
                 return parent
-        made.remove()
+        trial.remove()
     return None
 
 
 def _candidates() -> list[Path]:
+    """Return the folders of this process's cgroups, or their parents, that may pass control of memory on."""
     folders: list[Path] = []
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:
-                own = MOUNTED / path.lstrip("/")
-                folders += [folder for folder in (own, own.parent) if _passes_memory_on(folder)]
+                cgroup = MOUNTED / path.lstrip("/")
+                folders += [folder for folder in (cgroup, cgroup.parent) if _passes_memory_on(folder)]
             elif "memory" in controllers.split(","):
                 folders.append(MOUNTED / "memory" / path.lstrip("/"))
     return folders
@@ -95,19 +96,20 @@ def _passes_memory_on(folder: Path) -> bool:
 
 
 def _made(parent: Path, memory_bytes: int) -> Cgroup | None:
+    """Make a cgroup with a limit of memory, without swap; return None if that is not allowed."""
     try:
-        made = Cgroup(folder=Path(tempfile.mkdtemp(prefix="qualgate-", dir=parent)))
+        cgroup = Cgroup(folder=Path(tempfile.mkdtemp(prefix="qualgate-", dir=parent)))
     except OSError:
         return None
-    most = str(int(MORE * memory_bytes))
+    limit = str(int(MORE * memory_bytes))
     try:
-        if (made.folder / "memory.max").exists():
-            (made.folder / "memory.max").write_text(most)
+        if (cgroup.folder / "memory.max").exists():
+            (cgroup.folder / "memory.max").write_text(limit)
             with contextlib.suppress(OSError):  # where nothing is swapped
-                (made.folder / "memory.swap.max").write_text("0")
+                (cgroup.folder / "memory.swap.max").write_text("0")
         else:
-            (made.folder / "memory.limit_in_bytes").write_text(most)
+            (cgroup.folder / "memory.limit_in_bytes").write_text(limit)
     except OSError:
-        made.remove()
+        cgroup.remove()
         return None
-    return made
+    return cgroup

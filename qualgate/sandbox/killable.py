@@ -63,6 +63,7 @@ class _Child:
         self._line()  # the interpreter is up: neither its start nor imports count as a job's time
 
     def ask(self, job: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Have the child do a job; return its result. Killed if it exceeds a bound or ends."""
         assert self.process.stdin is not None
         self.answered = False
         bounds = [self.bounds.cpu_seconds, self.bounds.memory_bytes]
@@ -79,6 +80,7 @@ class _Child:
         return answer["result"]
 
     def _line(self) -> bytes:
+        """Read the child's answer. Killed, after ending the child, if none comes in time."""
         assert self.process.stdout is not None
         poll = select.poll()  # select() cannot wait for files numbered over 1,023
         poll.register(self.process.stdout, select.POLLIN)

@@ -67,6 +67,7 @@ def name_of(requirement: str) -> str:
 
 @functools.cache
 def _of_this_process(requirements: tuple[str, ...], sandbox: Sandbox) -> Sandbox | NoPackages:
+    """Install packages and try them; return the sandbox with them, or the failure. Remembered for this process."""
     try:
         packages = installed(requirements)
         equipped = replace(sandbox, packages=packages.folder)
@@ -97,8 +98,8 @@ def installed(requirements: tuple[str, ...]) -> Packages:
         if not (folder / _LOCK).is_file():
             _install(requirements, folder)
         lock = json.loads((folder / _LOCK).read_text(encoding="utf-8"))
-        content, whole = _hashes(folder / _SITE)
-        if (content, whole) != (lock["sha256"], lock["whole"]):
+        content, all_files = _hashes(folder / _SITE)
+        if (content, all_files) != (lock["sha256"], lock["whole"]):
             raise NoPackages(f"{folder} was changed since it was installed: remove it, and it is made again")
         versions, names = tuple(lock["versions"]), set(map(name_of, requirements))
         requested = tuple(version for version in versions if version.partition("==")[0] in names)
@@ -114,42 +115,45 @@ def _cache() -> Path:
 
 
 def _install(requirements: Sequence[str], folder: Path) -> None:
+    """Install packages in a new folder, which then takes the place of `folder`. NoPackages if pip fails."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
+    new_folder = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
     try:
-        site = made / _SITE
+        site = new_folder / _SITE
         site.mkdir()
         _pip(requirements, site)
         shutil.rmtree(site / "bin", ignore_errors=True)  # they start this very interpreter, which is in no sandbox
         _python("-m", "compileall", "-q", "-f", "--invalidation-mode", "unchecked-hash", str(site))
-        _make_readable(made)
+        _make_readable(new_folder)
         versions = sorted({_version(distribution) for distribution in metadata.distributions(path=[str(site)])})
-        content, whole = _hashes(site)
-        lock = {"requirements": sorted(requirements), "versions": versions, "sha256": content, "whole": whole}
-        (made / _LOCK).write_text(json.dumps(lock, indent=1), encoding="utf-8")
+        content, all_files = _hashes(site)
+        lock = {"requirements": sorted(requirements), "versions": versions, "sha256": content, "whole": all_files}
+        (new_folder / _LOCK).write_text(json.dumps(lock, indent=1), encoding="utf-8")
         if folder.exists() and not (folder / _LOCK).is_file():
             shutil.rmtree(folder)
         try:
-            made.rename(folder)
+            new_folder.rename(folder)
         except OSError:
             if not (folder / _LOCK).is_file():  # else another process was quicker
                 raise
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(new_folder, ignore_errors=True)
 
 
 def _pip(requirements: Sequence[str], site: Path) -> None:
+    """Install wheels by pip in `site`. NoPackages, with pip's last error, if that fails."""
     command = ["-m", "pip", "install", "--only-binary", ":all:", "--target", str(site), "--no-compile", "--no-input"]
-    ended = _python(*command, "--disable-pip-version-check", "--", *requirements)
-    if ended.returncode == 0:
+    process = _python(*command, "--disable-pip-version-check", "--", *requirements)
+    if process.returncode == 0:
         return
-    lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
+    lines = [line.strip() for line in process.stderr.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:] or ["pip said nothing"]
     why = _ADDRESS.sub("…", errors[-1].removeprefix("ERROR:").strip())[:300]
     raise NoPackages(f"pip installs no wheels of {', '.join(requirements)} here: {why}")
 
 
 def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run this interpreter with these arguments, and return how it ended. NoPackages if that takes too long."""
     try:
         return subprocess.run(
             [sys.executable, *arguments],
@@ -170,35 +174,38 @@ def _version(distribution: metadata.Distribution) -> str:
 
 def _make_readable(folder: Path) -> None:
     """Make files readable for every user that a sandbox may run as."""
-    for place, _, names in os.walk(folder):
-        os.chmod(place, 0o755)
+    for path, _, names in os.walk(folder):
+        os.chmod(path, 0o755)
         for name in names:
-            os.chmod(os.path.join(place, name), 0o644)
+            os.chmod(os.path.join(path, name), 0o644)
 
 
 def _hashes(site: Path) -> tuple[str, str]:
     """Return the hash of the published files, without pip's notes and bytecode, and that of every file."""
-    content, whole = hashlib.sha256(), hashlib.sha256()
+    content, all_files = hashlib.sha256(), hashlib.sha256()
     for path in sorted(_files(site)):
         name = path.relative_to(site)
         line = f"{name.as_posix()}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode()
-        whole.update(line)
+        all_files.update(line)
         if not name.parts[0].endswith(".dist-info") and "__pycache__" not in name.parts:
             content.update(line)
-    return content.hexdigest(), whole.hexdigest()
+    return content.hexdigest(), all_files.hexdigest()
 
 
 def _files(site: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(site):
-        for name in (*names, *(folder for folder in folders if os.path.islink(os.path.join(place, folder)))):
-            path = Path(place, name)
+    for parent, folders, names in os.walk(site):
+        for name in (*names, *(folder for folder in folders if os.path.islink(os.path.join(parent, folder)))):
+            path = Path(parent, name)
             if path.is_symlink():
                 raise NoPackages(f"{path} is a link: no wheel holds one")
             yield path
 
 
 def _try(requirements: Sequence[str], sandbox: Sandbox) -> None:
-    """Import each requirement's modules behind the wall: a failure would fail every program."""
+    """Import each requirement's modules in the sandbox.
+
+    NoPackages if none of them can be imported, since every program would fail then.
+    """
     distributions = {
         name_of(wheel.metadata["Name"]): wheel for wheel in metadata.distributions(path=[sandbox.packages])
     }

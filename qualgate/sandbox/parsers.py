@@ -96,6 +96,7 @@ class Parsers:
             raise Unread("its parser gives no calls") from None
 
     def _reply(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Return the parser's reply, from a new child if the running one ends on it. Unread if a fresh one does."""
         while True:
             child = self._started()
             try:
@@ -106,6 +107,7 @@ class Parsers:
                     raise Unread(f"its parser does not end well on this text: {ended}") from None
 
     def _started(self) -> _Child:
+        """Return the running child, started if need be. NoParsers if it cannot be."""
         if self._child is None:
             if (tier := probe().tier) is None:
                 raise NoParsers("no sandbox holds on this machine: qualgate doctor")

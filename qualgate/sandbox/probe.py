@@ -67,7 +67,10 @@ def probe(force: Literal["A", "B", None] = None) -> Probe:
 
 
 def _fault(tier: Tier) -> str | None:
-    """Return why `tier` fails here: it does not start, honest code fails in it, or an escape succeeds."""
+    """Return why `tier` fails here, else None.
+
+    It fails if it does not start, if honest code fails in it, or if an escape succeeds.
+    """
     try:
         with tempfile.TemporaryDirectory(prefix="qualgate-probe-") as folder:
             outside = os.path.join(folder, "canary")

@@ -83,14 +83,18 @@ class Interpreter:
                 raise SandboxFailed("the sandbox did not start")
             self._left = float(limits.wall_seconds)
         except Ended as error:
-            shown = bytes(self._output[-300:]).decode("utf-8", "backslashreplace").strip()
+            printed = bytes(self._output[-300:]).decode("utf-8", "backslashreplace").strip()
             self.close()
-            raise SandboxFailed(f"the sandbox did not start: {shown or error}") from None
+            raise SandboxFailed(f"the sandbox did not start: {printed or error}") from None
         except BaseException:
             self.close()
             raise
 
     def _start(self, role: str, packages: str) -> None:
+        """Start the interpreter with its pipes. packages: the folder of its wheels, "" without.
+
+        SandboxFailed if it cannot start.
+        """
         config = {
             "tier": self._tier.name,
             "role": role,
@@ -102,7 +106,7 @@ class Interpreter:
         self._replies, reply_end = os.pipe()
         self._printed, output_end = os.pipe()
         config["reply"] = reply_end
-        passed = [reply_end]
+        inherited = [reply_end]
         if self._tier.name == "A":
             config |= {"packages": tiers.PACKAGES_INSIDE if packages else "", "scratch": self._runtime.scratch}
             command = tiers.bubblewrap(self._tier, [_start_from("/wall"), json.dumps(config)], self._runtime, packages)
@@ -118,7 +122,7 @@ class Interpreter:
                 stdin=question_end,
                 stdout=output_end,
                 stderr=output_end,
-                pass_fds=passed,
+                pass_fds=inherited,
                 env=environment,
                 cwd=folder,
                 start_new_session=True,
@@ -129,7 +133,7 @@ class Interpreter:
             self._remove_scratch()
             raise SandboxFailed(f"the sandbox did not start: {error}") from None
         finally:
-            for fd in (question_end, output_end, *passed):
+            for fd in (question_end, output_end, *inherited):
                 os.close(fd)
         for fd in (self._questions, self._replies, self._printed):
             fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)
@@ -162,6 +166,7 @@ class Interpreter:
             raise Ended("reply", "a value with too many levels") from None
 
     def _line(self, send: bytes = b"") -> dict[str, Any]:
+        """Send bytes and return the next reply. Ended for what is no JSON object, or if none comes."""
         unsent = memoryview(send)
         while (end := self._lines.find(b"\n")) < 0:
             unsent = self._wait(unsent)
@@ -176,16 +181,16 @@ class Interpreter:
         return message
 
     def _wait(self, unsent: memoryview) -> memoryview:
-        """Send and receive for one interval of the watch; return what is still unsent."""
+        """Send and receive for one interval of the watch; return what is still unsent. Ended if a limit is exceeded."""
         poll = select.poll()
         poll.register(self._replies, select.POLLIN)
         poll.register(self._printed, select.POLLIN) if self._printed >= 0 else None
         poll.register(self._questions, select.POLLOUT) if unsent else None
         ready = dict(poll.poll(_WATCH * 1000))
-        passed = time.monotonic() - self._clock
-        self._clock += passed
-        self.paused += max(0.0, passed - _STILL)
-        self._left -= min(passed, _STILL)
+        elapsed = time.monotonic() - self._clock
+        self._clock += elapsed
+        self.paused += max(0.0, elapsed - _STILL)
+        self._left -= min(elapsed, _STILL)
         if self._clock - self._watched >= _WATCH:  # also while it talks: a trickle of output would hide the rest
             self._watch()
             self._watched = time.monotonic()
@@ -208,13 +213,15 @@ class Interpreter:
         return unsent
 
     def _was_starved(self) -> bool:
-        """Return whether wall time is left without the time spent queueing for a CPU (up to PATIENCE times the limit,
-        so that a crowd of its own processes cannot keep it alive)."""
+        """Return whether wall time is left if the time spent queueing for a CPU does not count.
+
+        It does not up to PATIENCE times the limit, so that a crowd of its own processes cannot keep it alive.
+        """
         inner = self._lineage()[-1]
         waited = max((_queued(f"/proc/{inner}/task/{task}") for task in _tasks(inner)), default=0.0)
-        more = min(waited, PATIENCE * self._limits.wall_seconds) - self.starved
-        self._left += max(0.0, more)
-        self.starved += max(0.0, more)
+        added = min(waited, PATIENCE * self._limits.wall_seconds) - self.starved
+        self._left += max(0.0, added)
+        self.starved += max(0.0, added)
         return self._left >= 0
 
     def _lineage(self) -> list[int]:
@@ -229,6 +236,7 @@ class Interpreter:
         return 3 if self._tier.name == "A" else 1  # bubblewrap, and the first process of its namespace
 
     def _drain(self) -> None:
+        """Take what the program has printed, up to the limit, beyond which it is Ended."""
         read = os.read(self._printed, _CHUNK)
         if not read:
             os.close(self._printed)
@@ -239,6 +247,7 @@ class Interpreter:
             raise Ended("output", f"more than {self._limits.output_bytes} bytes of output")
 
     def _watch(self) -> None:
+        """Raise Ended if the processes exceed limits: memory and CPU time in tier A, threads and files in tier B."""
         if self._tier.name == "A":
             memory, worked = _taken(self._process.pid)
             if memory > self._limits.memory_bytes:
@@ -254,7 +263,7 @@ class Interpreter:
             raise Ended("files", f"more than {_MAX_FILES} files or {self._limits.file_bytes} bytes")
 
     def _gone(self) -> Ended:
-        """Return why the pipe closed."""
+        """Return why the pipe of replies closed, once the process has ended or lives on."""
         ends = _exits(self._process.pid, within=1.0)
         if not ends and (len(down := self._lineage()) < self._depth or _exiting(down[-1])):
             ends = _exits(self._process.pid, within=_ENDING)
@@ -310,7 +319,7 @@ def _refused(_: str) -> Any:
 
 
 def _exits(pid: int, within: float) -> bool:
-    """Return whether child `pid` has ended, or ends `within` seconds; it stays to be reaped."""
+    """Return whether child `pid` has ended, or ends within this many seconds. It is not reaped."""
     handle = os.pidfd_open(pid)
     try:
         poll = select.poll()
@@ -321,7 +330,10 @@ def _exits(pid: int, within: float) -> bool:
 
 
 def _until_closed(fd: int, within: float) -> None:
-    """Read `fd` until its last writer is gone: the proof that no process of the sandbox is left."""
+    """Read `fd` until its last writer is gone, or `within` seconds are over.
+
+    That it is gone proves that no process of the sandbox is left.
+    """
     deadline = time.monotonic() + within
     poll = select.poll()
     poll.register(fd, select.POLLIN)
@@ -331,8 +343,10 @@ def _until_closed(fd: int, within: float) -> None:
 
 
 def _taken(pid: int) -> tuple[int, float]:
-    """Return the usage of `pid` and its descendants: bytes of memory, anonymous and shared, without mapped files; and
-    seconds of CPU time, also of those that have ended."""
+    """Return the memory in bytes and the CPU time in seconds of `pid` and its descendants.
+
+    Memory is anonymous and shared, without mapped files. CPU time is also of those that have ended.
+    """
     memory, ticks, waiting = 0, 0, [pid]
     while waiting:
         process = waiting.pop()
@@ -350,6 +364,7 @@ def _taken(pid: int) -> tuple[int, float]:
 
 
 def _children(pid: int) -> list[int]:
+    """Return the children of all threads of a process; [] if it has just ended."""
     pids: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):

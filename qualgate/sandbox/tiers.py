@@ -94,9 +94,9 @@ class Runtime:
 @functools.cache
 def runtime(wheels: bool = False) -> Runtime:
     """Return this interpreter's runtime; wheels: with the libraries they may need. OSError if those are unknown."""
-    own = {"platbase": sys.base_exec_prefix}  # not a virtual environment's
-    stdlib = os.path.realpath(sysconfig.get_path("stdlib", vars=own))
-    folders = [stdlib, os.path.realpath(sysconfig.get_path("platstdlib", vars=own))]
+    base_prefix = {"platbase": sys.base_exec_prefix}  # not a virtual environment's
+    stdlib = os.path.realpath(sysconfig.get_path("stdlib", vars=base_prefix))
+    folders = [stdlib, os.path.realpath(sysconfig.get_path("platstdlib", vars=base_prefix))]
     modules = os.path.realpath(sysconfig.get_config_var("DESTSHARED") or f"{stdlib}/lib-dynload")
     extensions = [
         f"{modules}/{name}" for name in sorted(os.listdir(modules)) if ".so" in name and "tkinter" not in name
@@ -121,14 +121,14 @@ def environment(interpreter: str) -> Runtime:
     """Return another interpreter's runtime, with all its packages. OSError if it does not run."""
     script = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, *sys.path]))"
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [interpreter, "-I", "-c", script], capture_output=True, check=True, timeout=60, stdin=subprocess.DEVNULL
         )
-        search_path = json.loads(done.stdout)
+        search_path = json.loads(process.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise OSError(f"{interpreter} does not run as a Python interpreter: {error}") from None
-    wanted = dict.fromkeys([*map(os.path.abspath, search_path), *SYSTEM])
-    readable = [path for path in wanted if os.path.exists(path) and path != "/"]
+    paths = dict.fromkeys([*map(os.path.abspath, search_path), *SYSTEM])
+    readable = [path for path in paths if os.path.exists(path) and path != "/"]
     readable = [path for path in readable if not any(path.startswith(f"{folder}/") for folder in readable)]
     return Runtime(
         command=(os.path.abspath(interpreter), "-I", "-B", "-X", "utf8", "-c"),
@@ -138,7 +138,7 @@ def environment(interpreter: str) -> Runtime:
 
 
 def _libraries(extensions: list[str], also: tuple[str, ...]) -> list[str]:
-    """Return the libraries of the interpreter, these modules and `also`, under the names that the loader uses."""
+    """Return the libraries of the interpreter, of these modules and of `also`, under the names that the loader uses."""
     # ld.so(8): it prints what it would load, and starts nothing.
     listing = subprocess.run(
         [python()],

@@ -83,10 +83,10 @@ def score_format(case: Case, text: str, finish_reason: str) -> dict[str, Score]:
         "format.no_refusal": ("refusal", f"it begins with {quote(refusal)}")
         if refusal and not due else None,
     }  # fmt: skip
-    judged = {
+    scores = {
         metric: wrong(metric, SCORER, *fault) if fault else right(metric, SCORER) for metric, fault in faults.items()
     }
-    return judged | {SAME_LANGUAGE: same_language(case, text)}
+    return scores | {SAME_LANGUAGE: same_language(case, text)}
 
 
 def same_language(case: Case, text: str) -> Score:
@@ -110,17 +110,21 @@ def looping_block(text: str) -> str | None:
 
 
 def _matches_of_itself(text: str) -> Iterator[int]:
-    """For each shift from 1 on: how many characters from there equal the beginning. Main and Lorentz, 1984."""
+    """Yield, for each shift from 1 on, how many characters from there equal the beginning of the text.
+
+    This is the Z-array, computed as in Main and Lorentz (1984): the window is the match that reaches furthest to the
+    right.
+    """
     size = len(text)
     matches = [0] * size
-    left = right_end = 0
+    window_start = window_end = 0
     for shift in range(1, size // LOOP_TIMES + 1):
-        length = min(right_end - shift, matches[shift - left]) if shift < right_end else 0
+        length = min(window_end - shift, matches[shift - window_start]) if shift < window_end else 0
         while shift + length < size and text[length] == text[shift + length]:
             length += 1
         matches[shift] = length
-        if shift + length > right_end:
-            left, right_end = shift, shift + length
+        if shift + length > window_end:
+            window_start, window_end = shift, shift + length
         yield length
 
 

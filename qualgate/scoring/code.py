@@ -69,7 +69,7 @@ def score_code(
         program = program_of(case_body.get("prompt") or "", text, case_body.get("entry_point"), lenient)
         if (fault := _no_text(program)) is not None:
             return {METRIC: wrong(METRIC, version, "syntax", f"the program is not text: {fault}", program)}
-        verdict, error_type, reason = _said(case_body, program, equipped_with)
+        verdict, error_type, reason = _run_tests(case_body, program, equipped_with)
     except BadTests as error:
         return {METRIC: cannot_say(METRIC, version, "tests", str(error))}
     except NoPackages as error:
@@ -111,15 +111,15 @@ def today(scorer: str, version: str) -> str:
 
 def package_faults(body: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with a case's `packages`."""
-    wanted = body.get("packages", [])
-    if not isinstance(wanted, list):
+    requested = body.get("packages", [])
+    if not isinstance(requested, list):
         yield f"`packages` must be a list of packages, as [numpy]; {actual(body, 'packages')}"
         return
-    if len(wanted) > MOST_PACKAGES:
-        yield f"`packages` names {len(wanted)} packages; at most {MOST_PACKAGES} are installed for a set"
+    if len(requested) > MOST_PACKAGES:
+        yield f"`packages` names {len(requested)} packages; at most {MOST_PACKAGES} are installed for a set"
         return
     names: list[str] = []
-    for package in wanted:
+    for package in requested:
         if why := packages.fault(package):
             yield f"`packages`: {quote(package)} {why}"
         elif (name := packages.name_of(package)) in names:
@@ -135,8 +135,8 @@ def held_packages(wanted: Sequence[str]) -> str:
     return packages.equipped(sandbox, wanted)[1].identity if sandbox else ""
 
 
-def _said(body: Mapping[str, Any], program: str, sandbox: Sandbox) -> Said:
-    """Judge a program by the case's tests, of whichever kind. Raises BadTests."""
+def _run_tests(body: Mapping[str, Any], program: str, sandbox: Sandbox) -> Said:
+    """Run a program under the case's tests, of whichever kind, and return the verdict. BadTests for unusable tests."""
     if examples.written(body):
         return _of_examples(body, program, sandbox)
     if reference.written(body):
@@ -146,14 +146,15 @@ def _said(body: Mapping[str, Any], program: str, sandbox: Sandbox) -> Said:
 
 
 def _of_examples(body: Mapping[str, Any], program: str, sandbox: Sandbox) -> Said:
+    """Run a program on each example of the case, until one fails; return that verdict with its place, else RIGHT."""
     name, prelude = body.get("fn_name", ""), body.get("prelude", "")
-    for at, example in enumerate(examples.read(body)):
+    for index, example in enumerate(examples.read(body)):
         limited = replace(sandbox, limits=example.limits(sandbox.limits))
         verdict, error_type, reason = _killable(
             examples.judge, program, prelude, name, example.given, example.due, within=limited
         )
         if not verdict:
-            return verdict, error_type, f"{reason} (tests[{at}])"
+            return verdict, error_type, f"{reason} (tests[{index}])"
     return RIGHT
 
 
@@ -168,6 +169,10 @@ def _beside_reference(body: Mapping[str, Any], program: str, sandbox: Sandbox) -
 
 @lru_cache(maxsize=8)  # the arms' answers to a case come one after the other
 def _of_reference(case_json: str, sandbox: Sandbox) -> tuple[list[Any] | None, str]:
+    """Run a case's reference solution in a child process.
+
+    Returns (its values for the case's inputs, ""), or (None, why there are none). case_json: the case's body.
+    """
     try:
         due, fault = killable.run(
             reference.expected, json.loads(case_json), asdict(sandbox), within=_bounds(sandbox.limits)
@@ -230,7 +235,8 @@ def tests_of(body: Mapping[str, Any]) -> str:
 def judge(program: str, tests: str, entry_point: str | None, prompt: str, within: dict[str, Any]) -> Said:
     """(verdict, error type, reason) of a program under these tests. within: the sandbox, made plain."""
 
-    def judged() -> Said:
+    def run_exam() -> Said:
+        """Load the program in a sandbox, and let the tests run here or in a second sandbox."""
         sandbox = sandbox_of(within)
         exam = unit_tests.read(tests, entry_point, prompt)
         with sandbox.interpreter("answer") as candidate:
@@ -239,7 +245,7 @@ def judge(program: str, tests: str, entry_point: str | None, prompt: str, within
                 return examine(candidate, lambda far: unit_tests.sit(exam, far))
             return _witnessed(exam, candidate, sandbox)
 
-    return outcome_of(judged)
+    return outcome_of(run_exam)
 
 
 def _absent(program: str, reason: str) -> Score | None:
@@ -253,7 +259,7 @@ def _absent(program: str, reason: str) -> Score | None:
 
 
 def _imported(program: str) -> Iterator[str]:
-    """Top-level names of the modules that a program, which compiles, imports anywhere."""
+    """Yield the top-level name of every module that a program imports anywhere. The program must compile."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what the model wrote
         tree = ast.parse(program)
@@ -265,7 +271,10 @@ def _imported(program: str) -> Iterator[str]:
 
 
 def _witnessed(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> Said:
-    """The tests run in a second sandbox; what they ask the candidate passes through here, and its answers back."""
+    """Run the tests in a second sandbox, and pass their questions to the candidate's sandbox and its answers back.
+
+    Returns verdict, error type ("" if right) and reason.
+    """
     task = {"tests": exam.source, "support": exam.support, "remote": exam.remote, "errors": exam.errors}
     with sandbox.interpreter("witness") as witness:
         message = witness.exchange(task)

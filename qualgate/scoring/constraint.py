@@ -38,13 +38,13 @@ def constraint_fault(constraint: Any) -> str:
     if kind != "json_schema" and (not isinstance(value, str) or not value):
         return f"`constraint.{kind}` must be a text that is not empty"
     try:
-        written = canonical_json(constraint)
-        size = len(written.encode())
+        constraint_json = canonical_json(constraint)
+        size = len(constraint_json.encode())
     except (ValueError, RecursionError):
         return f"`constraint.{kind}` holds what JSON does not, or half a character"
     if size > MOST_BYTES:
         return f"`constraint` has {size:,} bytes, and at most {MOST_BYTES:,} are read"
-    why = _compiled(written)
+    why = _compiled(constraint_json)
     return f"`constraint.{kind}` cannot be used: {why}" if why else ""
 
 
@@ -59,21 +59,25 @@ def grammar_of(constraint: dict[str, Any]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _compiled(written: str) -> str:
+def _compiled(constraint_json: str) -> str:
     """Return why the library cannot compile the constraint; "" if it can."""
     try:
-        return killable.run(_in_child, written, within=BOUNDS)
+        return killable.run(_in_child, constraint_json, within=BOUNDS)
     except killable.Killed as ended:
         return f"compiling it was ended: {ended}; make it smaller"
 
 
-def _in_child(written: str) -> str:
+def _in_child(constraint_json: str) -> str:
+    """Compile a constraint's JSON by llguidance; return why that fails, else "".
+
+    Runs in a child: compiling may take long.
+    """
     try:
         from llguidance import LLMatcher, LLParserLimits
     except ImportError:
         return f"constraints need llguidance. Install it: {pip_install('llguidance')}"
     try:
-        grammar = grammar_of(json.loads(written))
+        grammar = grammar_of(json.loads(constraint_json))
         message = LLMatcher.validate_grammar(grammar, limits=LLParserLimits(verbose_errors=False))
     except (ValueError, RecursionError) as error:
         message = str(error)

@@ -87,15 +87,15 @@ def score_contains(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     if refusal := too_long("contains", CONTAINS, text):
         return {"contains": refusal}
     answer_words = _sequence(text)
-    wanted, every = wanted_of(body)
-    present = [reference for reference in wanted if _sequence(str(reference)) in answer_words]
-    if len(present) < len(wanted) if every else not present:
+    references, every = wanted_of(body)
+    present = [reference for reference in references if _sequence(str(reference)) in answer_words]
+    if len(present) < len(references) if every else not present:
         word = "absent" if text.strip() else "empty"
-        absent = next(reference for reference in wanted if reference not in present)
-        which = quote(absent) if every or len(wanted) == 1 else f"any of {len(wanted)} references"
-        return {"contains": wrong("contains", CONTAINS, word, f"the answer does not contain {which}")}
-    if others := _other_choices(body, answer_words, wanted):
-        reason = f"the answer contains {quote(present[0])} and also names {quote(others[0])}, another of the choices"
+        absent = next(reference for reference in references if reference not in present)
+        missing = quote(absent) if every or len(references) == 1 else f"any of {len(references)} references"
+        return {"contains": wrong("contains", CONTAINS, word, f"the answer does not contain {missing}")}
+    if extra := _other_choices(body, answer_words, references):
+        reason = f"the answer contains {quote(present[0])} and also names {quote(extra[0])}, another of the choices"
         return {"contains": wrong("contains", CONTAINS, "several_choices", reason, str(present[0]))}
     return {"contains": right("contains", CONTAINS, str(present[0]))}
 
@@ -115,12 +115,12 @@ def wanted_of(body: Mapping[str, Any]) -> tuple[tuple[Any, ...], bool]:
 def contains_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     """Check, for contains, that `contains`, `references` or `answer` are texts or numbers with a word in them."""
     try:
-        wanted, _ = wanted_of(body)
+        references, _ = wanted_of(body)
     except ValueError as error:
         yield str(error)
         return
     key = next((name for name in ("contains", "references") if name in body), "answer")
-    for reference in wanted or (None,):
+    for reference in references or (None,):
         if type(reference) not in (str, int, float) or not words(str(reference)):
             yield f"contains needs texts with a word or a number in `{key}`; {actual(body, key)}"
             return
@@ -131,17 +131,20 @@ def _sequence(text: str) -> str:
     return "\x1f" + "\x1f".join(words(text)) + "\x1f"
 
 
-def _other_choices(body: Mapping[str, Any], answer_words: str, wanted: tuple[Any, ...]) -> list[str]:
-    """Return the other choices of a closed list that the answer names."""
+def _other_choices(body: Mapping[str, Any], answer_words: str, references: tuple[Any, ...]) -> list[str]:
+    """Return the choices of a closed list that the answer names besides the references.
+
+    A choice within a reference is none.
+    """
     choices = body.get("choices")
-    expected = [_sequence(str(reference)) for reference in wanted]
+    expected = [_sequence(str(reference)) for reference in references]
     return [
         choice
         for choice in (choices if isinstance(choices, list) else ())
         if isinstance(choice, str)
         and words(choice)
-        and (its := _sequence(choice)) in answer_words
-        and not any(its in our for our in expected)
+        and (choice_words := _sequence(choice)) in answer_words
+        and not any(choice_words in reference_words for reference_words in expected)
     ]
 
 

@@ -56,6 +56,10 @@ def regex(regex_pattern: str = r"#### (\-?[0-9\.\,]+)", group_select: int = 0, f
 
 
 def _selected(matches: list[Any], group_select: int, if_empty: str) -> str:
+    """Return the match at `group_select`, stripped; of several groups the first that is not empty.
+
+    matches: of a pattern. if_empty: the answer if all groups are empty. FilterFault if there are too few matches.
+    """
     try:
         match = matches[group_select]
     except IndexError:
@@ -107,6 +111,7 @@ def multi_choice_regex(
         regexes.compiled(after_colon)
 
         def pick(response: Any) -> str:
+            """Return the choice of one response as "(A)", or the fallback."""
             text = response if isinstance(response, str) else ""
             return (
                 find(regex_pattern, text, {})
@@ -153,6 +158,7 @@ _ENTITY = {"person": "PER", "location": "LOC", "organization": "ORG", "counties"
 
 
 def _spans(response: str) -> str:
+    """Return a list of entities, "PERSON: Ann, Bo", as "per: ann $ per: bo". Entities "none" are left out."""
     text = response.lower()
     for word, label in _ENTITY.items():
         text = re.sub(rf"\b{word}\s*:", f"{label}:", text)
@@ -174,8 +180,11 @@ _IN_MMLU_PRO = (
 
 
 def _mmlu_pro(response: str) -> str:
-    """Read an answer as MMLU-Pro's own script does: the first `answer is A`; else the last `Answer: A` of the first
-    line with one; else the last letter A to J that stands alone."""
+    """Read an answer as MMLU-Pro's own script does; return the letter, or INVALID.
+
+    It is the first `answer is A`; else the last `Answer: A` of the first line with one; else the last letter A to J
+    that stands alone.
+    """
     first, after, alone = _IN_MMLU_PRO
     if match := first.search(response):
         return match[1]
@@ -257,16 +266,17 @@ def _by_name(name: str) -> Step:
 
 
 def _built(pipeline: Pipeline) -> Step:
+    """Return a pipeline as one function: the steps in turn. FilterFault for an unknown step or wrong parameters."""
     steps: list[Step] = []
-    for written in pipeline:
-        parameters = {key: value for key, value in written.items() if key != "function"}
-        make = STEPS.get(written.get("function", ""))
+    for description in pipeline:
+        parameters = {key: value for key, value in description.items() if key != "function"}
+        make = STEPS.get(description.get("function", ""))
         if make is None:
-            raise FilterFault(f"no filter step {written.get('function')!r}; there are {', '.join(STEPS)}")
+            raise FilterFault(f"no filter step {description.get('function')!r}; there are {', '.join(STEPS)}")
         try:
             steps.append(make(**parameters))
         except TypeError as error:
-            raise FilterFault(f"{written['function']}: {error}") from None
+            raise FilterFault(f"{description['function']}: {error}") from None
 
     def run(responses: Responses, case: Mapping[str, Any]) -> Responses:
         for step in steps:

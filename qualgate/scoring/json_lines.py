@@ -59,6 +59,7 @@ class JsonLines:
             self.faults.append((1, "an empty line"))
 
     def _raw_lines(self, file: BinaryIO) -> Iterator[bytes]:
+        """Yield each line of a file with its line end. A line longer than `max_line` is a fault, and is skipped."""
         while raw := file.readline(self.max_line + 1):
             self.line += 1
             self._digest.update(raw)
@@ -71,6 +72,7 @@ class JsonLines:
                 self._digest.update(raw)
 
     def _body(self, raw: bytes) -> dict[str, Any] | None:
+        """Return the JSON object of one line; None, after reporting the fault, for a line that holds none."""
         try:
             text = raw.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -34,15 +34,15 @@ def depth(value: Any) -> int:
 
 def size(value: Any) -> int:
     """Return the size of a value in steps: one for each value, key, and 20 characters of text."""
-    total, rest = 0, [value]
-    while rest:
-        item = rest.pop()
+    total, pending = 0, [value]
+    while pending:
+        item = pending.pop()
         total += 1
         if isinstance(item, str):
             total += len(item) // 20
         elif isinstance(item, list):
-            rest += item
+            pending += item
         elif isinstance(item, dict):
-            rest += item.keys()
-            rest += item.values()
+            pending += item.keys()
+            pending += item.values()
     return total

@@ -72,34 +72,34 @@ _IN_FORMULAS = {"greek", "modifier", "ideographic"}  # letters that stand beside
 def language_fault(body: Mapping[str, Any], text: str) -> tuple[float | None, str, str] | None:
     """Return value (0 or null), error type and reason if the answer is in the wrong language, else None."""
     known = _written_with(scripts(_texts(body)))
-    if (named := "language" in body) and (unknown := next(faults(body), "")):
+    if (is_named := "language" in body) and (unknown := next(faults(body), "")):
         return None, "no_language", unknown
-    wanted = frozenset([body["language"]]) if named else _asked_in(body)
+    target = frozenset([body["language"]]) if is_named else _asked_in(body)
     prose = _CODE.sub(" ", _read(text))
     for_programs = _for_programs(body) or _is_code(prose)
     code = for_programs or len(prose.split()) < len(_read(text).split())
-    parts = [] if not wanted or for_programs else _parts(prose)
-    judged = [(part, _share(part, wanted), _letters(part)) for part in parts]
-    if named:  # its scripts, whatever the question's are
+    parts = [] if not target or for_programs else _parts(prose)
+    part_shares = [(part, _share(part, target), _letters(part)) for part in parts]
+    if is_named:  # its scripts, whatever the question's are
         known |= _written_with(WRITTEN_IN.get(body["language"], "latin").split())
-    beside = known | (
-        {"latin"} if named and known & _DENSE else set()
+    mixable = known | (
+        {"latin"} if is_named and known & _DENSE else set()
     )  # which goes on within their words, as in iPhone을
-    if named:
-        known |= _written_with(script for part, own, _ in judged if own > UNLIKELY for script in scripts(part))
-    total = sum(letters for _, _, letters in judged)
+    if is_named:
+        known |= _written_with(script for part, share, _ in part_shares if share > UNLIKELY for script in scripts(part))
+    total = sum(letters for _, _, letters in part_shares)
     foreign = Counter[str]()
-    for part, own, letters in judged:
-        if own <= UNLIKELY and (other := surely(part)):
-            foreign[other] += letters
+    for part, share, letters in part_shares:
+        if share <= UNLIKELY and (other_language := surely(part)):
+            foreign[other_language] += letters
     if total and foreign.total() > FOREIGN_SHARE * total and foreign.total() >= TELLING:
         names = ", ".join(language for language, _ in foreign.most_common())
-        return 0.0, "language", f"{foreign.total() / total:.0%} of it is in {names}, not in {', '.join(sorted(wanted))}"
+        return 0.0, "language", f"{foreign.total() / total:.0%} of it is in {names}, not in {', '.join(sorted(target))}"
     if strange := foreign_scripts(prose, known):
         return 0.0, "language", f"letters that are not of the question's script: {', '.join(strange)}"
-    if glued := glued_word(prose, beside):
+    if glued := glued_word(prose, mixable):
         return 0.0, "mixed", f"a word of several scripts: {glued[0]!r} ({', '.join(glued[1])})"
-    if not named or max((own for _, own, _ in judged), default=0) > UNLIKELY:
+    if not is_named or max((own for _, own, _ in part_shares), default=0) > UNLIKELY:
         return None
     if total:
         return None, "unclear", "its language cannot be told"
@@ -134,9 +134,9 @@ def _shares(text: str) -> dict[str, float]:
     return dict(_model().rank(text))
 
 
-def _share(text: str, wanted: frozenset[str]) -> float:
-    """Return the probability of the `wanted` languages and of those that are easily mistaken for them."""
-    kin = wanted.union(*(family for family in KIN if family & wanted))
+def _share(text: str, expected: frozenset[str]) -> float:
+    """Return the probability of the `expected` languages and of those that are easily mistaken for them."""
+    kin = expected.union(*(family for family in KIN if family & expected))
     return sum(share for language, share in _shares(text).items() if language in kin)
 
 
@@ -156,8 +156,8 @@ def _parts(text: str) -> list[str]:
         if letters >= TELLING:
             parts.append("".join(sentences).strip())
             sentences, letters = [], 0
-    if parts and (rest := "".join(sentences).strip()):
-        parts[-1] += f" {rest}"
+    if parts and (remainder := "".join(sentences).strip()):
+        parts[-1] += f" {remainder}"
     return parts
 
 
@@ -180,8 +180,10 @@ def _asked_in(body: Mapping[str, Any]) -> frozenset[str]:
     if _for_programs(body):
         return frozenset()
     messages = body.get("messages")
-    questions = [each.get("content") for each in messages if isinstance(each, dict) and each.get("role") == "user"] if (
-        isinstance(messages, list)) else [body.get("prompt")]  # fmt: skip
+    questions = [body.get("prompt")]
+    if isinstance(messages, list):
+        of_user = (message for message in messages if isinstance(message, dict) and message.get("role") == "user")
+        questions = [message.get("content") for message in of_user]
     texts = [text for text in (*questions[-1:], body.get("answer")) if isinstance(text, str)]
     return _told("\n".join(texts))
 
@@ -203,10 +205,11 @@ def foreign_scripts(text: str, known: set[str]) -> tuple[str, ...]:
     """Scripts of `text` beyond those `known`, most used first; () while they are few (see above)."""
     if not known:  # a question in digits alone is of no language
         return ()
-    counts = scripts(text)
-    foreign = Counter({script: count for script, count in counts.items() if script not in known})
-    letters, others = foreign.total(), sum(_weight(script) * counts[script] for script in counts.keys() & known)
-    if letters < FOREIGN_LETTERS or letters <= FOREIGN_SHARE * (letters + others):
+    letter_counts = scripts(text)
+    foreign = Counter({script: count for script, count in letter_counts.items() if script not in known})
+    letters = foreign.total()
+    known_letters = sum(_weight(script) * letter_counts[script] for script in letter_counts.keys() & known)
+    if letters < FOREIGN_LETTERS or letters <= FOREIGN_SHARE * (letters + known_letters):
         return ()
     return tuple(script for script, _ in foreign.most_common())
 
@@ -218,11 +221,11 @@ def glued_word(text: str, known: set[str]) -> tuple[str, tuple[str, ...]] | None
     first, letters = None, 0
     plain = "".join(character for character in _read(text) if not unicodedata.category(character).startswith("M"))
     for word in _WORD.findall(plain):  # vowel signs would end one
-        counts = Counter(script for script in map(_script, word) if script and script not in _IN_FORMULAS)
-        strange = counts.keys() - known
-        if strange and len(counts) > len(strange):
-            first = first or (word[:40], tuple(sorted(counts)))
-            letters += sum(counts[script] for script in strange)
+        letter_counts = Counter(script for script in map(_script, word) if script and script not in _IN_FORMULAS)
+        strange = letter_counts.keys() - known
+        if strange and len(letter_counts) > len(strange):
+            first = first or (word[:40], tuple(sorted(letter_counts)))
+            letters += sum(letter_counts[script] for script in strange)
     return first if letters >= GLUED_LETTERS else None
 
 
@@ -249,9 +252,9 @@ def scripts(text: str) -> Counter[str]:
 
 @lru_cache(maxsize=2**16)
 def _script(character: str) -> str:
-    """`latin`, `cyrillic`, `cjk`, … from its name; "" for no letter, and for a mark of any script or of a dense one.
+    """Return a letter's script, as `latin`, `cyrillic` or `cjk`, by its Unicode name; "" for what is no letter.
 
-    Styled letters are plain ones.
+    A mark counts as no letter if it belongs to any script or to a dense one. A styled letter counts as the plain one.
     """
     plain = unicodedata.normalize("NFKC", character)[:1]
     if (kind := unicodedata.category(plain)[:1]) not in ("L", "M"):

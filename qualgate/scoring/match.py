@@ -143,14 +143,14 @@ def score_numeric(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     except NoNumber as error:
         word = error.error_type if text.strip() else "empty"
         return {"numeric": wrong("numeric", NUMERIC, word, str(error))}
-    shown, expected = (", ".join(number.text for number in numbers) for numbers in (answer, reference))
+    actual, expected = (", ".join(number.text for number in numbers) for numbers in (answer, reference))
     verdicts = [_same(*pair, tolerance) for pair in zip(answer, reference, strict=False)]
     if len(answer) == len(reference) and all(verdicts):
         if why := _not_meant(text, len(answer)):
-            return {"numeric": cannot_say("numeric", NUMERIC, "not_meant", f"{quote(shown)} is not the answer: {why}")}
-        return {"numeric": right("numeric", NUMERIC, shown)}
+            return {"numeric": cannot_say("numeric", NUMERIC, "not_meant", f"{quote(actual)} is not the answer: {why}")}
+        return {"numeric": right("numeric", NUMERIC, actual)}
     if False in verdicts or len(answer) != len(reference):
-        return {"numeric": wrong("numeric", NUMERIC, "different", f"{quote(shown)} is not {quote(expected)}", shown)}
+        return {"numeric": wrong("numeric", NUMERIC, "different", f"{quote(actual)} is not {quote(expected)}", actual)}
     unread = answer[verdicts.index(None)]
     why = unread.unread or ("it is a part of something else" if unread.part else "it can be read two ways")
     return {"numeric": cannot_say("numeric", NUMERIC, "unread_number", f"{quote(unread.text)} is not compared: {why}")}
@@ -173,7 +173,10 @@ def _not_meant(text: str, count: int) -> str:
 
 
 def _same(answer: Quantity, reference: Quantity, tolerance: Tolerance) -> bool | None:
-    """Return whether two numbers are the same within the tolerance; None if that is undecidable."""
+    """Return whether two numbers are the same within the tolerance.
+
+    None if that is undecidable: the answer's number is not read, has other readings, or is a part of something else.
+    """
     if reference.value is None:
         return answer.parts == reference.parts if answer.parts or answer.value is not None else None
     if answer.value is not None and tolerance.allows(answer.value, reference.value):

@@ -67,6 +67,10 @@ def right_choices(body: Mapping[str, Any]) -> frozenset[int]:
 
 
 def _place(answer: Any, choices: Sequence[str]) -> int:
+    """Return the index of the right choice, given by index, text or letter.
+
+    ValueError for an answer that is none of these.
+    """
     if type(answer) is int and 0 <= answer < len(choices):
         return answer
     if isinstance(answer, str) and answer in choices:
@@ -140,25 +144,25 @@ def chosen(text: str, choices: Sequence[str], lenient: bool = False) -> Stated |
     stripped = text.strip()
     if stripped in choices:
         return Stated(choices.index(stripped))
-    if whole := _STRICT.fullmatch(stripped):
-        place = LETTERS.index(whole[1])
-        return Stated(place) if place < len(choices) else None
+    if match := _STRICT.fullmatch(stripped):
+        index = LETTERS.index(match[1])
+        return Stated(index) if index < len(choices) else None
     if not lenient:
         return None
-    if (place := _by_whole_text(stripped, choices)) is not None:
-        return Stated(place)
+    if (index := _by_whole_text(stripped, choices)) is not None:
+        return Stated(index)
     return stated(text, choices)
 
 
 def _by_whole_text(stripped: str, choices: Sequence[str]) -> int | None:
-    """The choice that the text repeats but for case, marks and a last dot, or names by a small letter."""
+    """Return the choice that the text repeats but for case and marks, or names by a small letter; else None."""
     folded = [choice.strip().strip(".").casefold() for choice in choices]
-    bare = stripped.strip("*_`\"' .").casefold()
-    if folded.count(bare) == 1:
-        return folded.index(bare)
-    if (small := _SMALL.fullmatch(stripped)) and (place := LETTERS.index(small[1].upper())) < len(choices):
-        rest = small[2].strip().strip("*_`\"' .").casefold()
-        return place if rest in ("", folded[place]) else None
+    unmarked = stripped.strip("*_`\"' .").casefold()
+    if folded.count(unmarked) == 1:
+        return folded.index(unmarked)
+    if (small := _SMALL.fullmatch(stripped)) and (index := LETTERS.index(small[1].upper())) < len(choices):
+        remainder = small[2].strip().strip("*_`\"' .").casefold()
+        return index if remainder in ("", folded[index]) else None
     return None
 
 

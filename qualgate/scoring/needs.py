@@ -69,14 +69,14 @@ def references_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
 
 def spans_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     """Check `answer` for f1.drop: a text, a list of texts, or a list of lists (each the spans of one reference)."""
-    references = [each if isinstance(each, list) else [each] for each in references_of(body)]
+    references = [entry if isinstance(entry, list) else [entry] for entry in references_of(body)]
     if not references or not all(
         spans and all(isinstance(span, str) and span.strip() for span in spans) for spans in references
     ):
-        wanted = (
+        expected_form = (
             'a reference or a list of them, each a text, or a list of texts for several spans, as ["3", ["A", "B"]]'
         )
-        yield f"f1.drop needs `answer`, {wanted}; {actual(body, 'answer')}"
+        yield f"f1.drop needs `answer`, {expected_form}; {actual(body, 'answer')}"
 
 
 def choice_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
@@ -215,10 +215,10 @@ def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         return
     for index, call in enumerate(calls):
         try:
-            wanted = read_call(f"expected_calls[{index}]", call)
-            if wanted.name not in schemas:
-                yield f"expected_calls[{index}] calls {quote(wanted.name)}, which no tool is called"
-            elif len(call) == 2 and (error := first_error(schemas[wanted.name], call["arguments"])):
+            expected = read_call(f"expected_calls[{index}]", call)
+            if expected.name not in schemas:
+                yield f"expected_calls[{index}] calls {quote(expected.name)}, which no tool is called"
+            elif len(call) == 2 and (error := first_error(schemas[expected.name], call["arguments"])):
                 yield f"expected_calls[{index}]: the tool's own schema refuses it, {error}"
         except ValueError as error:
             yield str(error)

@@ -73,6 +73,7 @@ def drop_f1(answer: str, spans: tuple[str, ...]) -> float:
 
 
 def _drop_span_f1(answer_tokens: set[str], span_tokens: set[str]) -> float:
+    """Return DROP's F1 of two bags of words, 0 to 1: 0 if the span has numbers and the answer has none of them."""
     numbers = {token for token in span_tokens if _is_number(token)}
     if numbers and not numbers & answer_tokens:
         return 0.0

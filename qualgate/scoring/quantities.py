@@ -132,15 +132,15 @@ def quantities(line: str) -> Iterator[Quantity]:
         line = "".join(str(unicodedata.decimal(c)) if c.isdecimal() and not c.isascii() else c for c in line)
     for pattern, new in _REWRITTEN:
         line = pattern.sub(new, line)
-    place = 0
-    while match := _NUMBER.search(line, place):
-        place = match.end()
+    position = 0
+    while match := _NUMBER.search(line, position):
+        position = match.end()
         before = line[max(0, match.start() - 40) : match.start()]
         if _NOT_A_NUMBER.search(before):
             continue
-        quantity, place = _with_what_follows(match, line)
-        apart = _SIGN_APART.search(before) or _MINUS.search(before)
-        if (match["sign"] or match["negative"] or ("-" if apart else "+")) != "+":
+        quantity, position = _with_what_follows(match, line)
+        separate_sign = _SIGN_APART.search(before) or _MINUS.search(before)
+        if (match["sign"] or match["negative"] or ("-" if separate_sign else "+")) != "+":
             quantity = _negative(quantity)
         elif not match["sign"] and _CONTINUES.search(before):
             quantity = Quantity(text=quantity.text, unread="it continues an expression")
@@ -150,7 +150,7 @@ def quantities(line: str) -> Iterator[Quantity]:
 
 
 def _with_what_follows(match: re.Match[str], line: str) -> tuple[Quantity, int]:
-    """Read the number with what follows and belongs to it; return it and the place behind it."""
+    """Read a matched number with its exponent, scale, power or fraction; return it and the position behind it."""
     if sum(map(str.isdigit, match["run"])) > MAX_DIGITS:
         return _too_much("number_too_long", f"a number of more than {MAX_DIGITS} digits"), match.end()
     if len(match["power"] or "") > 3:
@@ -161,11 +161,11 @@ def _with_what_follows(match: re.Match[str], line: str) -> tuple[Quantity, int]:
         readings = [None if reading is None else reading * power for reading in readings]
     behind = _BEHIND.match(line, match.end())
     text = line[match.start() : behind.end() if behind else match.end()].replace(_POWER, "^")
-    value, others = readings[0], tuple(reading for reading in readings[1:] if reading is not None)
+    value, other_readings = readings[0], tuple(reading for reading in readings[1:] if reading is not None)
     end = behind.end() if behind else match.end()
     if behind is None:
-        return _quantity(text, value, others), end
-    if behind["chain"] or (value is None and not others):
+        return _quantity(text, value, other_readings), end
+    if behind["chain"] or (value is None and not other_readings):
         return Quantity(text=text, parts=tuple(re.findall(r"[0-9]+|[^0-9\s]", text))), end
     if behind["times"]:
         return Quantity(text=text, unread="it continues an expression"), end
@@ -193,19 +193,23 @@ def _with_what_follows(match: re.Match[str], line: str) -> tuple[Quantity, int]:
 def _mixed(
     match: re.Match[str], behind: re.Match[str], value: Fraction | None, text: str, line: str
 ) -> tuple[Quantity, int]:
-    """Read a mixed number such as `2 1/2`; of `12 3/2` or `1.5 1/2` only the first number."""
+    """Read a mixed number such as `2 1/2`; of `12 3/2` or `1.5 1/2` only the first number.
+
+    value: of the first number, which `match` has; behind: the match of the fraction; text: of both. Returns the number
+    and the position behind it.
+    """
     above, below = int(behind["above"][:MAX_DIGITS]), int(behind["below"][:MAX_DIGITS])
     if value is None or value.denominator != 1 or not 0 < above < below or not match["run"].isdigit():
         return _quantity(line[match.start() : match.end()], value, ()), match.end()
     return _quantity(text, value + Fraction(above, below), ()), behind.end()
 
 
-def _quantity(text: str, value: Fraction | None, others: tuple[Fraction, ...]) -> Quantity:
-    if value is None and not others:
+def _quantity(text: str, value: Fraction | None, other_readings: tuple[Fraction, ...]) -> Quantity:
+    if value is None and not other_readings:
         parts = tuple(re.findall(r"[0-9]+|[^0-9\s]", text))
         return Quantity(text=text, parts=parts, unread="it is several numbers in one")
     return Quantity(
-        text=text, value=value, others=others, unread="" if value is not None else "it can be read two ways"
+        text=text, value=value, others=other_readings, unread="" if value is not None else "it can be read two ways"
     )
 
 
@@ -214,11 +218,12 @@ def _too_much(error_type: str, reason: str) -> Quantity:
 
 
 def _negative(quantity: Quantity) -> Quantity:
+    """Return a quantity with the opposite sign, in all its readings."""
     value = None if quantity.value is None else -quantity.value
     return Quantity(
         text=f"-{quantity.text.lstrip('-−–')}",
         value=value,
-        others=tuple(-other for other in quantity.others),
+        others=tuple(-reading for reading in quantity.others),
         parts=("-", *quantity.parts) if quantity.parts else (),
         part=quantity.part,
         unread=quantity.unread,
@@ -236,19 +241,19 @@ def _readings(run: str) -> list[Fraction | None]:
         return [Fraction(int(run))]
     last = groups[-1]
     decimal = _decimal("".join(groups[:-1]), last)
-    whole = Fraction(int(digits))
+    integer = Fraction(int(digits))
     if len(set(marks)) == 1 and marks[0] not in ".,":
-        sure = in_threes and (marks[0] != " " or len(marks) > 1 or last[0] == "0")
-        return [whole] if sure else [whole, Fraction(int(last))]
+        unambiguous = in_threes and (marks[0] != " " or len(marks) > 1 or last[0] == "0")
+        return [integer] if unambiguous else [integer, Fraction(int(last))]
     if marks == ".":
-        return [decimal, whole] if in_threes and groups[0] != "0" and groups[0] else [decimal]
+        return [decimal, integer] if in_threes and groups[0] != "0" and groups[0] else [decimal]
     if marks == ",":
-        return [whole, decimal] if in_threes and groups[0] != "0" else [decimal, Fraction(int(last))]
+        return [integer, decimal] if in_threes and groups[0] != "0" else [decimal, Fraction(int(last))]
     if len(set(marks)) == 1:
         indian = marks[0] == "," and len(last) == 3 and len(groups[0]) < 3 and {*map(len, groups[1:-1])} == {2}
         if marks[0] == "," and (in_threes or indian):
-            return [whole]
-        return [None, whole] if in_threes else [None] if marks[0] == "." else [None, Fraction(int(last))]
+            return [integer]
+        return [None, integer] if in_threes else [None] if marks[0] == "." else [None, Fraction(int(last))]
     head = groups[:-1]
     grouped = len(head[0]) in (1, 2, 3) and all(len(group) == 3 for group in head[1:])
     one_mark = len(set(marks[:-1])) == 1 and marks[-1] in ".," and marks[0] != marks[-1]

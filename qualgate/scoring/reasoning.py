@@ -166,33 +166,37 @@ def of_template(prompt: str, template: str) -> tuple[str, str]:
 
 
 def _tagged(text: str, form: Form, opened: bool) -> Said:
+    """Split a text whose thoughts stand between a form's markers. opened: the prompt began a thought.
+
+    Without an end marker the text is one open thought if it begins as one, else all answer.
+    """
     first = len(text) - len(text.lstrip())
     begun = re.compile(form.begins).match(text, first)
     start = begun.end() if begun else 0
-    rest = text[start:]
-    end = next(_unquoted(rest, form.ends), None)
-    whole = begun is not None or opened
-    if end is None or (not whole and (not form.prompted or _is_json(text))):
-        if whole:
-            return Said(thought=rest, answer="", state="open", spans=((start, len(text)),))
+    after_opening = text[start:]
+    end = next(_unquoted(after_opening, form.ends), None)
+    in_thought = begun is not None or opened
+    if end is None or (not in_thought and (not form.prompted or _is_json(text))):
+        if in_thought:
+            return Said(thought=after_opening, answer="", state="open", spans=((start, len(text)),))
         answer = form.unwrapped(text)
         return Said(thought="", answer=answer, state="none", leaked=_leak(answer, form.begins, form.ends))
-    spans, place = [(start, start + end.start())], start + end.end()
-    while len(spans) < MOST_THOUGHTS and (again := _again(text, place, form)):
-        if (end := next(_unquoted(text[again:], form.ends), None)) is None:
-            spans.append((again, len(text)))
+    spans, position = [(start, start + end.start())], start + end.end()
+    while len(spans) < MOST_THOUGHTS and (next_start := _next_thought(text, position, form)):
+        if (end := next(_unquoted(text[next_start:], form.ends), None)) is None:
+            spans.append((next_start, len(text)))
             return Said(thought=_joined(text, spans), answer="", state="open", spans=tuple(spans))
-        spans.append((again, again + end.start()))
-        place = again + end.end()
-    answer = form.unwrapped(_without_blank(text[place:]))
+        spans.append((next_start, next_start + end.start()))
+        position = next_start + end.end()
+    answer = form.unwrapped(_without_blank(text[position:]))
     leak = _leak(answer, form.begins, form.ends)
     return Said(thought=_joined(text, spans), answer=answer, state="ended", leaked=leak, spans=tuple(spans))
 
 
-def _again(text: str, place: int, form: Form) -> int | None:
+def _next_thought(text: str, position: int, form: Form) -> int | None:
     """Return where another thought's text begins, if only blanks separate it from `place`."""
-    blank = _BLANK.match(text, place)
-    begun = re.compile(form.begins).match(text, blank.end() if blank else place)
+    blank = _BLANK.match(text, position)
+    begun = re.compile(form.begins).match(text, blank.end() if blank else position)
     return begun.end() if begun else None
 
 
@@ -202,9 +206,9 @@ def _joined(text: str, spans: list[tuple[int, int]]) -> str:
 
 def _without_blank(text: str) -> str:
     """Without the blank lines that it begins with; the indentation behind them stays, that of the marker's line not."""
-    rest = text.lstrip()
-    blank = text[: len(text) - len(rest)]
-    return blank[blank.rfind("\n") + 1 :] + rest if rest and "\n" in blank else rest
+    remainder = text.lstrip()
+    blank = text[: len(text) - len(remainder)]
+    return blank[blank.rfind("\n") + 1 :] + remainder if remainder and "\n" in blank else remainder
 
 
 @cache
@@ -243,17 +247,21 @@ class _Message:
 
 
 def _messages(text: str, ends: re.Pattern[str], read: Callable[[str, str], _Message], marks: re.Pattern[str]) -> Said:
-    """Split a text of messages. read: takes a message and its end marker. marks: markers that leak into an answer."""
+    """Split a text of messages into thoughts and answer.
+
+    ends: the markers that end a message. read: takes a message and its end marker. marks: markers that leak into an
+    answer. An answer with calls keeps its markers.
+    """
     thoughts: list[str] = []
     contents: list[str] = []  # of the other messages, and what is no message
     raw: list[str] = []  # the same as they are written
     spans: list[tuple[int, int]] = []
-    calls, state, leaked, at = False, "none", "", 0
+    calls, state, leaked, position = False, "none", "", 0
     for chunk, end in _chunks(text, ends):
         message = read(chunk, end)
         if message.kind == "thought":
             thoughts.append(message.content)
-            spans.append((at + len(chunk) - len(message.content), at + len(chunk)))
+            spans.append((position + len(chunk) - len(message.content), position + len(chunk)))
             state = "ended" if end and state != "open" else "open"
         elif chunk.strip():
             calls |= message.kind == "call"
@@ -261,7 +269,7 @@ def _messages(text: str, ends: re.Pattern[str], read: Callable[[str, str], _Mess
             raw.append(chunk + end)
             if not leaked and (leak := marks.search(message.content)):
                 leaked = leak[0]
-        at += len(chunk) + len(end)
+        position += len(chunk) + len(end)
     answer = "".join(raw) if calls else "\n".join(contents)
     return Said(thought="\n".join(thoughts), answer=answer, state=state, leaked=leaked, spans=tuple(spans))
 
@@ -275,7 +283,10 @@ def _harmony(chunk: str, end: str) -> _Message:
 
 
 def _inkling(opened: bool) -> Callable[[str, str], _Message]:
-    """Return the reader of inkling's messages. opened: the prompt began a thought, which lasts up to the first end."""
+    """Return the reader of inkling's messages. opened: the prompt began a thought, which lasts up to the first end.
+
+    The reader is good for one text: it uses up `opened` at the first message.
+    """
     first = [opened]
 
     def read(chunk: str, end: str) -> _Message:

@@ -34,13 +34,14 @@ def faults_of_any(faults: Faults) -> Faults:
     """Apply `faults`, which reads one `answer`, to each reference."""
 
     def every(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+        """Yield what is wrong with `references`, or with a single `answer`."""
         if "references" not in body:
             yield from faults(body, evalset)
             return
-        given = body["references"]
-        if not isinstance(given, list) or not given:
+        references = body["references"]
+        if not isinstance(references, list) or not references:
             yield f"`references` is a list of right answers, one or more; {actual(body, 'references')}"
-        elif "answer" in body and body["answer"] not in given:
+        elif "answer" in body and body["answer"] not in references:
             yield f"`answer` {quote(body['answer'])} is none of the `references`; write all right answers there"
         else:
             for number, single in enumerate(_each(body)):
@@ -56,11 +57,14 @@ def _each(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _first_right(scores: Iterable[dict[str, Score]]) -> dict[str, Score]:
-    """Return the first right scores, else undecided ones: a reference that was not compared may have been right."""
-    judged = []
+    """Return the first scores that are all right, else the first undecided ones, else the first.
+
+    An undecided reference comes before a wrong one: it was not compared, and may have been right.
+    """
+    not_right = []
     for scored in scores:
         if all(score.verdict for score in scored.values()):
             return scored
-        judged.append(scored)
-    undecided = (scored for scored in judged if any(score.verdict is None for score in scored.values()))
-    return next(undecided, judged[0])
+        not_right.append(scored)
+    undecided = (scored for scored in not_right if any(score.verdict is None for score in scored.values()))
+    return next(undecided, not_right[0])

@@ -63,11 +63,11 @@ def findall(pattern: str, text: str) -> list[Any]:
     python = compiled(pattern)
     if pattern in LINEAR:
         return python.findall(text)
-    if (same := _by_re2(pattern, text)) is not None:
+    if (re2_pattern := _by_re2(pattern, text)) is not None:
         groups = python.groups
         return [
-            m[0] if not groups else (m[1] or "") if groups == 1 else tuple(part or "" for part in m.groups())
-            for m in same.finditer(text)
+            m[0] if not groups else (m[1] or "") if groups == 1 else tuple(group or "" for group in m.groups())
+            for m in re2_pattern.finditer(text)
         ]
     matches = killable.run(_python_findall, pattern, text)
     return [tuple(item) if isinstance(item, list) else item for item in matches]
@@ -94,37 +94,38 @@ def _python_sub(pattern: str, replacement: str, text: str) -> str:
 
 
 def _by_re2(pattern: str, text: str) -> Any:
-    """Return `pattern` compiled by RE2 if that gives the same matches on this text in short time, else None."""
+    """Return `pattern` compiled by RE2 if that gives Python's matches on this text in a short time, else None."""
     if len(text) > SHORT:
         return None
-    same, needs_ascii = _in_re2(pattern)
-    if same is None or (needs_ascii and (not text.isascii() or _OTHER_SPACE.search(text))):
+    re2_pattern, needs_ascii = _in_re2(pattern)
+    if re2_pattern is None or (needs_ascii and (not text.isascii() or _OTHER_SPACE.search(text))):
         return None
     try:
         text.encode()
     except UnicodeEncodeError:
         return None
-    return same
+    return re2_pattern
 
 
 @lru_cache(maxsize=1024)
 def _in_re2(pattern: str) -> tuple[Any, bool]:
-    place, needs_ascii, opened = 0, False, []
+    """Return `pattern` compiled by RE2 and whether texts must be ASCII; (None, False) where RE2 may match otherwise."""
+    position, needs_ascii, opened = 0, False, []
     group, without_words = "", ""  # the group just closed; the pattern without \b, to see whether it matches nothing
-    while place < len(pattern):
-        token = _TOKEN.match(pattern, place)
+    while position < len(pattern):
+        token = _TOKEN.match(pattern, position)
         if token is None:
             return None, False
         if token["opens"]:
-            opened.append(place)
+            opened.append(position)
         elif token["repeat"] and group and (re.search(r"\((?!\?)", group) or compiled(group).fullmatch("")):
             return None, False  # which pass of a repetition a group remembers, and empty passes, differ
-        elif token["repeat"] and pattern[:place].endswith(("\\b", "\\B")):
+        elif token["repeat"] and pattern[:position].endswith(("\\b", "\\B")):
             return None, False
         needs_ascii |= bool(token["word"] or token["ascii"] or (token["set"] and re.search(r"\\[dws]", token["set"])))
         group = pattern[opened.pop() : token.end()] if token["closes"] else ""
         without_words += "" if token["word"] else token[0]
-        place = token.end()
+        position = token.end()
     try:
         if re.fullmatch(without_words, "") is not None:
             return None, False  # where empty matches are found differs

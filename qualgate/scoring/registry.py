@@ -270,11 +270,11 @@ def names() -> tuple[str, ...]:
 
 def find(name: str, mode: Mode = "strict") -> Scorer:
     """The scorer of this name and mode, shipped or not. UsageError without one, and for a package that is broken."""
-    others = plugins.offered(GROUP, _NAMES)
-    known = SHIPPED if name not in others else (_checked(plugins.load(others[name], Scorer)),)
+    offered = plugins.offered(GROUP, _NAMES)
+    known = SHIPPED if name not in offered else (_checked(plugins.load(offered[name], Scorer)),)
     modes = {scorer.mode: scorer for scorer in known if scorer.name == name}
     if not modes:
-        raise UsageError(unknown("scorer", name, (*_NAMES, *sorted(others))))
+        raise UsageError(unknown("scorer", name, (*_NAMES, *sorted(offered))))
     if mode not in modes:
         having = ", ".join(scorer.name for scorer in SHIPPED if scorer.mode == mode)
         raise UsageError(f"the scorer {name} has no {mode} mode, only: {', '.join(modes)}. With one: {having}.")
@@ -346,20 +346,20 @@ def in_dialect(scorer: Scorer, name: str) -> Scorer:
 
 def refuse_without_effect(scorer: Scorer, normalizers: Sequence[str], lenient: Sequence[str]) -> None:
     """UsageError for a normalizer or a lenient mode that changes no score: given twice, or never read by `scorer`."""
-    for option, given in (("--normalizer", normalizers), ("--lenient", lenient)):
-        if twice := next((name for name in given if given.count(name) > 1), None):
+    for option, names in (("--normalizer", normalizers), ("--lenient", lenient)):
+        if twice := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"{option} {twice} is given twice; once is what it takes. Leave one of them out.")
     if normalizers and not scorer.normalizes:
-        given = f"--normalizer {normalizers[0]}"
-        raise UsageError(_without_effect(scorer, given, "normalizer", lambda candidate: candidate.normalizes))
+        argument = f"--normalizer {normalizers[0]}"
+        raise UsageError(_without_effect(scorer, argument, "normalizer", lambda candidate: candidate.normalizes))
     if (unread := next((mode for mode in lenient if mode not in scorer.lenient), None)) is not None:
-        given, what = f"--lenient {unread}", f"lenient mode {unread}"
-        raise UsageError(_without_effect(scorer, given, what, lambda candidate: unread in candidate.lenient))
+        argument, what = f"--lenient {unread}", f"lenient mode {unread}"
+        raise UsageError(_without_effect(scorer, argument, what, lambda candidate: unread in candidate.lenient))
 
 
-def _without_effect(scorer: Scorer, given: str, what: str, reads: Callable[[Scorer], bool]) -> str:
+def _without_effect(scorer: Scorer, option: str, feature: str, reads: Callable[[Scorer], bool]) -> str:
     readers = ", ".join(f"{candidate.name} ({candidate.mode})" for candidate in SHIPPED if reads(candidate))
-    return f"{given}: the scorer {scorer.name} ({scorer.mode}) reads no {what}" + (
+    return f"{option}: the scorer {scorer.name} ({scorer.mode}) reads no {feature}" + (
         f"; of {readers} it is an option. Leave it out, or choose such a scorer." if readers else ". Leave it out."
     )
 
@@ -404,8 +404,11 @@ def apply(scorer: Scorer, case: Case, evalset: Evalset, answer: str) -> dict[str
 
 
 def _checked(scorer: Scorer) -> Scorer:
-    """Wrap another package's scorer so that it keeps our promises: it never raises, and scores each of its metrics in
-    0..1 under its own version."""
+    """Wrap another package's scorer so that it keeps our promises.
+
+    It never raises, and scores each of its metrics in 0..1 under its own version. UsageError without metrics or
+    version.
+    """
     if not scorer.metrics or not scorer.version:
         raise UsageError(
             f"the scorer {quote(scorer.name)} ({GROUP}) has the version {quote(scorer.version)} and the metrics "
@@ -425,6 +428,8 @@ def _checked(scorer: Scorer) -> Scorer:
 
 
 def _guarded(scorer: Scorer, function: Callable[[Case, Evalset, Any], dict[str, Score]]) -> Any:
+    """Wrap a scoring function of another package: any failure becomes "cannot say" for each of the scorer's metrics."""
+
     def score(case: Case, evalset: Evalset, answer: Any) -> dict[str, Score]:
         try:
             scores = function(case, evalset, answer)

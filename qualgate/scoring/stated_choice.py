@@ -224,7 +224,10 @@ def stated(text: str, choices: Sequence[str]) -> Stated | None:
 
 
 def _unstated(plain: str, mentions: Sequence[_Mention], letters: str) -> Stated | None:
-    """Return the letter that stands alone in a text without a statement."""
+    """Return the letter that stands alone in a text without a statement; None if no letter is offered.
+
+    Ambiguous if it names several letters, or takes one back.
+    """
     backs = [
         ending.end()
         for ending in _SENTENCE.finditer(plain)
@@ -237,26 +240,27 @@ def _unstated(plain: str, mentions: Sequence[_Mention], letters: str) -> Stated 
     ]
     denied = {mention.letter for mention in offered if _denied(plain, mention)}
     remaining = [mention for mention in offered if mention.letter not in denied]
-    alone = [mention for mention in remaining if _stands_alone(plain, mention)]
-    first = any(not plain[: mention.start].strip(_AROUND) for mention in alone)
-    beside = {
+    standing_alone = [mention for mention in remaining if _stands_alone(plain, mention)]
+    first = any(not plain[: mention.start].strip(_AROUND) for mention in standing_alone)
+    marked_letters = {
         mention.letter
         for mention in remaining
         if mention.marked and (not first or not mention.before.strip(_AROUND + LETTERS))
     }
-    together = {
+    joined_letters = {
         letter for mention in offered if len(names := _with(plain, mention)) > 1 for letter in names & {*letters}
     }
-    named = beside | together | {mention.letter for mention in alone}
-    if len(named) == 1 and alone:
-        return Stated(letters.index(named.pop()), guess=True)
-    if named or denied or backs or any(map(_asked, mentions)):
-        names = ", ".join(sorted(named | denied)) or "one that it asks for or takes back"
+    named_letters = marked_letters | joined_letters | {mention.letter for mention in standing_alone}
+    if len(named_letters) == 1 and standing_alone:
+        return Stated(letters.index(named_letters.pop()), guess=True)
+    if named_letters or denied or backs or any(map(_asked, mentions)):
+        names = ", ".join(sorted(named_letters | denied)) or "one that it asks for or takes back"
         raise Ambiguous(f"it names {names}, and none of them as its answer alone")
     return None
 
 
 def _plain(text: str) -> str:
+    """Return a text's beginning and end as the patterns need it: letters marked or boxed in private characters."""
     if len(text) > FIRST_READ + LAST_READ:
         text = f"{text[:FIRST_READ]}\n\n{text[-LAST_READ:]}"
     text = text if text.isascii() else unicodedata.normalize("NFKC", text)
@@ -268,6 +272,7 @@ def _plain(text: str) -> str:
 
 
 def _mentions(plain: str) -> Iterator[_Mention]:
+    """Yield the last mentions of letters, each with the text around it, before it only within its sentence."""
     begins = [0, *(ending.end() for ending in _SENTENCE.finditer(plain))]
     for match in deque(_MENTION.finditer(plain), MOST_MENTIONS):
         begin = begins[bisect_right(begins, match.start()) - 1]
@@ -297,7 +302,7 @@ def _denied(plain: str, mention: _Mention) -> bool:
 
 
 def _is_stated(mention: _Mention) -> bool | None:
-    """Whether the sentence gives the letter as the answer: True outright, False otherwise, None not at all."""
+    """Return whether the sentence gives the letter as the answer: True outright, False otherwise, None not at all."""
     after = mention.after.lstrip(_N + _END)
     if _asked(mention) or _DENIED_BEFORE.search(mention.before):
         return None
@@ -354,9 +359,9 @@ _IS_THE_ANSWER = re.compile(r"\sis\s(?:the\s)?(?:correct\s|right\s|best\s)?(?:an
 
 
 def _by_text(plain: str, choices: Sequence[str]) -> Iterator[_Statement]:
-    """Where a choice's own text is stated; of several that begin there the longest."""
+    """Yield the places where a choice's own text is stated; of several that begin at one place the longest."""
     longest: dict[int, int] = {}
-    for place, choice in enumerate(choices):
+    for index, choice in enumerate(choices):
         if len(choice) < 2:
             continue
         for match in islice(re.finditer(re.escape(choice), plain, re.IGNORECASE), 50):
@@ -369,16 +374,19 @@ def _by_text(plain: str, choices: Sequence[str]) -> Iterator[_Statement]:
             cue = _STATED_BEFORE.search(before)
             if cue is None and _CLAUSE_ENDS.match(after):
                 cue = _CONCLUDED_BEFORE.search(before)
-            given = cue is not None and not _of_a_wrong(before, cue) and not _GOES_ON.match(after)
-            named = _IS_THE_ANSWER.match(after) and not _SUPPOSED.search(before) and not _DENIED_BEFORE.search(before)
-            if (given and not _DENIED_AFTER.match(after)) or named:
-                longest[match.start()] = place
-    for start, place in longest.items():
-        yield _Statement(start, frozenset((LETTERS[place] if place < len(LETTERS) else f"#{place}",)), outright=True)
+            precedes = cue is not None and not _of_a_wrong(before, cue) and not _GOES_ON.match(after)
+            follows = _IS_THE_ANSWER.match(after) and not _SUPPOSED.search(before) and not _DENIED_BEFORE.search(before)
+            if (precedes and not _DENIED_AFTER.match(after)) or follows:
+                longest[match.start()] = index
+    for start, index in longest.items():
+        yield _Statement(start, frozenset((LETTERS[index] if index < len(LETTERS) else f"#{index}",)), outright=True)
 
 
 def _last_of(plain: str, statements: Sequence[_Statement], letters: str) -> Stated | None:
-    """The last statement's choice. `B is correct` behind an outright `the answer is A` takes nothing back by itself."""
+    """Return the last statement's choice; None for a letter that is no choice. Ambiguous if the statements disagree.
+
+    `B is correct` behind an outright `the answer is A` takes nothing back by itself.
+    """
     last = statements[-1]
     if len(last.names) > 1:
         raise Ambiguous(f"it names {', '.join(sorted(last.names))}, and none of them as its answer alone")
@@ -391,7 +399,7 @@ def _last_of(plain: str, statements: Sequence[_Statement], letters: str) -> Stat
     following = [
         plain[ending.end() : ending.end() + NEAR].lstrip() for ending in islice(_SENTENCE.finditer(plain, last.at), 3)
     ]
-    if any(_TAKEN_BACK.match(rest) for rest in following):
+    if any(_TAKEN_BACK.match(sentence) for sentence in following):
         raise Ambiguous(f"it names {', '.join(sorted(last.names))} and takes that back")
     (name,) = last.names
     head = _ALONE_AT_FIRST.match(plain)
@@ -403,15 +411,15 @@ def _last_of(plain: str, statements: Sequence[_Statement], letters: str) -> Stat
 
 
 def _stands_alone(plain: str, mention: _Mention) -> bool:
-    """The text begins or ends with the letter, or it is a line, or a line's head."""
+    """Return whether the letter begins or ends the text, is a line, or is a line's head."""
     line = plain[plain.rfind("\n", 0, mention.start) + 1 : mention.start]
     head = re.sub(r"(?i)^\W*(?:(?:both|either)\s)?(?:(?:option|choice|answer)\s)?\W*", "", line)
     after = mention.after.lstrip(_N + _END)
     if not head:
         begins = not plain[: mention.start - len(line)].strip()
-        rest = mention.after.partition("\n")[0]
-        whole = bool(_TO_THE_END.match(rest))
+        rest_of_line = mention.after.partition("\n")[0]
+        ends_line = bool(_TO_THE_END.match(rest_of_line))
         marked = mention.marked and not _TELLS.match(after) if begins or mention.after[:1] in (".", ":") else False
-        return whole or (begins and bool(_GIVES_REASONS.match(after))) or marked
+        return ends_line or (begins and bool(_GIVES_REASONS.match(after))) or marked
     lead = _OPTION.sub("", line).rstrip()
     return mention.marked and bool(_TO_THE_END.match(mention.after)) and lead[-1:] in tuple(":,—–-.?!")

@@ -97,16 +97,17 @@ def inside_fence(text: str, *, in_text: bool = False) -> str:
 
     in_text: from the first fence that holds a value to the last fence's end, unless `text` begins with a value.
     """
-    whole = text.strip()
-    in_text = in_text and not whole.startswith(("{", "[", '"'))
-    opening = _OPENING_A_VALUE.search(whole) if in_text else _OPENING.match(whole)
-    closing = whole.rfind("```")
-    if opening is None or closing < opening.end() or not (in_text or whole.endswith("```")):
+    stripped = text.strip()
+    in_text = in_text and not stripped.startswith(("{", "[", '"'))
+    opening = _OPENING_A_VALUE.search(stripped) if in_text else _OPENING.match(stripped)
+    closing = stripped.rfind("```")
+    if opening is None or closing < opening.end() or not (in_text or stripped.endswith("```")):
         return text
-    return whole[opening.end() : closing].rstrip(_SPACE)
+    return stripped[opening.end() : closing].rstrip(_SPACE)
 
 
 def _refuse_depth(text: str) -> None:
+    """Raise NotStrictJson for too deep nesting, before a parser that recurses reads the text."""
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
     depth = 0

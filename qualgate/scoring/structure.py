@@ -41,6 +41,7 @@ def asserted(body: Mapping[str, Any]) -> bool:
 
 
 def _against(schema: Any, value: Any, text: str, *, formats: bool) -> Score:
+    """Return the score `json.schema` of a value. text: the answer's JSON, for the score. formats: assert `format`."""
     try:
         error = first_error(schema, value, formats=formats)
     except CannotValidate as failure:

@@ -55,7 +55,7 @@ _FENCED = re.compile(r"\s*```(?:json)?[ \t]*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
 def _canonical_json(text: str) -> str:
-    """A JSON value with its keys sorted and 7.0 as 7, also from a code fence; any other text as it is."""
+    """Return a JSON value with its keys sorted and 7.0 as 7, also from a code fence; any other text as it is."""
     fenced = _FENCED.fullmatch(text)
     try:
         value = strict_json.read(fenced[1] if fenced else text)
@@ -65,6 +65,7 @@ def _canonical_json(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
+    """Return a JSON value with whole floats as integers."""
     match value:
         case dict():
             return {key: _plain(item) for key, item in value.items()}

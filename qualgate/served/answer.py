@@ -154,30 +154,36 @@ class Gathering:
         return REARRANGED if self._doubted or doubtful((self._texts, self._thoughts), arguments) else ""
 
     def _take(self, choice: Choice, seconds: float) -> None:
+        """Take a piece of the stream, or a whole answer. seconds: since the request.
+
+        WireFault if it follows the answer's end.
+
+        A message behind its pieces that repeats the whole answer replaces them.
+        """
         message = choice.message or choice.delta or Message()
         text = choice.text or message.content or ""
         thought = message.reasoning or message.reasoning_content or ""
-        more = bool(text or thought or message.calls or choice.token_ids)
+        has_content = bool(text or thought or message.calls or choice.token_ids)
         self._always = self._always and choice.finish_reason is not None
-        again = choice.message is not None and bool(self._times)  # the whole of it once more, behind its pieces
-        if self._finish is not None and more and not self._always and not again:
+        repeats = choice.message is not None and bool(self._times)  # the whole of it once more, behind its pieces
+        if self._finish is not None and has_content and not self._always and not repeats:
             raise WireFault("it went on after the end of its answer")
         self._untold += bool(text) and not choice.token_ids
-        if more:
+        if has_content:
             self._times.append(seconds)
-        if again:
+        if repeats:
             self._replace(text, thought, message.calls, choice.token_ids)
         else:
             self._texts.append(text)
             self._thoughts.append(thought)
-            for place, call in enumerate(message.calls):
-                self._call(place if call.index is None or choice.message else call.index, call)
+            for index, call in enumerate(message.calls):
+                self._call(index if call.index is None or choice.message else call.index, call)
             if choice.token_ids is not None:
                 self._ids = [*(self._ids or ()), *choice.token_ids]
         if choice.logprobs is not None:
-            chosen = choice.logprobs.token_logprobs or ()
-            self._logprobs += [logprob for logprob in chosen if logprob is not None]
-            self._margins += margins_told(chosen, choice.logprobs.top_logprobs)
+            token_logprobs = choice.logprobs.token_logprobs or ()
+            self._logprobs += [logprob for logprob in token_logprobs if logprob is not None]
+            self._margins += margins_told(token_logprobs, choice.logprobs.top_logprobs)
         self._read = self._read or tuple(choice.prompt_logprobs or ())
         if self._finish is None or FINISH_WORDS.get(self._finish, "stop") in ("eos", "stop"):
             self._finish = _word(choice.finish_reason) or self._finish  # where pieces differ, one that is cut is cut
@@ -192,33 +198,38 @@ class Gathering:
                 raise WireFault("a message within its stream is another than the pieces before it")
         if len(calls) >= len(self._calls):
             self._calls = []
-            for place, call in enumerate(calls):
-                self._call(place, call)
+            for index, call in enumerate(calls):
+                self._call(index, call)
         elif calls:
             raise WireFault("a message within its stream has fewer tool calls than the pieces before it")
         if ids is not None:
             self._ids, self._logprobs, self._margins = list(ids), [], []
 
     def _call(self, place: int, part: ToolCall) -> None:
+        """Take a tool call, or a piece of one. place: its number in the answer.
+
+        A name begins a new call unless it repeats the open call's. WireFault for arguments without a name, and for two
+        names.
+        """
         name, arguments = part.function.name, part.function.arguments or ""
-        under_way = next((call for call in reversed(self._calls) if call.place == place), None)
-        if under_way is None or (name and under_way.is_another(part.id, arguments)):
+        open_call = next((call for call in reversed(self._calls) if call.place == place), None)
+        if open_call is None or (name and open_call.is_another(part.id, arguments)):
             if not (name or arguments):
                 return
             if not name:
                 raise WireFault("it sent a tool call's arguments before its name")
-            begun = under_way is not None and name == under_way.name and not any(under_way.arguments)
-            self._doubted = self._doubted or (begun and bool(arguments))
+            repeated_name = open_call is not None and name == open_call.name and not any(open_call.arguments)
+            self._doubted = self._doubted or (repeated_name and bool(arguments))
             self._calls.append(_Call(place=place, id=part.id, name=name, arguments=[arguments]))
             return
-        if name and name != under_way.name:
+        if name and name != open_call.name:
             raise WireFault("it gave one tool call two names")
-        under_way.arguments.append(arguments)
+        open_call.arguments.append(arguments)
 
     def _reply(self) -> str:
         """Return the reply's hash, over its whole texts, since a cache that streams may cut them into other pieces."""
-        drawn = self._id.partition("-")[2] or self._id
-        is_short = len(drawn) < LONG_ID or len(set(drawn)) < LETTERS
+        random_part = self._id.partition("-")[2] or self._id
+        is_short = len(random_part) < LONG_ID or len(set(random_part)) < LETTERS
         if not self._id or (is_short and not self._created):
             return ""
         called = [[call.name, "".join(call.arguments)] for call in self._calls]
@@ -233,10 +244,10 @@ class Gathering:
         """Return the whole answer. seconds: when it ended; done: whether its stream declared the end. WireFault if it
         has no end, or not as many tokens as it counts."""
         if self._finish is None:
-            begun = self._times or self._texts
-            other = f": {json.dumps(self._other, default=str)}" if self._other else ""
-            what = "its answer broke off before its end" if begun else "it sent no answer (`choices` is empty)"
-            raise WireFault(what + other)
+            has_pieces = self._times or self._texts
+            other_fields = f": {json.dumps(self._other, default=str)}" if self._other else ""
+            message = "its answer broke off before its end" if has_pieces else "it sent no answer (`choices` is empty)"
+            raise WireFault(message + other_fields)
         if self._finish not in FINISH_WORDS:
             raise WireFault(f"it ended its answer by an unknown word: {self._finish!r:.40}")
         if self._always and self._pieces > 1 and not done and self._counted == (None, None):

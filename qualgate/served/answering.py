@@ -102,13 +102,16 @@ def _tokens(job: Job, answer: Answer) -> tuple[int, ...]:
 def _drifts(
     job: Job, baseline: Sequence[Left], read: Sequence[Sequence[Place]], answers: Sequence[Answer], folder: ModelFolder
 ) -> tuple[Drift, ...]:
-    """Return the drift of each answer of the baseline's that has a token."""
+    """Return the drift of each of the baseline's answers that has a token.
+
+    read: the places of each, as this arm reads it.
+    """
     return tuple(
         replace(
-            drift(prompt.key, draft.tokens, draft.places, mine, folder.vocabulary),
+            drift(prompt.key, draft.tokens, draft.places, places, folder.vocabulary),
             length_ratio=len(_tokens(job, answer)) / len(draft.tokens),
         )
-        for prompt, draft, mine, answer in zip(job.prompts, baseline, read, answers, strict=True)
+        for prompt, draft, places, answer in zip(job.prompts, baseline, read, answers, strict=True)
         if draft.tokens
     )
 
@@ -119,7 +122,11 @@ def _drifts(
 async def _drafted(
     client: Client, job: Job, baseline: Sequence[Left], read: Sequence[Sequence[Place]], folder: ModelFolder
 ) -> Answered:
-    """Request each answer from where it leaves the baseline's; plainly if that would differ, or proves to."""
+    """Request each answer from where it leaves the baseline's; plainly if that would differ, or proves to.
+
+    read: the places of each of the baseline's answers, as this arm reads it. One answer, drawn by the run's seed, is
+    requested plainly too: if it shows a defect, all drafted answers are.
+    """
     stop_ids, steered = frozenset(folder.stop_ids), _penalizes(folder)
 
     async def of(row: int) -> Drafted:
@@ -134,9 +141,9 @@ async def _drafted(
     generated, checked, because = sum(outcome.generated for outcome in outcomes), 0, ""
     if rows:
         row = random.Random(f"{job.seed} {job.arm.name} {job.index}").choice(rows)
-        plain, again, because = await _check(client, job, row, outcomes[row].answer, read[row])
+        plain, check_tokens, because = await _check(client, job, row, outcomes[row].answer, read[row])
         checked = len(plain.token_ids or ())
-        generated += checked + again
+        generated += checked + check_tokens
         if because:
             replacements = await together(answer_to(client, job, job.prompts[row]) for row in rows)
             generated += sum(answer.completion_tokens or 0 for answer in replacements)
@@ -179,18 +186,22 @@ def _ends_alike(prompt: Prompt, draft: Left, stop_ids: frozenset[int]) -> bool:
 async def _from_fork(
     client: Client, job: Job, prompt: Prompt, draft: Left, read: Sequence[Place], stop_ids: frozenset[int]
 ) -> Drafted:
+    """Return an answer that begins as the draft does, and from the first place where this arm differs is its own.
+
+    That token is known from reading; what follows is requested. stop_ids: the tokens that end an answer.
+    """
     agreed = common(draft.tokens, read)
     logprobs = [place.given for place in read[:agreed]]
     if agreed == len(draft.tokens):
         return Drafted(
             answer=_answer(prompt, draft.tokens, logprobs, draft.finish), accepted=agreed, generated=0, forked=False
         )
-    own = read[agreed]
-    tokens, logprobs = (*draft.tokens[:agreed], own.top), [*logprobs, own.logprob(own.top) or 0.0]
-    if own.top in stop_ids or len(tokens) == prompt.max_new_tokens:
-        finish = "stop" if own.top in stop_ids else "length"
+    fork = read[agreed]
+    tokens, logprobs = (*draft.tokens[:agreed], fork.top), [*logprobs, fork.logprob(fork.top) or 0.0]
+    if fork.top in stop_ids or len(tokens) == prompt.max_new_tokens:
+        finish = "stop" if fork.top in stop_ids else "length"
         return Drafted(answer=_answer(prompt, tokens, logprobs, finish), accepted=agreed, generated=0, forked=True)
-    rest = await answer_to(
+    continuation = await answer_to(
         client,
         job,
         replace(
@@ -199,10 +210,10 @@ async def _from_fork(
             max_new_tokens=prompt.max_new_tokens - len(tokens),
         ),
     )
-    behind = _tokens(job, rest)
-    merged = [*logprobs, *rest.logprobs] if len(rest.logprobs) == len(behind) else []
-    answer = _answer(prompt, (*tokens, *behind), merged, rest.finish)
-    return Drafted(answer=answer, accepted=agreed, generated=len(behind), forked=True)
+    new_tokens = _tokens(job, continuation)
+    merged = [*logprobs, *continuation.logprobs] if len(continuation.logprobs) == len(new_tokens) else []
+    answer = _answer(prompt, (*tokens, *new_tokens), merged, continuation.finish)
+    return Drafted(answer=answer, accepted=agreed, generated=len(new_tokens), forked=True)
 
 
 def _answer(prompt: Prompt, tokens: Sequence[int], logprobs: Sequence[float], finish: FinishReason) -> Answer:
@@ -223,18 +234,21 @@ def _answer(prompt: Prompt, tokens: Sequence[int], logprobs: Sequence[float], fi
 
 
 async def _check(client: Client, job: Job, row: int, drafted: Answer, read: Sequence[Place]) -> tuple[Answer, int, str]:
-    """Return the plain answer, tokens spent on telling noise from a defect, and why drafts are refused ("": they are
-    not). A server that answers one question differently twice proves nothing against reading."""
+    """Request one answer plainly, and compare it with the drafted one.
+
+    Returns the plain answer, the tokens spent on telling noise from a defect, and why drafts are refused; "" if they
+    are not. A server that answers one question differently twice proves nothing against reading.
+    """
     prompt = job.prompts[row]
     plain = await answer_to(client, job, prompt)
     plain_tokens, drafted_tokens = _tokens(job, plain), _tokens(job, drafted)
     if (plain_tokens, plain.finish) == (drafted_tokens, drafted.finish):
         return plain, 0, ""
-    again = await answer_to(client, job, prompt)
-    if (again.token_ids, again.finish) != (plain_tokens, plain.finish):
-        return plain, len(_tokens(job, again)), ""
-    at = next(
-        (at for at, pair in enumerate(zip(plain_tokens, drafted_tokens, strict=False)) if pair[0] != pair[1]),
+    second = await answer_to(client, job, prompt)
+    if (second.token_ids, second.finish) != (plain_tokens, plain.finish):
+        return plain, len(_tokens(job, second)), ""
+    fork = next(
+        (index for index, pair in enumerate(zip(plain_tokens, drafted_tokens, strict=False)) if pair[0] != pair[1]),
         min(len(plain_tokens), len(drafted_tokens)),
     )
     return (
@@ -242,15 +256,15 @@ async def _check(client: Client, job: Job, row: int, drafted: Answer, read: Sequ
         len(plain_tokens),
         (
             f"answers were asked plainly, without the baseline's as a draft: {prompt.key.question}, asked so twice, is "
-            f"another than what its server reads from token {at + 1} on ({_distance(plain_tokens, at, read)})"
+            f"another than what its server reads from token {fork + 1} on ({_distance(plain_tokens, fork, read)})"
         ),
     )
 
 
-def _distance(tokens: Sequence[int], at: int, read: Sequence[Place]) -> str:
-    if at >= min(len(tokens), len(read)):
+def _distance(tokens: Sequence[int], index: int, read: Sequence[Place]) -> str:
+    if index >= min(len(tokens), len(read)):
         return "of which nothing is listed"
-    best, own = read[at].logprob(read[at].top), read[at].logprob(tokens[at])
-    if best is None or own is None:
+    best, logprob = read[index].logprob(read[index].top), read[index].logprob(tokens[index])
+    if best is None or logprob is None:
         return "no near tie: what it says is not among the likeliest that it lists"
-    return f"{'a near tie' if best - own <= NEAR_TIE else 'no near tie'}: {best - own:.3g} nats apart"
+    return f"{'a near tie' if best - logprob <= NEAR_TIE else 'no near tie'}: {best - logprob:.3g} nats apart"

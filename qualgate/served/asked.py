@@ -69,9 +69,9 @@ def reading_of(prompt: Prompt, answer: Sequence[int], arm: ArmSpec) -> tuple[str
     """Return path and body that read an answer behind the prompt. vLLM generates a token at least, which is dropped."""
     served = arm.served
     assert served is not None, "asked of served arms alone"
-    tokens, more = [*prompt.token_ids, *answer], json.loads(served.extra_body or "{}")
+    tokens, extra_body = [*prompt.token_ids, *answer], json.loads(served.extra_body or "{}")
     if served.engine == "sglang":
-        return sglang.PATH, sglang.reading(tokens, len(prompt.token_ids), served.prompt_logprobs) | more
+        return sglang.PATH, sglang.reading(tokens, len(prompt.token_ids), served.prompt_logprobs) | extra_body
     body: dict[str, Any] = {
         "model": arm.model,
         "prompt": tokens,
@@ -79,14 +79,15 @@ def reading_of(prompt: Prompt, answer: Sequence[int], arm: ArmSpec) -> tuple[str
         "temperature": 0.0,
         "prompt_logprobs": served.prompt_logprobs,
     }
-    return "/completions", body | more
+    return "/completions", body | extra_body
 
 
 def _sampling(prompt: Prompt, seed: int) -> dict[str, Any]:
-    drawn = prompt.sampling
-    body: dict[str, Any] = {"temperature": drawn.temperature, **drawn.cuts, **drawn.penalties}
-    if drawn.drawn:
+    """Return a request's sampling parameters, with a seed of its own if the answer is sampled."""
+    sampling = prompt.sampling
+    body: dict[str, Any] = {"temperature": sampling.temperature, **sampling.cuts, **sampling.penalties}
+    if sampling.drawn:
         key = prompt.key
-        named = f"{seed}\0{key.evalset}\0{key.case_id}\0{key.repeat}".encode("utf-8", "surrogatepass")
-        body["seed"] = int.from_bytes(sha256(named).digest()[:4], "big") >> 1  # what every server takes: 31 bits
+        seed_source = f"{seed}\0{key.evalset}\0{key.case_id}\0{key.repeat}".encode("utf-8", "surrogatepass")
+        body["seed"] = int.from_bytes(sha256(seed_source).digest()[:4], "big") >> 1  # what every server takes: 31 bits
     return body

@@ -66,12 +66,12 @@ class Meter:
         for choice in piece.choices or ():
             message = choice.message or choice.delta
             calls = message.calls if message else ()
-            parts = [
+            texts = [
                 choice.text,
                 *((message.content, message.reasoning or message.reasoning_content) if message else ()),
             ]
-            parts += [text for call in calls for text in (call.function.name, call.function.arguments)]
-            self.characters += sum(len(part) for part in parts if part)
+            texts += [text for call in calls for text in (call.function.name, call.function.arguments)]
+            self.characters += sum(len(text) for text in texts if text)
             self.ids += len(choice.token_ids or ())
 
     def took(self, body: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -118,6 +118,10 @@ class Charges:
             self._ended.set()
 
     async def _claim(self, prompt: int, answer: int) -> str:
+        """Claim tokens in the ledger; return the claim's name.
+
+        BudgetSpent if no request is under way that could free some.
+        """
         while True:
             self._ended.clear()
             try:

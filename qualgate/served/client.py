@@ -156,6 +156,10 @@ class Client:
         await self._sleep(pause(tries, None, random.random(), inf) or 0.0)
 
     async def _again(self, once: Callable[[], Awaitable[Any]], *, paced: bool = False) -> Any:
+        """Send a request until it is answered. InfrastructureError once it has failed too often, or waited too long.
+
+        once: sends it. A demanded pause is no failure. paced: the request keeps the pace of `requests_per_minute`.
+        """
         failures = unreadable = 0
         limits = Limits(self._served.patience)
         while True:
@@ -173,8 +177,8 @@ class Client:
                     await self._turns.rest(wait, str(fault))
                 continue
             failures, unreadable = failures + 1, unreadable + fault.of_form
-            over = unreadable >= FORM_TRIES or failures >= self._tries
-            wait = None if over else pause(failures, None, random.random())
+            exhausted = unreadable >= FORM_TRIES or failures >= self._tries
+            wait = None if exhausted else pause(failures, None, random.random())
             if wait is None:
                 times = f"asked {failures} times" if failures > 1 else "asked once"
                 raise InfrastructureError(
@@ -202,7 +206,7 @@ class Client:
         return WireFault(words, cause=cause, unanswered=error.name in UNSENT)
 
     async def _answer(self, path: str, body: Mapping[str, Any]) -> tuple[Answer, Doubt]:
-        """Return an answer, and why its stream is doubtful."""
+        """Return an answer, whole or of a stream, and why its stream is doubtful; "" if it is not."""
         async with self._charged(body) as meter:
             began, gathered, exchange = time.perf_counter(), Gathering(), Exchange()
             async with aclosing(self.pieces(path, body, exchange)) as pieces:
@@ -232,6 +236,7 @@ class Client:
                 yield self._read(await _bytes(response), Completed)
 
     async def _replied(self, path: str, body: Mapping[str, Any]) -> Completed:
+        """Return a reply that is not streamed. WireFault for one that reports a fault."""
         async with self._charged(body) as meter:
             async with self._sent("POST", self._served.endpoint.rstrip("/") + path, body) as response:
                 reply = self._read(await _bytes(response), Completed)
@@ -241,7 +246,7 @@ class Client:
         return reply
 
     async def _got(self, address: str, kind: type[Of], *, loading: bool) -> Of | None:
-        """Get a reply of type `kind`. loading: wait for a server that is not ready yet."""
+        """Get a reply of type `kind`; None for status 404. loading: wait for a server that is not ready yet."""
         try:
             async with self._sent("GET", address, None) as response:
                 if response.status == 404:
@@ -306,6 +311,10 @@ class Client:
         return {names.get(name, name): value for name, value in body.items() if names.get(name) != OMIT}
 
     async def _refuse(self, response: Response, path: str) -> None:
+        """Raise the exception for a response with an error status.
+
+        WireFault for one that may pass, RequestRefused for a fault of the request, NotServed for any other.
+        """
         status = response.status
         if status in RETRIED or status in self._served.passing:
             waits = asked_wait(response.headers, datetime.now(UTC), status)
@@ -319,8 +328,10 @@ class Client:
             )
         refusal = await self._words(response)
         if status in (401, 403):
-            named = f"the key in {self._served.api_key_env}" if self._key else "a request without a key (`api_key_env`)"
-            raise NotServed(f"{self._where}: it refuses {named} ({status}): {refusal}")
+            credential = (
+                f"the key in {self._served.api_key_env}" if self._key else "a request without a key (`api_key_env`)"
+            )
+            raise NotServed(f"{self._where}: it refuses {credential} ({status}): {refusal}")
         if status in (400, 413, 422):
             cure = parameter_cure(refusal, dict(self._served.parameters))
             raise RequestRefused(f"{self._where}: it refuses the request ({status}): {refusal}{cure}")
@@ -337,14 +348,15 @@ class Client:
         return piece if halved is event or halved == event else piece.model_copy(update={"halved": True})
 
     def _read(self, raw: bytes, kind: type[Of]) -> Of:
+        """Read a reply's JSON as the type `kind`. WireFault, with the reply's beginning, for anything else."""
         try:
             return kind.model_validate_json(raw.removeprefix(BOM))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            place = self._shown(".".join(map(str, first["loc"])))
-            what = "it sends a web page" if raw.lstrip()[:1] == b"<" else "what it sends is not this API's"
-            begins = self._shown(raw[:4096].decode("utf-8", "replace"))[:80]  # cut behind: half a key is not found
-            raise WireFault(f"{what} ({place or 'JSON'}: {first['msg']}); it begins {begins!r}") from None
+            field = self._shown(".".join(map(str, first["loc"])))
+            finding = "it sends a web page" if raw.lstrip()[:1] == b"<" else "what it sends is not this API's"
+            beginning = self._shown(raw[:4096].decode("utf-8", "replace"))[:80]  # cut behind: half a key is not found
+            raise WireFault(f"{finding} ({field or 'JSON'}: {first['msg']}); it begins {beginning!r}") from None
 
     async def _words(self, response: Response) -> str:
         """Return the server's own words about its refusal."""
@@ -368,7 +380,10 @@ def _addressed(path: str) -> str:
 
 
 def _key_of(name: str, variable: str) -> str:
-    """Return the key, "" if none is named. UsageError, which does not show it, if it is missing or invalid."""
+    """Return an arm's key, "" if no variable is named. UsageError, which does not show it, if it is missing or invalid.
+
+    name: of the arm; variable: its `api_key_env`.
+    """
     if not variable:
         return ""
     key = os.environ.get(variable, "").strip()
@@ -389,16 +404,19 @@ async def _in_time(coming: Awaitable[Any], what: str) -> Any:
 
 
 async def _events(response: Response) -> AsyncIterator[bytes]:
-    """Yield the data of each server-sent event."""
-    events, none = Events(MOST_BYTES), True
-    async for part in response.parts():
-        for event in events.take(part):
-            none = False
+    """Yield the data of each server-sent event.
+
+    A response without events has its first stray line yielded, which may be an error's text.
+    """
+    events, no_event = Events(MOST_BYTES), True
+    async for piece in response.parts():
+        for event in events.take(piece):
+            no_event = False
             yield event
     for event in events.rest():
-        none = False
+        no_event = False
         yield event
-    if none and events.stray:  # an error's own words, though a stream was promised
+    if no_event and events.stray:  # an error's own words, though a stream was promised
         yield events.stray
 
 
@@ -409,8 +427,8 @@ async def _bytes(response: Response) -> bytes:
 
 async def _all_bytes(response: Response) -> bytes:
     parts, size = [], 0
-    async for part in response.parts():
-        parts.append(part)
-        if (size := size + len(part)) > MOST_BYTES:
+    async for piece in response.parts():
+        parts.append(piece)
+        if (size := size + len(piece)) > MOST_BYTES:
             raise WireFault(f"it sends more than {MOST_BYTES:,} bytes")
     return b"".join(parts)

@@ -74,8 +74,8 @@ def tls_advice(error: BaseException) -> str:
         return "The server speaks no TLS at this port: write `endpoint: http://…`, or the port that does"
     if isinstance(error, ssl.CertificateError):  # that of a host that it is not for, or of no known authority
         file = os.environ.get("SSL_CERT_FILE")
-        named = f"SSL_CERT_FILE names {file}" if file else "name the file of your own authority in SSL_CERT_FILE"
-        return f"Its certificate is verified always; {named}, or use the address that the certificate is for"
+        authority = f"SSL_CERT_FILE names {file}" if file else "name the file of your own authority in SSL_CERT_FILE"
+        return f"Its certificate is verified always; {authority}, or use the address that the certificate is for"
     return (
         "See in the server's log why it refused the handshake: its versions of TLS, or a certificate that it asks for"
     )

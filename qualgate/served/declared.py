@@ -45,8 +45,8 @@ async def declared(client: Client, arm: ArmSpec) -> str:
         raise ModelGone(f"{arm.name}: {_address(arm)} serves no model {arm.model!r}; {known}")
     model = next(entry for entry in models.data if entry.id == arm.model)
     root = f", root {model.root}" if model.root not in (None, model.id) else ""
-    named = f"{model.id}{root}"[:MOST_NAMED]  # behind which no version is hidden, however long it is
-    return f"{named}; {await _engine(client, arm)}"
+    model_name = f"{model.id}{root}"[:MOST_NAMED]  # behind which no version is hidden, however long it is
+    return f"{model_name}; {await _engine(client, arm)}"
 
 
 async def only_model(client: Client, name: str, option: str) -> str:
@@ -81,7 +81,7 @@ def identify_served(
     `declared`; "" for a server that is not running yet."""
     served = arm.served
     assert served is not None, "asked of served arms alone"
-    own = sha256_text(THE_SERVERS_OWN)
+    not_known_here = sha256_text(THE_SERVERS_OWN)
     config: list[Any] = [served.engine, served.stream, served.extra_body, list(map(list, served.extra_headers))]
     config += [dict(served.parameters)] * bool(served.parameters)
     config += [{"extra_query": dict(served.extra_query)}] * bool(served.extra_query)
@@ -97,8 +97,8 @@ def identify_served(
             ["served", served.command or served.endpoint, arm.model] + [served.weights] * bool(served.weights)
         ),
         config=content_hash(config + [served.prompt_logprobs] * bool(served.prompt_logprobs)),
-        tokenizer=folder.tokenizer_sha256 if folder else own,
-        template=folder.template_sha256 if folder else own,
+        tokenizer=folder.tokenizer_sha256 if folder else not_known_here,
+        template=folder.template_sha256 if folder else not_known_here,
         sampling=content_hash({**sampling, **stops}),
         engine=f"served, asked by qualgate {own_version()}",
         served=served.started(os.environ) or declaration,

@@ -34,7 +34,10 @@ def _speaking(pieces: Sequence[str]) -> list[str]:
 
 
 def _doubled(pieces: Sequence[str]) -> bool:
-    """Return whether a piece repeats the one before it or begins with all before it, or each begins with the last."""
+    """Return whether pieces of a stream repeat each other.
+
+    A piece repeats the one before it, or begins with all before it; or each begins with the last.
+    """
     if any(before == after for before, after in pairwise(pieces)):
         return True
     grows = len(pieces) > 2 or len("".join(pieces[:1])) > 2  # "1" and "10" may well be two pieces
@@ -61,10 +64,10 @@ def rearranged(streamed: Sequence[Any], whole: Sequence[Any]) -> bool:
     as one. Each: the number of tokens that the server counts, thought, text and calls."""
     if streamed[0] != whole[0]:
         return False
-    ours, theirs = json.dumps(streamed), json.dumps(whole)
+    streamed_json, whole_json = json.dumps(streamed), json.dumps(whole)
     if len(streamed[3]) < len(whole[3]):
-        ours, theirs = json.dumps(_joined(streamed)), json.dumps(_joined(whole))
-    return list(streamed) != list(whole) and Counter(theirs) <= Counter(ours)
+        streamed_json, whole_json = json.dumps(_joined(streamed)), json.dumps(_joined(whole))
+    return list(streamed) != list(whole) and Counter(whole_json) <= Counter(streamed_json)
 
 
 def _joined(answer: Sequence[Any]) -> tuple[Any, ...]:
@@ -90,9 +93,12 @@ def otherwise(streamed: Content, whole: Content) -> str:
 def misput(streamed: Content, whole: Content) -> bool:
     """Return whether a streamed answer that differs from the whole one was certainly put together wrongly: only it
     repeats a text or thought, or has arguments that are no JSON."""
-    ours, theirs = _plain(streamed), _plain(whole)
-    again = any(_again(mine) and not _again(other) for mine, other in zip(ours[:2], theirs[:2], strict=True))
-    return again or (_broken(streamed) and not _broken(whole))
+    streamed_parts, whole_parts = _plain(streamed), _plain(whole)
+    repeats = any(
+        _again(part) and not _again(whole_part)
+        for part, whole_part in zip(streamed_parts[:2], whole_parts[:2], strict=True)
+    )
+    return repeats or (_broken(streamed) and not _broken(whole))
 
 
 def _plain(answer: Content) -> tuple[str, str, list[tuple[str, Any]]]:

@@ -32,19 +32,19 @@ Reading = tuple[str, DraftCounts | None, str]  # the process if known; its count
 def counts_in(page: str, counters: Counters) -> DraftCounts | None:
     """Return the page's counts of drafts over all label sets (ranks, models); None if it has none."""
     sums: dict[str, int] = {}
-    places: dict[int, int] = {}
+    by_place: dict[int, int] = {}
     for name, labels, value in samples(page):
-        bare = name.removesuffix("_total")
-        if bare == counters.by_place:
-            if (at := _POSITION.search(labels)) and int(at[1]) < MOST_PLACES:
-                places[int(at[1])] = places.get(int(at[1]), 0) + value
-        elif bare in (counters.verifications, counters.proposed, counters.accepted):
-            sums[bare] = sums.get(bare, 0) + value
+        counter = name.removesuffix("_total")
+        if counter == counters.by_place:
+            if (position := _POSITION.search(labels)) and int(position[1]) < MOST_PLACES:
+                by_place[int(position[1])] = by_place.get(int(position[1]), 0) + value
+        elif counter in (counters.verifications, counters.proposed, counters.accepted):
+            sums[counter] = sums.get(counter, 0) + value
     counts = DraftCounts(
         verifications=sums.get(counters.verifications),
         proposed=sums.get(counters.proposed),
         accepted=sums.get(counters.accepted),
-        by_place=tuple(places.get(at, 0) for at in range(max(places, default=-1) + 1)),
+        by_place=tuple(by_place.get(position, 0) for position in range(max(by_place, default=-1) + 1)),
     )
     return counts if counts.told else None
 
@@ -70,16 +70,16 @@ def started_in(page: str) -> str:
 
 async def read_counts(client: Client, engine: str) -> Reading:
     """Read the server's counts now."""
-    seen = False
+    has_samples = False
     pages: dict[str, str] = {}
     for counters in counters_of(engine):
         if counters.path not in pages:
             pages[counters.path] = await client.page(counters.path)
         page = pages[counters.path]
-        seen = seen or next(samples(page), None) is not None
+        has_samples = has_samples or next(samples(page), None) is not None
         if (counts := counts_in(page, counters)) is not None:
             return started_in(page), counts, ""
-    return "", None, NO_COUNTER if seen else NO_PAGE
+    return "", None, NO_COUNTER if has_samples else NO_PAGE
 
 
 def window_of(job: Job, before: Reading, after: Reading) -> tuple[tuple[DraftWindow, ...], str]:

@@ -102,10 +102,10 @@ def profile_lines() -> list[str]:
     """Return the table as aligned lines, its header first."""
     rows = [("engine", "token ids", "prompt log-probs", "counts drafts", "drafts by answer", "an answer is ended by")]
     for engine in PROFILES:
-        counts = "no" if engine.counters is None else f"yes, by {engine.counters_by}" if engine.counters_by else "yes"
+        drafts = "no" if engine.counters is None else f"yes, by {engine.counters_by}" if engine.counters_by else "yes"
         ids = "yes" if engine.token_ids else "no"
         rows.append(
-            (engine.name, ids, engine.prompt_logprobs or "no", counts, engine.per_answer or "no", engine.cancel or "?")
+            (engine.name, ids, engine.prompt_logprobs or "no", drafts, engine.per_answer or "no", engine.cancel or "?")
         )
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

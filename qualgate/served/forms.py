@@ -46,6 +46,10 @@ class Forms:
         faults = list[WireFault]()
 
         async def tried() -> Answer:
+            """Request the answer once; whole in every second try, if its stream was unreadable.
+
+            WireFault asks for a retry.
+            """
             if self._ended:
                 raise InfrastructureError(self._ended)
             streams = bool(body.get("stream")) and not self.whole
@@ -94,10 +98,10 @@ class Forms:
             self._empty += 1  # the model's own, as it seems
             return streamed
         self._row += 1
-        other = doubt != REARRANGED or rearranged(streamed.content, whole.content)
-        self._spoilt = self._spoilt or other
-        self._row_ends(enough if other else ROW, WHY[doubt] if self._spoilt else REPEATS)
-        return whole if other else streamed
+        is_wrong = doubt != REARRANGED or rearranged(streamed.content, whole.content)
+        self._spoilt = self._spoilt or is_wrong
+        self._row_ends(enough if is_wrong else ROW, WHY[doubt] if self._spoilt else REPEATS)
+        return whole if is_wrong else streamed
 
     def _row_ends(self, enough: int, why: str) -> None:
         if self._row >= enough and not self.whole:
@@ -107,11 +111,11 @@ class Forms:
         """Return the end of a message about a case that was unreadable in all tries."""
         if not fault.of_form:
             return ""
-        more = "" if self.whole or self._streams_alone else " A whole answer (`stream: false`) was asked for too."
+        note = "" if self.whole or self._streams_alone else " A whole answer (`stream: false`) was asked for too."
         if self._row >= ROW:
             reason = self._shown(str(fault))
-            self._ended = f"{ROW} cases in a row could not be read, so the others were not asked. {reason}.{more}"
-        return more
+            self._ended = f"{ROW} cases in a row could not be read, so the others were not asked. {reason}.{note}"
+        return note
 
     async def check(
         self, streaming: Callable[[], Awaitable[Answer]], whole: Callable[[], Awaitable[Answer]], body: Body, of: str
@@ -131,6 +135,11 @@ class Forms:
     async def _compared(
         self, streaming: Callable[[], Awaitable[Answer]], whole: Callable[[], Awaitable[Answer]], of: str
     ) -> Answer:
+        """Return a case's answer by a stream, or the whole one if they differ by more than the server's own noise.
+
+        The whole one then counts for all cases. of: the case, for the message. An answer with token ids is not
+        compared.
+        """
         streamed = await streaming()
         if self.whole or self._streams_alone or streamed.pieces < 2 or streamed.token_ids is not None:
             return streamed

@@ -117,13 +117,13 @@ class _Results:
         self._only_thought += [
             bool(answer.thought and not answer.text.strip() and not answer.calls) for answer in answers
         ]
-        every = zip(rows, answers, drafts, strict=True)
+        entries = zip(rows, answers, drafts, strict=True)
         return JobResult(
             index=job.index,
             arm=job.arm.name,
             identity=identify_served(job.arm, self._folder, self._sampling, self.declaration),
             footprint=NOT_TOLD,
-            completions=tuple(_completion(job, *entry, self._texts, self._began) for entry in every),
+            completions=tuple(_completion(job, *entry, self._texts, self._began) for entry in entries),
             drifts=answered.drifts,
             generation=replace(
                 answered.generation,
@@ -138,7 +138,10 @@ class _Results:
 
 
 def _all_thought(answers: Sequence[bool]) -> str:
-    """Return the note that the server's parser took every text as a thought, else "". answers: whether each is one."""
+    """Return the note that the server's parser took every text as a thought, else "".
+
+    answers: for each answer of the batch, whether it is only a thought.
+    """
     if not answers or not all(answers):
         return ""
     return (
@@ -165,7 +168,7 @@ class _Handed:
 
         with suppress(NotServed):  # of a case that is refused: it is asked again with the others, and fails there
             await check_streams(client, self._job, checked)
-        left = list(rows.values())
+        remaining = list(rows.values())
 
         async def ask(prompt: Prompt) -> Answer:
             try:
@@ -175,8 +178,8 @@ class _Handed:
                 raise
 
         await ask_each(
-            [prompts[row] for row in left], at_once, ask,
-            lambda at, answer: self._answer(left[at], answer), lambda at, fault: self._fail(left[at], fault),
+            [prompts[row] for row in remaining], at_once, ask,
+            lambda at, answer: self._answer(remaining[at], answer), lambda at, fault: self._fail(remaining[at], fault),
         )  # fmt: skip
         return Answered(answers=(), proposed=(), accepted=())
 
@@ -209,7 +212,10 @@ def _drawing(job: Job, rows: Sequence[int], answers: Sequence[Answer]) -> tuple[
 
 async def _ask(opened: Client, job: Job, results: _Results, answers: Callable[[], Awaitable[Answered]]) -> JobResult:
     """Return the answers in the order of the prompts, with the server's counts of its drafts (`window_of`).
-    IntegrityError if its declaration changed meanwhile."""
+
+    opened: the client, not yet entered; answers: requests them. IntegrityError if the server's declaration changed
+    meanwhile.
+    """
     assert job.arm.served is not None, "asked of served arms alone"
     async with opened as client:
         before = await (declared(client, job.arm) if job.arm.served.command else _declared(client, job))
@@ -275,13 +281,17 @@ class _Texts:
         return self._stops.text(row, answer_ids), "eos" if ended else answer.finish, thought
 
     def _calls(self, row: int, answer: Answer) -> str:
+        """Return an answer's calls in the case's dialect, "" without calls.
+
+        Calls that the dialect cannot write are no right calls: they are written in a form that no parser takes for one.
+        """
         if not answer.calls:
             return ""
-        given = [
+        calls = [
             {"type": "function", "function": {"name": name, "arguments": arguments}} for name, arguments in answer.calls
         ]
         try:
-            return dialect(dialect_asked(self._job.prompts[row]) or "hermes").serialise(read_calls(given))
+            return dialect(dialect_asked(self._job.prompts[row]) or "hermes").serialise(read_calls(calls))
         except ValueError:  # arguments that are no JSON, a name that the dialect cannot write: no right call
             return "".join(f"<tool_call>{json.dumps(name)} {arguments}</tool_call>" for name, arguments in answer.calls)
 

@@ -62,19 +62,24 @@ async def _ask(
     stop: Callable[[], bool],
     charges: Charges | None,
 ) -> bool:
+    """Send the requests in batches; return False if `stop()` ended that.
+
+    The server must make the same declaration before and after each batch. keep: stores each judgement as it comes. A
+    batch ends before its first failure is raised.
+    """
     first = ""
     for begins in range(0, len(requests), BATCH):
         if stop():
             return False
         async with _client(judge, charges) as client:
-            now = await declared(client, as_arm(judge))
-            first = first or now
-            _check_same(first, now, keep)
+            declaration = await declared(client, as_arm(judge))
+            first = first or declaration
+            _check_same(first, declaration, keep)
             batch = requests[begins : begins + BATCH]
             work = (_kept(client, replace(judgement, served=first), body, keep) for judgement, body in batch)
-            came = await asyncio.gather(*work, return_exceptions=True)
+            outcomes = await asyncio.gather(*work, return_exceptions=True)
             _check_same(first, await declared(client, as_arm(judge)), keep)
-        if failed := [error for error in came if error is not None]:
+        if failed := [error for error in outcomes if error is not None]:
             raise failed[0]
     return True
 
@@ -87,22 +92,25 @@ async def _kept(
 
 
 def _check_same(first: str, now: str, keep: Callable[[Sequence[Judgement]], None]) -> None:
-    """Raise IntegrityError if the server is another now. A row records it, since replies are never removed."""
+    """Raise IntegrityError if the server declares `now` something else than `first`.
+
+    A row without a case records it, since replies are never removed.
+    """
     if now == first:
         return
     changed = f"{NAME}: its server declared {first!r:.300}, and then {now!r:.300}: it changed"
-    at = {"variant": "", "evalset": "", "case_id": "changed", "repeat": 0, "swapped": False}
-    keep([Judgement(**at, asked="", reply=None, error=changed, served=now, label="")])
+    no_case = {"variant": "", "evalset": "", "case_id": "changed", "repeat": 0, "swapped": False}
+    keep([Judgement(**no_case, asked="", reply=None, error=changed, served=now, label="")])
     raise IntegrityError(changed)
 
 
 async def _reply(client: Client, body: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Return the reply, or why there is none."""
+    """Return the judge's reply and "", or None and why there is none."""
     try:
-        came = await client.whole("/chat/completions", body)
+        completed = await client.whole("/chat/completions", body)
     except RequestRefused as refused:
         return None, str(refused)
-    message = came.choices[0].message if came.choices else None
+    message = completed.choices[0].message if completed.choices else None
     if message is None or message.content is None:
         return None, "its server sent no text"
     return message.content[:MOST_KEPT], ""

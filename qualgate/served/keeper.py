@@ -31,6 +31,7 @@ def main() -> int:
 
 
 def _end_with_input(server: subprocess.Popen[bytes]) -> None:
+    """End the server once the standard input is closed, which is when the parent process has ended."""
     while os.read(sys.stdin.fileno(), 1024):  # no buffer: its lock would be held when the program ends
         pass
     _signal(server, signal.SIGTERM)

@@ -126,6 +126,7 @@ def _free_port() -> int:
 
 
 def _check_command(arm: ArmSpec, program: str, folder: Path) -> None:
+    """Raise UsageError if a serving command's program is not found. folder: where the command runs."""
     path = shutil.which(str(folder / program) if "/" in program else program)
     if path is None:
         message = f"{arm.name}: `serve` begins with {program!r:.80}, and there is no such program here."
@@ -137,14 +138,17 @@ def _check_command(arm: ArmSpec, program: str, folder: Path) -> None:
 
 
 def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, stop: Callable[[], bool]) -> bool:
-    """Wait until the server answers; return False if `stop()` comes first."""
-    last = time.monotonic() + START_SECONDS
+    """Wait until the server answers at its port; return False if `stop()` comes first.
+
+    InfrastructureError, with the log's last lines, if it ends or has not answered in time.
+    """
+    deadline = time.monotonic() + START_SECONDS
     while not _answers(port):
         if stop():
             return False
         if started.poll() is not None:
             why = f"its server ended while it started, with code {started.returncode}"
-        elif time.monotonic() > last:
+        elif time.monotonic() > deadline:
             why = f"its server has not answered at port {port} for {START_SECONDS:g} s"
         else:
             time.sleep(POLL_SECONDS)

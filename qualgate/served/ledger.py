@@ -70,18 +70,22 @@ class Ledger:
                 self._add(file, {"arm": arm, "settled": "", **body, "estimated": spent.estimated, **cost})
 
     def _check(self, price: Price | None, prompt: int, answer: int, what: str) -> None:
+        """Raise BudgetSpent if a request of so many tokens does not fit the budget any more.
+
+        what: the request, for the message.
+        """
         budget, total = self._budget, sum(self._by_arm().values(), Spent())
-        again = "Raise it in the gate file and run the same command again: it goes on, what was answered is kept"
+        advice = "Raise it in the gate file and run the same command again: it goes on, what was answered is kept"
         if budget.max_tokens is not None and total.tokens + prompt + answer > budget.max_tokens:
             raise BudgetSpent(
                 f"the budget is spent: {total.tokens:,} of `max_tokens_total: {budget.max_tokens}` tokens, and {what} "
-                f"may take {prompt + answer:,}. {again}."
+                f"may take {prompt + answer:,}. {advice}."
             )
-        cost, more = total.cost or 0.0, price.of(prompt, answer) if price else 0.0
-        if budget.max_cost is not None and cost + more > budget.max_cost:
+        cost, request_cost = total.cost or 0.0, price.of(prompt, answer) if price else 0.0
+        if budget.max_cost is not None and cost + request_cost > budget.max_cost:
             raise BudgetSpent(
                 f"the budget is spent: {money_text(cost)} of `max_cost: {budget.max_cost:g}` {budget.currency}".rstrip()
-                + f", and {what} may cost {money_text(more)}. {again}."
+                + f", and {what} may cost {money_text(request_cost)}. {advice}."
             )
 
     def _by_arm(self) -> dict[str, Spent]:
@@ -92,7 +96,10 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """Lock the file, and read what others have added."""
+        """Lock the file, read what others have added, and yield its descriptor.
+
+        InfrastructureError if it cannot be used.
+        """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -109,21 +116,26 @@ class Ledger:
             ) from None
 
     def _catch_up(self, file: int) -> None:
+        """Read the lines that were added since the last time, by any process."""
         size = os.fstat(file).st_size
         if size < self._offset:  # begun anew for another run
             self._offset, self._settled, self._open = 0, {}, {}
         while self._offset < size:
             text = os.pread(file, min(size - self._offset, 2**20), self._offset)
-            whole = text.rfind(b"\n") + 1
-            if not whole:  # a line that a killed process did not end: closed, and read as nothing
+            end = text.rfind(b"\n") + 1
+            if not end:  # a line that a killed process did not end: closed, and read as nothing
                 os.write(file, b"\n")
                 self._offset = os.fstat(file).st_size
                 return
-            for line in text[:whole].decode("utf-8", "replace").splitlines():
+            for line in text[:end].decode("utf-8", "replace").splitlines():
                 self._take(_read(line))
-            self._offset += whole
+            self._offset += end
 
     def _take(self, entry: Mapping[str, Any]) -> None:
+        """Count one line: a claim stays open until a settlement of its name replaces it.
+
+        Lines without spending count nothing.
+        """
         spent = _as_spent(entry)
         if spent is None:
             return
@@ -154,12 +166,12 @@ def _read(line: str) -> dict[str, Any]:
 
 
 def _as_spent(entry: Mapping[str, Any]) -> Spent | None:
-    """Read an entry's spending; None for a line without any."""
-    counts = [entry.get("requests", 1), entry.get("prompt"), entry.get("answer"), entry.get("estimated", 0)]
+    """Return an entry's spending; None for a line without any, or with numbers that cannot be."""
+    numbers = [entry.get("requests", 1), entry.get("prompt"), entry.get("answer"), entry.get("estimated", 0)]
     cost = entry.get("cost")
-    if "arm" not in entry or any(type(count) is not int or count < 0 for count in counts):
+    if "arm" not in entry or any(type(count) is not int or count < 0 for count in numbers):
         return None
     if cost is not None and not (isinstance(cost, int | float) and cost >= 0):
         return None
-    requests, prompt, answer, estimated = counts
+    requests, prompt, answer, estimated = numbers
     return Spent(requests=requests, prompt=prompt, answer=answer, estimated=estimated, cost=cost)

@@ -33,7 +33,7 @@ class Left:
 
 def leave(job: Job, answers: Sequence[Left]) -> None:
     """Write `job.artifact` atomically; one answer per prompt, in their order."""
-    path, every = Path(job.artifact), [place for answer in answers for place in answer.places]
+    path, places = Path(job.artifact), [place for answer in answers for place in answer.places]
     path.parent.mkdir(parents=True, exist_ok=True)
 
     def numbers(values: Sequence[int]) -> torch.Tensor:
@@ -45,13 +45,13 @@ def leave(job: Job, answers: Sequence[Left]) -> None:
     tensors = {
         "lengths": numbers([len(answer.tokens) for answer in answers]),
         "tokens": numbers([token for answer in answers for token in answer.tokens]),
-        "top": numbers([place.top for place in every]),
-        "given": floats([place.given for place in every]),
-        "most": floats([place.listed.most for place in every]),
-        "least": floats([place.listed.least for place in every]),
-        "counts": numbers([len(place.listed.tokens) for place in every]),
-        "numbers": numbers([number for place in every for number in place.listed.tokens.tolist()]),
-        "logprobs": floats([value for place in every for value in place.listed.logprobs.tolist()]),
+        "top": numbers([place.top for place in places]),
+        "given": floats([place.given for place in places]),
+        "most": floats([place.listed.most for place in places]),
+        "least": floats([place.listed.least for place in places]),
+        "counts": numbers([len(place.listed.tokens) for place in places]),
+        "numbers": numbers([number for place in places for number in place.listed.tokens.tolist()]),
+        "logprobs": floats([value for place in places for value in place.listed.logprobs.tolist()]),
     }
     about = {
         "place": place_of(path),
@@ -68,31 +68,32 @@ def read_left(job: Job) -> list[Left]:
     try:
         columns, about = read_tensors(path)
         check_place(path, about)
-        every = _rows(columns, json.loads(about["finish"]))
-        return [every[place] for place in places_of(job, json.loads(about["cases"]))]
+        answers = _rows(columns, json.loads(about["finish"]))
+        return [answers[index] for index in places_of(job, json.loads(about["cases"]))]
     except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         path.unlink(missing_ok=True)
         raise InfrastructureError(f"The baseline's artifact {path} cannot be read ({error}). Run again.") from error
 
 
 def _rows(columns: dict[str, torch.Tensor], finish: Sequence[FinishReason]) -> list[Left]:
-    counts = columns["counts"].tolist()
+    """Return the answers of an artifact's columns, which hold all answers end to end. finish: why each ended."""
+    list_lengths = columns["counts"].tolist()
     listed = zip(
-        columns["numbers"].long().split(counts), columns["logprobs"].split(counts),
+        columns["numbers"].long().split(list_lengths), columns["logprobs"].split(list_lengths),
         columns["most"].tolist(), columns["least"].tolist(), strict=True,
     )  # fmt: skip
-    tops, given = columns["top"].tolist(), columns["given"].tolist()
-    every = [
+    tops, logprobs_given = columns["top"].tolist(), columns["given"].tolist()
+    all_places = [
         Place(
             top=top,
-            given=own,
+            given=given,
             listed=Listed(tokens=numbers.numpy(), logprobs=logprobs.numpy(), most=most, least=least),
         )
-        for top, own, (numbers, logprobs, most, least) in zip(tops, given, listed, strict=True)
+        for top, given, (numbers, logprobs, most, least) in zip(tops, logprobs_given, listed, strict=True)
     ]
     lengths, answers, start = columns["lengths"].tolist(), [], 0
-    for tokens, ended in zip(columns["tokens"].split(lengths), finish, strict=True):
-        places = every[start : start + len(tokens)]
-        answers.append(Left(tokens=tuple(tokens.tolist()), finish=ended, places=places))
+    for tokens, finish_reason in zip(columns["tokens"].split(lengths), finish, strict=True):
+        places = all_places[start : start + len(tokens)]
+        answers.append(Left(tokens=tuple(tokens.tolist()), finish=finish_reason, places=places))
         start += len(tokens)
     return answers

@@ -24,6 +24,10 @@ def weights_of(command: str, folder: Path) -> str:
 
 
 def _paths(word: str) -> Iterator[str]:
+    """Yield the texts of a command's word that may be paths.
+
+    They are an option's value or the word itself, and each text in it if it is JSON.
+    """
     flag, _, value = word.partition("=")
     text = value if flag.startswith("-") and value else word
     yield text
@@ -41,14 +45,15 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _files(folder: Path, text: str) -> list[Path]:
+    """Return a GGUF file, or the files of a model folder; [] if `text` names neither. folder: of the command."""
     try:
-        where = folder / text
-        if where.is_file():
-            return [where] if where.suffix == ".gguf" else []
-        inside = sorted(file for file in where.iterdir() if file.suffix in FILES and file.is_file())
+        path = folder / text
+        if path.is_file():
+            return [path] if path.suffix == ".gguf" else []
+        files = sorted(file for file in path.iterdir() if file.suffix in FILES and file.is_file())
     except (OSError, ValueError):  # no path at all, among them
         return []
-    return inside if any(file.suffix in WEIGHTS for file in inside) else []
+    return files if any(file.suffix in WEIGHTS for file in files) else []
 
 
 def _hash(file: Path) -> str:

@@ -121,8 +121,12 @@ class Network:
         raise AssertionError("the last one ends it")
 
     async def _sent_once(self, question: Question) -> aiohttp.ClientResponse:
-        """Send a request in one connection. Servers may close a connection behind an answer without notice, as
-        llama.cpp's does behind each stream; a request in such a one reached nobody, and is sent in another."""
+        """Send a request in one connection.
+
+        Servers may close a connection behind an answer without notice, as llama.cpp's does behind each stream. A
+        request in such a connection reached nobody, and is sent in another; where that happens often, each gets a
+        connection of its own.
+        """
         headers = dict(question.headers)
         if self._met_closed > CLOSED * self._sent:
             headers.setdefault("Connection", "close")
@@ -146,7 +150,7 @@ class Network:
             await self._session.close()
 
     def _opened(self) -> aiohttp.ClientSession:
-        """Return the session, made within the running loop."""
+        """Return the session. It is made at first use, since that must be within the running loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
@@ -170,8 +174,8 @@ class _Received:
     async def parts(self) -> AsyncIterator[bytes]:
         """See `Response`."""
         try:
-            async for part in self._reply.content.iter_any():
-                yield part
+            async for piece in self._reply.content.iter_any():
+                yield piece
         except (aiohttp.ClientError, OSError) as error:
             raise broken(error) from None
 

@@ -32,6 +32,7 @@ async def ask_each(
     turns, fruitless, any_answer, last = asyncio.Semaphore(at_once), 0, False, None
 
     async def ask_one(row: int) -> None:
+        """Ask for one row and hand on its answer or failure; set `last` to a failure that ends the batch."""
         nonlocal fruitless, any_answer, last
         async with turns:
             if last is not None:

@@ -32,9 +32,9 @@ class Place:
 
     def logprob(self, token: int) -> float | None:
         """Return a token's log-prob in nats; None if it is not listed."""
-        at = int(np.searchsorted(self.listed.tokens, token))
-        there = at < len(self.listed.tokens) and self.listed.tokens[at] == token
-        return float(self.listed.logprobs[at]) if there else None
+        index = int(np.searchsorted(self.listed.tokens, token))
+        is_listed = index < len(self.listed.tokens) and self.listed.tokens[index] == token
+        return float(self.listed.logprobs[index]) if is_listed else None
 
 
 def places(lists: Sequence[Ranks | None], prompt: int, answer: Sequence[int], vocabulary: int | None) -> list[Place]:
@@ -44,15 +44,18 @@ def places(lists: Sequence[Ranks | None], prompt: int, answer: Sequence[int], vo
     """
     if len(lists) != prompt + len(answer):
         raise ValueError(f"it lists {len(lists)} places of {prompt + len(answer)} tokens that were sent")
-    placed = [_place(ranks, token, vocabulary or UNKNOWN) for ranks, token in zip(lists[prompt:], answer, strict=True)]
-    if vocabulary is None or not all(ends for _, ends in placed):
+    pairs = [_place(ranks, token, vocabulary or UNKNOWN) for ranks, token in zip(lists[prompt:], answer, strict=True)]
+    if vocabulary is None or not all(ends for _, ends in pairs):
         # An occasional last rank may be due to a vocabulary larger than the folder's.
-        return [_open(place) for place, _ in placed]
-    return [place for place, _ in placed]
+        return [_open(place) for place, _ in pairs]
+    return [place for place, _ in pairs]
 
 
 def _place(ranks: Ranks | None, token: int, vocabulary: int) -> tuple[Place, bool]:
-    """Return the place, and whether its least likely token is among those listed."""
+    """Return the place of one token of an answer, and whether the listed tokens reach down to the least likely one.
+
+    ranks: the listed tokens; token: the one that stands there. ValueError if they are no distribution's.
+    """
     if ranks is None or str(token) not in ranks:
         raise ValueError(f"it does not list token {token}, which stands there: it read other tokens than were sent")
     numbers = np.array([int(name) for name in ranks], np.int64)
@@ -66,15 +69,15 @@ def _place(ranks: Ranks | None, token: int, vocabulary: int) -> tuple[Place, boo
     if values.max() > WITHIN or np.exp(values).sum() > 1 + 1e-3:
         raise ValueError("its log-probs add up to more than a probability of 1")
     top = next(int(name) for name, entry in ranks.items() if entry.rank == 1)
-    most = 1
-    while most + 1 in by_rank:
-        most += 1
+    last_consecutive = 1
+    while last_consecutive + 1 in by_rank:
+        last_consecutive += 1
     order = np.argsort(numbers)
     ends = vocabulary in by_rank
     listed = Listed(
         tokens=numbers[order],
         logprobs=np.minimum(values[order], 0.0),
-        most=min(0.0, by_rank[most]),
+        most=min(0.0, by_rank[last_consecutive]),
         least=by_rank[vocabulary] if ends else -inf,
     )
     return Place(top=top, given=min(0.0, ranks[str(token)].logprob), listed=listed), ends
@@ -87,7 +90,7 @@ def _open(place: Place) -> Place:
 
 def common(answer: Sequence[int], read: Sequence[Place]) -> int:
     """Return how many of the answer's first tokens the arm that read it would have generated itself."""
-    return next((at for at, token in enumerate(answer) if read[at].top != token), len(answer))
+    return next((index for index, token in enumerate(answer) if read[index].top != token), len(answer))
 
 
 def drift(
@@ -95,19 +98,21 @@ def drift(
 ) -> Drift:
     """Return the drift of one answer of the baseline's, not empty, that both read; `length_ratio` stays None."""
     bounds = [
-        kl_bounds(mine.listed, theirs.listed, vocabulary or UNKNOWN, WITHIN)
-        for mine, theirs in zip(baseline, variant, strict=True)
+        kl_bounds(baseline_place.listed, variant_place.listed, vocabulary or UNKNOWN, WITHIN)
+        for baseline_place, variant_place in zip(baseline, variant, strict=True)
     ]
     differs = tuple(
-        at for at, (mine, theirs) in enumerate(zip(baseline, variant, strict=True)) if mine.top != theirs.top
+        index
+        for index, (baseline_place, variant_place) in enumerate(zip(baseline, variant, strict=True))
+        if baseline_place.top != variant_place.top
     )
-    alike = common(answer, variant)
+    common_length = common(answer, variant)
     return Drift(
         key=key,
-        kl=tuple(least for least, _ in bounds),
-        kl_upper=tuple(most for _, most in bounds),
+        kl=tuple(lower for lower, _ in bounds),
+        kl_upper=tuple(upper for _, upper in bounds),
         top1_agreement=(len(answer) - len(differs)) / len(answer),
-        first_divergence=alike if alike < len(answer) else None,
+        first_divergence=common_length if common_length < len(answer) else None,
         length_ratio=None,
         top1_differs=differs,
     )

@@ -103,7 +103,8 @@ def probe(
     assert arm.served is not None, "asked of served arms alone"
     charges = Charges(ledger, arm.name, arm.served) if ledger is not None else None
 
-    async def made() -> tuple[Probe, ...]:
+    async def run_probes() -> tuple[Probe, ...]:
+        """Run the probes within a time limit, which the server's demanded pauses extend."""
         assert arm.served is not None, "asked of served arms alone"
         async with asyncio.timeout(SECONDS) as limit:
 
@@ -115,22 +116,23 @@ def probe(
             return await _probe(arm, prompts, client, nonce)
 
     try:
-        return asyncio.run(made())
+        return asyncio.run(run_probes())
     except (InfrastructureError, NotServed, TimeoutError) as error:
         return (_not_made(str(error) or f"no answers within {SECONDS:g} s"),)
 
 
 async def _probe(arm: ArmSpec, prompts: Sequence[Prompt], opened: Client, nonce: str) -> tuple[Probe, ...]:
+    """Run all probes in their order; return their results. A server that answers nothing now has a single entry."""
     assert arm.served is not None, "asked of served arms alone"
     chats = any('"messages"' in prompt.asked for prompt in prompts)
     async with opened as client:
         asking = _Asking(client=client, arm=arm, chats=chats)
         await _check_parameters(asking, prompts)
-        own = await _shown(_cache(asking, nonce)) if nonce else []  # while nothing else is asked
-        own += await _shown(_own(asking))
-        if all(shown.name == NOT_MADE for shown in own):  # it answers nothing now
-            return (own[0],)
-        others = await _shown(
+        first_probes = await _shown(_cache(asking, nonce)) if nonce else []  # while nothing else is asked
+        first_probes += await _shown(_own(asking))
+        if all(probe.name == NOT_MADE for probe in first_probes):  # it answers nothing now
+            return (first_probes[0],)
+        other_probes = await _shown(
             _tokens(asking),
             _drawing(asking, any(prompt.sampling.drawn for prompt in prompts)),
             _max_tokens(asking),
@@ -140,18 +142,20 @@ async def _probe(arm: ArmSpec, prompts: Sequence[Prompt], opened: Client, nonce:
             _log_probs(asking),
             *([_streams(asking, prompts)] if arm.served.stream else []),
         )
-    return (*own, *others, _who(client))
+    return (*first_probes, *other_probes, _who(client))
 
 
 async def _check_parameters(asking: _Asking, prompts: Sequence[Prompt]) -> None:
-    """Ask a fixed question with the parameters of a case. Contradicted if the server does not know one of them, since
-    it would refuse every case."""
+    """Ask a fixed question with the parameters of a case.
+
+    Contradicted if the server does not know one of them, since it would refuse every case.
+    """
     path, case = request_of(prompts[0], asking.arm, seed=0)
     of_case = ("messages", "prompt", "tools", "response_format", "stop", "return_token_ids", "logprobs", "max_tokens")
-    more = {name: value for name, value in case.items() if name not in of_case}
+    parameters = {name: value for name, value in case.items() if name not in of_case}
     request = {"messages": [{"role": "user", "content": FIXED[0]}]} if asking.chats else {"prompt": FIXED[0]}
     try:
-        await asking.client.ask(path, {**request, **more, "max_tokens": FEW_TOKENS})
+        await asking.client.ask(path, {**request, **parameters, "max_tokens": FEW_TOKENS})
     except RequestRefused as refused:
         if "`parameters:" in str(refused):
             raise Contradicted(str(refused)) from None
@@ -160,8 +164,10 @@ async def _check_parameters(asking: _Asking, prompts: Sequence[Prompt]) -> None:
 
 
 async def _all(*work: Awaitable[Of]) -> list[Of]:
-    """Return all results. If some fail, raise the first failure once all have ended, so that each request is settled in
-    the ledger."""
+    """Return all results.
+
+    The first failure is raised once all have ended, so that each request is settled in the ledger.
+    """
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
@@ -180,9 +186,9 @@ async def _shown(*probes: Awaitable[list[Probe]]) -> list[Probe]:
     for error in failed:
         if _ends_the_run(error) or not isinstance(error, InfrastructureError | NotServed):
             raise error
-    shown = [probe for probes in results if not isinstance(probes, BaseException) for probe in probes]
-    fault = "some of them were not answered" if shown else NONE_MADE
-    return [*shown, *(_not_made(str(error), fault) for error in failed[:1])]
+    answered = [probe for probes in results if not isinstance(probes, BaseException) for probe in probes]
+    fault = "some of them were not answered" if answered else NONE_MADE
+    return [*answered, *(_not_made(str(error), fault) for error in failed[:1])]
 
 
 def _ends_the_run(error: BaseException) -> bool:
@@ -201,26 +207,30 @@ def _who(client: Client) -> Probe:
 
 
 async def _cache(asking: _Asking, nonce: str) -> list[Probe]:
-    """Probe for a cache. saw: the hash of the reply, to compare arms by; "" if its id may not be unique to the server,
-    or all of its replies share one."""
+    """Probe for a cache: a new question is asked twice.
+
+    saw: the hash of the reply, to compare arms by; "" if its id may not be unique to the server, or all of its replies
+    share one.
+    """
     assert asking.arm.served is not None, "asked of served arms alone"
     stream = STREAMED if asking.arm.served.stream else {}
     numbers = nonce, f"{nonce}-2", nonce
-    first, other, again = [await asking.ask(NEW + number, DRAWN_TOKENS, **stream) for number in numbers]
+    first, other, repeated = [await asking.ask(NEW + number, DRAWN_TOKENS, **stream) for number in numbers]
     reply = "" if first.reply.endswith(SHORT_ID) or first.reply[:8] == other.reply[:8] else first.reply
     fault = ""
-    if reply and reply == again.reply:
+    if reply and reply == repeated.reply:
         fault = "asked again it sends the same reply, with its id: a cache answers, and A/A measures no noise"
     return [Probe(name=CACHE, asked="new questions, the same of every arm, one of them twice", saw=reply, fault=fault)]
 
 
 async def _tokens(asking: _Asking) -> list[Probe]:
+    """Probe the tokenizer: how many tokens the server counts in fixed prompts."""
     task = f"how many tokens {len(FIXED)} fixed prompts have"
     answers = await _all(*(asking.ask(text, 1) for text in FIXED))
-    counts = [answer.prompt_tokens for answer in answers]
-    if None in counts:
+    token_counts = [answer.prompt_tokens for answer in answers]
+    if None in token_counts:
         return [Probe(name="tokens", asked=task, saw="it does not tell")]
-    values = tuple(float(count) for count in counts if count is not None)
+    values = tuple(float(count) for count in token_counts if count is not None)
     return [Probe(name="tokens", asked=task, saw=", ".join(f"{value:g}" for value in values), values=values)]
 
 
@@ -228,31 +238,32 @@ async def _drawing(asking: _Asking, drawn: bool) -> list[Probe]:
     """Probe temperature and seed. drawn: whether the run samples its answers, so that a seed matters."""
     task = f"the same at temperature 0 twice, and at {HOT:g} by three seeds"
     try:
-        greedy, again, *hot = await _all(
+        greedy, greedy_again, *hot = await _all(
             asking.ask(OPEN, DRAWN_TOKENS),
             asking.ask(OPEN, DRAWN_TOKENS),
             *(asking.ask(OPEN, DRAWN_TOKENS, temperature=HOT, seed=seed) for seed in (1, 1, 2, 3)),
         )
     except RequestRefused as refused:  # some take no seed, or no temperature this high
         return [Probe(name="temperature", asked=task, saw=f"it refuses: {str(refused)[:200]}")]
-    cold, warmed = map(_whole_text, (greedy, again))
-    once, repeated, *others = map(_whole_text, hot)
-    other = len({once, *others})
-    saw = f"{'the same' if cold == warmed else 'another'} answer at 0, {other} different at {HOT:g}"
+    cold, warmed = map(_whole_text, (greedy, greedy_again))
+    once, repeated, *other_seeds = map(_whole_text, hot)
+    different = len({once, *other_seeds})
+    saw = f"{'the same' if cold == warmed else 'another'} answer at 0, {different} different at {HOT:g}"
     fault = ""
     if cold != warmed:
         fault = "it does not say the same twice at temperature 0: it draws all the same, or computes otherwise"
-    elif other == 1 and cold:
+    elif different == 1 and cold:
         fault = "drawn answers are all alike: it ignores `temperature`, or its model has no doubt here"
-    seen = "the same answer" if once == repeated else "another answer"
-    wrong = "it ignores `seed`: an answer cannot be drawn again" if once != repeated and drawn else ""
+    same_seed = "the same answer" if once == repeated else "another answer"
+    seed_fault = "it ignores `seed`: an answer cannot be drawn again" if once != repeated and drawn else ""
     return [
         Probe(name="temperature", asked=task, saw=saw, fault=fault),
-        Probe(name="seed", asked=f"the same at temperature {HOT:g} twice by one seed", saw=seen, fault=wrong),
+        Probe(name="seed", asked=f"the same at temperature {HOT:g} twice by one seed", saw=same_seed, fault=seed_fault),
     ]
 
 
 async def _max_tokens(asking: _Asking) -> list[Probe]:
+    """Probe `max_tokens`. Contradicted if the answer is longer, since answers of cases would be too."""
     answer = await asking.ask(COUNT, FEW_TOKENS)
     task, count = f"an answer of at most {FEW_TOKENS} tokens", answer.completion_tokens
     if count is None:
@@ -267,7 +278,10 @@ async def _max_tokens(asking: _Asking) -> list[Probe]:
 
 
 async def _own(asking: _Asking) -> list[Probe]:
-    """Probe whether answers get mixed up: asked together, each question must get its answer of when asked alone."""
+    """Probe whether answers get mixed up: each question must get the same answer among others as when asked alone.
+
+    Contradicted if some do not.
+    """
     task = f"{len(WORDED)} numbers in words, together and then one by one"
     crossed, alone = await _crossed(asking, DRAWN_TOKENS)
     for _ in range(OWN_ROUNDS if crossed else 0):  # thoughts may begin as another's: in longer ones each has its own
@@ -286,38 +300,40 @@ async def _own(asking: _Asking) -> list[Probe]:
     return [Probe(name="own answers", asked=task, saw=saw, fault=fault)]
 
 
-async def _crossed(asking: _Asking, most: int) -> tuple[list[int], list[str]]:
+async def _crossed(asking: _Asking, max_tokens: int) -> tuple[list[int], list[str]]:
     """Return the questions that, asked together, got the answer of another one, and all answers asked one by one."""
-    together = [_whole_text(answer) for answer in await _all(*(asking.ask(text, most) for text in WORDED))]
-    alone = [_whole_text(await asking.ask(text, most)) for text in WORDED]
-    own = {text for text in alone if alone.count(text) == 1}
-    crossed = [at for at, text in enumerate(together) if text != alone[at] and {text, alone[at]} <= own]
-    return [at for at in crossed if _whole_text(await asking.ask(WORDED[at], most)) == alone[at]], alone  # steady alone
+    together = [_whole_text(answer) for answer in await _all(*(asking.ask(text, max_tokens) for text in WORDED))]
+    alone = [_whole_text(await asking.ask(text, max_tokens)) for text in WORDED]
+    unique = {text for text in alone if alone.count(text) == 1}
+    crossed = [index for index, text in enumerate(together) if text != alone[index] and {text, alone[index]} <= unique]
+    return [
+        index for index in crossed if _whole_text(await asking.ask(WORDED[index], max_tokens)) == alone[index]
+    ], alone  # steady alone
 
 
 async def _stop(asking: _Asking, needed: bool) -> list[Probe]:
-    """Probe `stop`. needed: whether cases use it, so that a refusal matters too."""
+    """Probe `stop`, by a text from within an answer. needed: whether cases use it, so that a refusal matters too."""
     task = "the same answer, to be ended by a text that is in it"
     for question in (COUNT, OPEN, *WORDED):  # until one is answered at some length
-        whole = _whole_text(await asking.ask(question, STOPPED_TOKENS))
-        if at := _within(whole):
+        full_text = _whole_text(await asking.ask(question, STOPPED_TOKENS))
+        if span := _within(full_text):
             break
     else:
         return [Probe(name="stop", asked=task, saw="answers too short to be ended")]
-    text = whole[at]
+    text = full_text[span]
     try:
         ended = await asking.ask(question, STOPPED_TOKENS, stop=[text])
     except NotServed as refused:
         return [Probe(name="stop", asked=task, saw=str(refused)[:300], fault="it refuses `stop`" if needed else "")]
     shortened = _whole_text(ended)
-    saw = f"{len(shortened)} of {len(whole)} characters, ended by {ended.finish}"
+    saw = f"{len(shortened)} of {len(full_text)} characters, ended by {ended.finish}"
     fault = f"it ignores `stop`: its answer goes on behind {text!r}" if shortened.partition(text)[2] else ""
     return [Probe(name="stop", asked=task, saw=saw, fault=fault)]
 
 
-def _within(whole: str) -> int:
+def _within(answer: str) -> int:
     """Return the place in the second half of a character that can end the text before its end; 0 for none."""
-    return next((at for at in range(len(whole) // 2, len(whole) - 1) if whole[at].strip()), 0)
+    return next((index for index in range(len(answer) // 2, len(answer) - 1) if answer[index].strip()), 0)
 
 
 def _whole_text(answer: Answer) -> str:
@@ -325,30 +341,33 @@ def _whole_text(answer: Answer) -> str:
 
 
 async def _context(asking: _Asking, most: int) -> list[Probe]:
-    """Probe long prompts. most: fillers in the longest one. Each doubling must add tokens in proportion."""
+    """Probe long prompts, of three lengths, each double the one before; each must add tokens in proportion.
+
+    most: fillers in the longest one. Contradicted if the server reads a long prompt in part.
+    """
     times = most // 4, most // 2, most
     task = f"prompts of {', '.join(f'{4 * count:,}' for count in times)} words"
     try:
-        answers = await _all(*(asking.ask(start + FILLER * many, 1) for start, many in zip(STARTS, times, strict=True)))
+        answers = await _all(*(asking.ask(start + FILLER * size, 1) for start, size in zip(STARTS, times, strict=True)))
     except NotServed as refused:  # an open refusal is no fault: the fault is a silent cut
         return [Probe(name="context", asked=task, saw=f"it refuses: {str(refused)[:200]}")]
-    counts = [answer.prompt_tokens for answer in answers]
-    few, half, whole = (count or 0 for count in counts)
-    if None in counts or not few or half < few:
+    token_counts = [answer.prompt_tokens for answer in answers]
+    short, half, full = (count or 0 for count in token_counts)
+    if None in token_counts or not short or half < short:
         return [Probe(name="context", asked=task, saw="it does not tell how many tokens it read")]
-    adds = 2 * (half - few)  # the last prompt adds twice what the second does
-    if few == half == whole:
+    due = 2 * (half - short)  # the last prompt adds twice what the second does
+    if short == half == full:
         raise Contradicted(
-            f"{asking.arm.name}: its server counts {few:,} tokens in each of {task}: it reads a part of them, or its "
+            f"{asking.arm.name}: its server counts {short:,} tokens in each of {task}: it reads a part of them, or its "
             "`usage.prompt_tokens` is not a count. Raise its context length, or mend what it counts."
         )
-    if half == few or whole - half < READ_WHOLE * adds:
+    if half == short or full - half < READ_WHOLE * due:
         raise Contradicted(
-            f"{asking.arm.name}: its server reads a long prompt in part: of {task} it counts {few:,}, {half:,} and "
-            f"{whole:,} tokens. An answer to a part answers another question: raise its context length to your longest "
+            f"{asking.arm.name}: its server reads a long prompt in part: of {task} it counts {short:,}, {half:,} and "
+            f"{full:,} tokens. An answer to a part answers another question: raise its context length to your longest "
             "case's at least."
         )
-    return [Probe(name="context", asked=task, saw=", ".join(f"{count:,}" for count in (few, half, whole)) + " tokens")]
+    return [Probe(name="context", asked=task, saw=", ".join(f"{count:,}" for count in (short, half, full)) + " tokens")]
 
 
 def _fillers(prompts: Sequence[Prompt]) -> int:
@@ -365,6 +384,7 @@ def _words(prompt: Prompt) -> int:
 
 
 async def _tools(asking: _Asking) -> list[Probe]:
+    """Probe the tool parser, by a question that a tool answers."""
     task, name = "a question that a tool answers", TOOL["function"]["name"]
     try:
         answer = await asking.ask(ORDER, CALL_TOKENS, tools=[TOOL])
@@ -393,6 +413,7 @@ async def _streams(asking: _Asking, prompts: Sequence[Prompt]) -> list[Probe]:
 
 
 async def _log_probs(asking: _Asking) -> list[Probe]:
+    """Probe the log-probabilities of a fixed text, to compare arms by."""
     task = "the log-probabilities of a fixed text"
     request = {"prompt": FIXED[0], "max_tokens": 1, "temperature": 0.0, "echo": True, "logprobs": 1}
     try:

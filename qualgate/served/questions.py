@@ -52,8 +52,8 @@ async def check_streams(client: Client, job: Job, then: Callable[[Prompt], Await
     candidates = [prompt for prompt in job.prompts if prompt.sampling == GREEDY and prompt.key.repeat == 0]
     if job.timed or not job.arm.served.stream or len(candidates) < FEWEST:
         return
-    drawn = random.Random(f"{job.seed} {job.arm.name.removesuffix(NOISE)} {job.index} streams")
-    some = drawn.sample(candidates, max(1, len(candidates) // CHECKED))
+    generator = random.Random(f"{job.seed} {job.arm.name.removesuffix(NOISE)} {job.index} streams")
+    checked = generator.sample(candidates, max(1, len(candidates) // CHECKED))
 
     async def check(prompt: Prompt) -> None:
         with suppress(InfrastructureError):  # it is asked again with the others, and fails there
@@ -61,7 +61,7 @@ async def check_streams(client: Client, job: Job, then: Callable[[Prompt], Await
             if then is not None:
                 await then(prompt)
 
-    await together(map(check, some))
+    await together(map(check, checked))
 
 
 async def read_by(

@@ -24,13 +24,13 @@ def parameter_cure(words: str, parameters: Mapping[str, str]) -> str:
     """Return the line that omits or renames a refused parameter; "" for other refusals. parameters: the arm's own."""
     if not _UNKNOWN.search(words):
         return ""
-    places = {
-        key: place.start() for key in (*CURES, *parameters.values()) if (place := re.search(rf"\b{key}\b", words))
+    positions = {
+        key: match.start() for key in (*CURES, *parameters.values()) if (match := re.search(rf"\b{key}\b", words))
     }
-    if not places:
+    if not positions:
         return ". If it takes no streams: `stream: false` beside `model`" if _STREAM.search(words) else ""
-    name = min(places, key=places.__getitem__)
+    name = min(positions, key=positions.__getitem__)
     if name in parameters.values():
-        ours = next(own for own, to in parameters.items() if to == name)
-        return f". `parameters: {{{ours}: {name}}}` names what it does not know: mend the name, or write {OMIT}"
+        own_name = next(name_here for name_here, sent_name in parameters.items() if sent_name == name)
+        return f". `parameters: {{{own_name}: {name}}}` names what it does not know: mend the name, or write {OMIT}"
     return f". If it takes no `{name}`: `parameters: {{{name}: {CURES[name]}}}` beside `model`"

@@ -103,14 +103,14 @@ class Message(Reply):
     @model_validator(mode="before")
     @classmethod
     def _thoughts(cls, message: Any) -> Any:
-        """Take parts of type thinking as the thought, which Mistral's API and Anthropic's send among the content."""
-        parts = message.get("content") if isinstance(message, dict) else None
-        if not isinstance(parts, list) or not any(map(_is_thought, parts)):
+        """Take content of type thinking as the thought; Mistral's API and Anthropic's send it among the content."""
+        blocks = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(blocks, list) or not any(map(_is_thought, blocks)):
             return message
-        thoughts = [part["thinking"] for part in parts if _is_thought(part)]
-        texts = [part for part in parts if not _is_thought(part)]
+        thoughts = [block["thinking"] for block in blocks if _is_thought(block)]
+        others = [block for block in blocks if not _is_thought(block)]
         thought = _text([piece for block in thoughts for piece in (block if isinstance(block, list) else [block])])
-        return {**message, "content": texts or None, "reasoning_content": message.get("reasoning_content") or thought}
+        return {**message, "content": others or None, "reasoning_content": message.get("reasoning_content") or thought}
 
     @property
     def calls(self) -> list[ToolCall]:
@@ -190,9 +190,11 @@ class Completed(Reply):
         """Tokens that drafts proposed, and those accepted; None if not reported. From vLLM's
         `metrics.speculative_decoding` (`--per-request-spec-decode-metrics`), or llama.cpp's `timings`."""
         vllm = self.metrics.get("speculative_decoding") if isinstance(self.metrics, dict) else None
-        places = (vllm, "num_draft_tokens", "num_accepted_draft_tokens"), (self.timings, "draft_n", "draft_n_accepted")
-        for counts, offered, taken in places:
-            proposed, accepted = (counts.get(offered), counts.get(taken)) if isinstance(counts, dict) else (None, None)
+        sources = (vllm, "num_draft_tokens", "num_accepted_draft_tokens"), (self.timings, "draft_n", "draft_n_accepted")
+        for report, proposed_key, accepted_key in sources:
+            proposed, accepted = (
+                (report.get(proposed_key), report.get(accepted_key)) if isinstance(report, dict) else (None, None)
+            )
             if (
                 type(proposed) is int
                 and type(accepted) is int

@@ -64,13 +64,13 @@ class Pace:
         """Return the seconds until a request may be sent; 0: it is sent now, and the next one waits its turn."""
         if self._until - now > MOMENT:
             return self._until - now
-        apart = self._least if self.rounds else self._apart  # behind a limit its own waits are enough
-        if not (paced and apart):
+        interval = self._least if self.rounds else self._apart  # behind a limit its own waits are enough
+        if not (paced and interval):
             return 0.0
-        self._next = now + apart if self._next is None else min(self._next, now + apart)
+        self._next = now + interval if self._next is None else min(self._next, now + interval)
         if self._next - now > MOMENT:
             return self._next - now
-        self._next = now + apart
+        self._next = now + interval
         return 0.0
 
     def refused(self, sent: float, now: float) -> int:
@@ -82,21 +82,24 @@ class Pace:
 
     def leave_alone(self, now: float, seconds: float) -> float | None:
         """Extend the pause; return the seconds added, or None if that is beyond patience."""
-        more = max(0.0, now + seconds - max(now, self._until))
-        if self._alone + more > self.patience:
+        added = max(0.0, now + seconds - max(now, self._until))
+        if self._alone + added > self.patience:
             return None
-        self._alone += more
+        self._alone += added
         self._until = max(self._until, now + seconds)
-        return more
+        return added
 
     def answered(self, sent: float, now: float) -> bool:
-        """Record an answered request; return whether the pace is slower now. After a limit the pace is that of the
-        answers since the limit before, over all the time until this request."""
+        """Record an answered request; return whether the pace is slower now.
+
+        sent: when it was sent. After a limit the pace is that of the answers since the limit before, over all the time
+        until this request.
+        """
         slower, self._alone = False, 0.0
         if self.rounds and sent >= self._refused:
             if self._answers and self._began is not None:
-                seen = (sent - self._began) / self._answers
-                slower, self._apart = seen > self._apart, max(seen, self._apart)
+                interval = (sent - self._began) / self._answers
+                slower, self._apart = interval > self._apart, max(interval, self._apart)
                 self._next = sent + self._apart
             self.rounds, self._answers, self._began, self._faster = 0, 0, sent, now
         elif self._faster is not None and now - self._faster > WINDOW:
@@ -120,16 +123,19 @@ class Limits:
         return self.times > 0
 
     def met(self, answered: int, requested: float | None, drawn: float) -> float | None:
-        """Return the seconds that it waits alone, 0 if all wait; None: it is given up. answered: requests until now;
-        the rest: see `pause`."""
+        """Record a limit that one request met; return the seconds that it waits alone.
+
+        Returns 0 if all requests wait, None if it is given up. answered: requests answered until now; if others were
+        answered between, the limit is this request's alone. requested, drawn: see `pause`.
+        """
         if self.times or 0 <= self._answered < answered:
             self.times += 1
         self._answered = answered
         if not self.times:
             return 0.0
         wait = pause(self.times, requested, drawn, inf) or 0.0
-        over = self.times >= TRIES and self._waited >= min(self._patience, ALONE)
-        if over or self._waited + wait > self._patience:
+        exhausted = self.times >= TRIES and self._waited >= min(self._patience, ALONE)
+        if exhausted or self._waited + wait > self._patience:
             return None
         self._waited += wait
         return wait
@@ -147,12 +153,12 @@ def asked_wait(headers: Mapping[str, str], now: datetime, status: int = LIMIT) -
         return seconds
     if status != LIMIT:
         return None
-    spent = [
+    waits = [
         _wait(text, now)
         for name, text in headers.items()
         if re.search(r"rate-?limit.*reset", name) and _used_up(headers.get(name.replace("reset", "remaining"), "0"))
     ]
-    return max((wait for wait in spent if wait is not None), default=None)
+    return max((wait for wait in waits if wait is not None), default=None)
 
 
 def _used_up(remaining: str) -> bool:
@@ -160,7 +166,10 @@ def _used_up(remaining: str) -> bool:
 
 
 def _wait(text: str, now: datetime) -> float | None:
-    """Read a wait: seconds (`7`, `0.5`), units (`1m30s`, `6ms`), a date, or seconds or milliseconds since 1970."""
+    """Read a wait in seconds; None for another text.
+
+    It is in seconds (`7`, `0.5`) or units (`1m30s`, `6ms`), or a time: a date, or seconds or milliseconds since 1970.
+    """
     text = text.strip()
     if re.fullmatch(NUMBER, text, re.ASCII):
         number = min(float(text), 1e15)

@@ -61,7 +61,7 @@ class Generated(Reply):
         meta = self.meta_info
         tokens = sent[-len(meta.input_token_logprobs) :] if len(sent) == meta.prompt_tokens else repeat(0)
         listed = zip(meta.input_token_logprobs, meta.input_top_logprobs, tokens, strict=False)
-        lists = [_place(own, likeliest, token) for own, likeliest, token in listed]
+        lists = [_place(given, likeliest, token) for given, likeliest, token in listed]
         before = [None] * (meta.prompt_tokens - len(lists))
         return Completed(
             choices=[Choice(text=self.text, finish_reason="length", prompt_logprobs=[*before, *lists])],
@@ -70,10 +70,14 @@ class Generated(Reply):
 
 
 def _place(own: Listed, likeliest: Sequence[Listed] | None, sent: int) -> dict[str, Ranked] | None:
-    """Return the ranked tokens of one place. A token that is not among the likeliest has an unknown rank behind them:
-    two on, since the next would mean the likeliest of all unlisted ones. SGLang lists the last token of a vocabulary as
-    0 (`_process_input_token_logprobs` takes it for an image's): a listed 0 means the sent token if no listed token is
-    beyond that."""
+    """Return the ranked tokens of one place; None if the server lists none.
+
+    own: the token that stands there; likeliest: the others; sent: the token as it was sent.
+
+    A token that is not among the likeliest has an unknown rank behind them: two on, since the next would mean the
+    likeliest of all unlisted ones. SGLang lists the last token of a vocabulary as 0 (`_process_input_token_logprobs`
+    takes it for an image's): a listed 0 means the sent token if no listed token is beyond that.
+    """
     if own[0] is None or likeliest is None:
         return None
     ranks = {
@@ -82,5 +86,5 @@ def _place(own: Listed, likeliest: Sequence[Listed] | None, sent: int) -> dict[s
         if logprob is not None
     }
     last = own[1] == 0 and all(token <= sent for _, token, _ in likeliest)
-    stands = str(sent if last else own[1])
-    return ranks | ({} if stands in ranks else {stands: Ranked(logprob=own[0], rank=len(likeliest) + 2)})
+    token_text = str(sent if last else own[1])
+    return ranks | ({} if token_text in ranks else {token_text: Ranked(logprob=own[0], rank=len(likeliest) + 2)})

@@ -23,14 +23,14 @@ class Events:
         if self._returned and part[:1] == b"\n":  # of a line end that the piece before began
             part, self._returned = part[1:], False
         self._returned = part[-1:] == b"\r" if part else self._returned
-        *ends, rest = part.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        for end in ends:
-            self._line += end
+        *lines, remainder = part.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for text in lines:
+            self._line += text
             line, self._line = bytes(self._line), bytearray()
             if not self._begun:
                 line, self._begun = line.removeprefix(BOM), True
             yield from self._ended(line)
-        self._line += rest
+        self._line += remainder
         if len(self._line) + len(self._data) > self._most:
             raise WireFault(f"it sends more than {self._most:,} bytes")
 
@@ -41,6 +41,10 @@ class Events:
         yield from self._ended(b"")
 
     def _ended(self, line: bytes) -> Iterator[bytes]:
+        """Take a whole line; at a blank one, which ends an event, yield the event's data.
+
+        A line that is no event stream's is kept in `stray`, the first one.
+        """
         if not line:
             if self._data.strip():  # one without data is none, as those that keep a connection open
                 yield bytes(self._data)

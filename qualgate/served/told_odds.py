@@ -30,12 +30,16 @@ def margins_told(chosen: Sequence[float | None], tops: Any) -> list[float | None
 
 
 def _margin(chosen: float | None, top: Any) -> float | None:
+    """Return by how much the chosen token's log-probability exceeds the likeliest other one's; None if that is unknown.
+
+    top: log-probabilities by token, among them the chosen one's, which may be rounded.
+    """
     if chosen is None or not isinstance(top, Mapping):
         return None
     values = sorted((logprob for logprob in top.values() if _is_logprob(logprob)), reverse=True)
-    own = min(values, key=lambda logprob: abs(logprob - chosen), default=None)
-    if own is not None and abs(own - chosen) <= ROUNDED:
-        values.remove(own)
+    nearest = min(values, key=lambda logprob: abs(logprob - chosen), default=None)
+    if nearest is not None and abs(nearest - chosen) <= ROUNDED:
+        values.remove(nearest)
     return chosen - values[0] if values else None
 
 

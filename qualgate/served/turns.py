@@ -56,6 +56,10 @@ class Turns:
         await self._wait(seconds)
 
     async def _timed(self, once: Callable[[], Awaitable[Of]], *, alone: bool) -> Of:
+        """Send a request; record its answer in the pace.
+
+        alone: a limit that it meets pauses only itself, not all requests.
+        """
         sent = self._now()
         try:
             outcome = await once()
@@ -69,27 +73,30 @@ class Turns:
         return outcome
 
     def _leave_alone(self, sent: float, fault: WireFault) -> None:
-        """Pause all requests. InfrastructureError if that would last longer than patience."""
+        """Pause all requests after a limit. InfrastructureError if that would last longer than patience.
+
+        sent: when the request that met the limit was sent.
+        """
         now = self._now()
         wait = pause(self._pace.refused(sent, now), fault.asked_wait, random.random(), inf) or 0.0
-        more, words = self._pace.leave_alone(now, wait), self._shown(str(fault))
-        if more is None:
+        added, words = self._pace.leave_alone(now, wait), self._shown(str(fault))
+        if added is None:
             asks = f" It asks to wait for {fault.asked_wait:g} s." if fault.asked_wait else ""
-            seen = f": {self._pace.per_minute:.3g}" if self._pace.per_minute else ""
+            pace = f": {self._pace.per_minute:.3g}" if self._pace.per_minute else ""
             patience = f"`budget: {{patience: {_as_written(self._pace.patience)}}}`"
             raise InfrastructureError(
                 f"{self._where}: no answer within {patience}. {words}.{asks} If it limits how much it is asked, say so "
-                f"beside its `endpoint` (`requests_per_minute{seen}`), or wait longer; then run again: what was "
+                f"beside its `endpoint` (`requests_per_minute{pace}`), or wait longer; then run again: what was "
                 "answered is kept."
             )
-        if more >= TOLD:
+        if added >= TOLD:
             self._notify(0.0, f"{self._where}: asked again in {wait:.0f} s. {words}")
 
     def _now(self) -> float:
         return time.monotonic() + self._ahead
 
     async def _wait(self, seconds: float) -> None:
-        """Sleep; report it before, but short waits together."""
+        """Sleep. The wait is reported before it begins; short waits are added up and reported together."""
         until, self._untold = self._now() + seconds, self._untold + seconds
         if self._untold >= 1.0:
             self._notify(self._untold, "")

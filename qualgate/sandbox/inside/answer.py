@@ -86,13 +86,13 @@ class _Loop:
                 if self._turning:  # and the loop is not being closed
                     self._loop.stop()
 
-        ready = list(self._loop._ready)
+        other_callbacks = list(self._loop._ready)
         self._loop._ready.clear()
         self._tasks[number] = self._loop.create_task(awaited())
         try:
             self._ended = [other for other, _ in self.turn(0) if other != number]
         finally:
-            self._loop._ready.extendleft(reversed(ready))
+            self._loop._ready.extendleft(reversed(other_callbacks))
         return [number, self._state(number)]
 
     def turn(self, seconds: float) -> list[list[Any]]:
@@ -130,6 +130,7 @@ class _Answer:
         self._loop: _Loop | None = None
 
     def reply_to(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Return the reply to a question of the tests, with `args` if the call changed its arguments in place."""
         if question["op"] == "load":
             program = compile(question["args"][0], "<answer>", "exec", dont_inherit=True)
             exec(program, self.module.__dict__)
@@ -138,29 +139,31 @@ class _Answer:
         kwargs = {key: self._received(form) for key, form in question.get("kwargs", {}).items()}
         head = [self._named(question["name"])] if "name" in question else []
         reply = {"value": encode(self._done(question, [*head, *args], kwargs), self._keep, True)}
-        sent = [*question["args"], *question.get("kwargs", {}).values()]
+        forms = [*question["args"], *question.get("kwargs", {}).values()]
         after = [  # it may have worked in place
             encode(arg, self._keep, True) if type(arg) in CHANGEABLE else form
-            for form, arg in zip(sent, [*args, *kwargs.values()], strict=True)
+            for form, arg in zip(forms, [*args, *kwargs.values()], strict=True)
         ]
-        if after != sent:
+        if after != forms:
             reply["args"] = after
         return reply
 
     def raised(self, error: BaseException) -> dict[str, Any]:
+        """Return the reply for an exception: its builtin class and message, and its own classes if there are any."""
         mro = type.__dict__["__mro__"].__get__(type(error))
-        own = [kind.__name__ for kind in mro[: mro.index(_builtin(type(error)))]]
-        modules = [str(kind.__module__) for kind in mro[: len(own)]]
+        own_classes = [kind.__name__ for kind in mro[: mro.index(_builtin(type(error)))]]
+        modules = [str(kind.__module__) for kind in mro[: len(own_classes)]]
         reply: dict[str, Any] = {"raised": [_builtin(type(error)).__name__, _message(error)]}
         try:
             args = [encode(arg, self._keep, True) for arg in error.args]
         except NotPlain:
             args = reply["raised"][1:]
-        if own or args != reply["raised"][1:]:
-            reply["error"] = [args, own, self._keep(error.with_traceback(None)), modules]
+        if own_classes or args != reply["raised"][1:]:
+            reply["error"] = [args, own_classes, self._keep(error.with_traceback(None)), modules]
         return reply
 
     def _done(self, question: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Do what a question asks, within the event loop if the tests run one."""
         op, loop, running = question["op"], self._loop_of(question.get("loop")), question.get("running")
         if loop is None or not running:
             return _OPS[op](*args, **kwargs)
@@ -171,7 +174,10 @@ class _Answer:
         return loop.within(lambda: _OPS[op](*args, **kwargs))
 
     def _loop_of(self, number: int | None) -> _Loop | None:
-        """Return our loop for the tests' loop of this number. If they have closed it, close it and cancel its tasks."""
+        """Return our loop for the tests' loop of this number; None without one.
+
+        If the tests have closed their loop, close ours and cancel its tasks.
+        """
         if self._loop is not None and self._loop.number != number:
             closed, self._loop = self._loop, None
             closed.runner.close()

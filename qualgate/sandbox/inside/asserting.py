@@ -195,6 +195,7 @@ class Approx:
     __hash__ = None  # type: ignore[assignment]
 
     def _close(self, actual: Any, expected: Any) -> bool:
+        """Compare numbers within the tolerances, element by element in lists, tuples and dicts."""
         if type(expected) in (list, tuple):
             return (
                 type(actual) in (list, tuple)

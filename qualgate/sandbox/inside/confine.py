@@ -36,7 +36,7 @@ class CannotConfine(OSError):
 def limit(limits: dict[str, int], *, processes: bool) -> None:
     """Set resource limits of this process and its children; `processes`: the user is this sandbox's alone."""
     seconds = limits["cpu_seconds"]
-    wanted = {
+    maxima = {
         resource.RLIMIT_AS: limits["memory_bytes"],
         resource.RLIMIT_FSIZE: limits["file_bytes"],
         resource.RLIMIT_NOFILE: limits["open_files"],
@@ -46,11 +46,11 @@ def limit(limits: dict[str, int], *, processes: bool) -> None:
         resource.RLIMIT_SIGPENDING: 256,  # they count for the user, in tier B for all of the host's that are theirs
     }
     if processes:
-        wanted[resource.RLIMIT_NPROC] = limits["processes"]
-    for what, most in wanted.items():
-        hard = resource.getrlimit(what)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (most, most))
+        maxima[resource.RLIMIT_NPROC] = limits["processes"]
+    for name, maximum in maxima.items():
+        hard = resource.getrlimit(name)[1]
+        maximum = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
+        resource.setrlimit(name, (maximum, maximum))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))  # SIGXCPU may be ignored, what follows not
 
 

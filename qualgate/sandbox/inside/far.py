@@ -63,12 +63,17 @@ class Far:
             raise
 
     def _do(self, op: str, args: tuple[Any, ...], name: str | None, kwargs: dict[str, Any]) -> Any:
+        """Ask the far side to do `op` and return the value that it replies with; raise the exception that it raised.
+
+        name: of the function, None if the object is an argument. CannotCross for arguments, BadReply for replies that
+        cannot cross.
+        """
         self.questions += 1
         if self.questions > MAX_QUESTIONS:
             raise BadReply(f"more than {MAX_QUESTIONS} questions")
         try:
-            sent = [encode(arg, _handle) for arg in args]
-            question: dict[str, Any] = {"op": op, "args": sent}
+            forms = [encode(arg, _handle) for arg in args]
+            question: dict[str, Any] = {"op": op, "args": forms}
             if kwargs:
                 question["kwargs"] = {key: encode(arg, _handle) for key, arg in kwargs.items()}
         except NotPlain as error:
@@ -94,6 +99,7 @@ class Far:
         raise BadReply("not a reply")
 
     def _loop_now(self) -> dict[str, Any]:
+        """Return the tests' newest event loop, by number, and whether it runs now; {} without an open one."""
         asyncio = sys.modules.get("asyncio")
         running = asyncio and asyncio._get_running_loop()
         if running is not None and running is not self._loop:
@@ -114,6 +120,7 @@ class Far:
         return future
 
     def _turn(self) -> None:
+        """Give the far side's tasks a turn, and repeat that in the tests' loop while some of them are waited for."""
         self._waits = {number: future for number, future in self._waits.items() if not future.done()}  # or cancelled
         self._quiet = self._quiet + 1 if self.questions == self._asked else 0
         if not self._waits:
@@ -151,8 +158,11 @@ class Far:
         return BadReply(reason)
 
     def _exception(self, kind: str, message: str, error: Any) -> BaseException:
-        """Return the far side's exception as a builtin one, or the standard library's if the tests have imported it,
-        also derived from its own classes among `errors`."""
+        """Return the far side's exception as one of ours, and remember it.
+
+        It is of the builtin class, or of the standard library's if the tests have imported that, also derived from its
+        own classes among `errors`.
+        """
         error_class = getattr(builtins, kind, None)
         if not (isinstance(error_class, type) and issubclass(error_class, BaseException)):
             error_class = Exception
@@ -187,6 +197,10 @@ class Far:
 
 
 def _handle(x: Any) -> list[Any]:
+    """Return the form of a value that crosses as a name: an object of the far side's, its source, or a builtin.
+
+    NotPlain else.
+    """
     if type(x) in KEPT:
         x = remote_of(x)
     if type(x) is Remote:
@@ -209,7 +223,7 @@ def _refused(*_: Any) -> Any:
 
 
 def _standard_error(modules: list[Any], names: list[Any]) -> type[Exception] | None:
-    """Return the nearest class of the standard library, except those that steer a test run."""
+    """Return the nearest class of the standard library, except those that steer a test run; None without one."""
     for module, name in zip(modules, names, strict=False):
         if isinstance(module, str) and isinstance(name, str) and module.partition(".")[0] in sys.stdlib_module_names:
             kind = getattr(sys.modules.get(module), name, None)

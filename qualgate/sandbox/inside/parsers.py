@@ -124,11 +124,11 @@ def vllm() -> tuple[str, Reader]:
         if question["parser"] == "harmony":
             calls = _harmony(tokenizer, request, question["text"])
         else:
-            made = parsers.get_tool_parser(question["parser"])
+            parser_class = parsers.get_tool_parser(question["parser"])
             try:
-                parser = made(tokenizer, request.tools)
+                parser = parser_class(tokenizer, request.tools)
             except TypeError:  # parsers of older versions are given no tools
-                parser = made(tokenizer)
+                parser = parser_class(tokenizer)
             result = parser.extract_tool_calls(question["text"], request)
             calls = [call.function for call in result.tool_calls] if result.tools_called else []
         return [[call.name, call.arguments] for call in calls]

@@ -36,8 +36,8 @@ def _give(text: str) -> None:
     """Make `text` the standard input, read-only."""
     with open("stdin", "wb") as file:
         file.write(text.encode("utf-8"))
-    given = os.open("stdin", os.O_RDONLY)
+    handle = os.open("stdin", os.O_RDONLY)
     os.unlink("stdin")
-    os.dup2(given, 0)
-    os.close(given)
+    os.dup2(handle, 0)
+    os.close(handle)
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115

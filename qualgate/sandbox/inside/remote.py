@@ -160,6 +160,8 @@ def _refuse_left_by(kind: Any, remote: Remote) -> None:
 
 
 def _operator(op: str, swapped: bool) -> Callable[..., Any]:
+    """Return a method for an operator. swapped: it stands for `other + self`."""
+
     def apply(self: Remote, *others: Any) -> Any:
         if not slot(self, "_made"):
             if op in UNARY:
@@ -201,6 +203,7 @@ async def coroutine(remote: Remote) -> Any:
 
 
 async def _awaited(remote: Remote, op: str) -> Any:
+    """Wait for a coroutine of the far side; return its result. A cancellation here cancels it there."""
     from asyncio import CancelledError
 
     far, cancelled = slot(remote, "_far"), None
@@ -259,7 +262,7 @@ def _attribute(owner: Remote | Named, value: Any, made: bool) -> Any:
 
 
 def _equal(first: Remote, second: Remote) -> bool:
-    """Compare two objects of the answer's."""
+    """Compare two objects of the far side by value. Incomparable ones are unequal if their class extends a builtin."""
     values = [_do(remote, "plain") for remote in (first, second)]
     if all(type(value) is not Remote for value in values):
         return values[0] == values[1]

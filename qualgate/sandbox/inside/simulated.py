@@ -70,8 +70,8 @@ def play(question: str) -> str:
     told}}}, …]}, told being [sha256, beginning].
     """
     task = json.loads(question)
-    own = Sources(task["sources"])
-    sys.meta_path.insert(0, own)
+    sources = Sources(task["sources"])
+    sys.meta_path.insert(0, sources)
     tools: dict[str, Any] = {}
     for name in task["classes"]:
         try:
@@ -79,14 +79,16 @@ def play(question: str) -> str:
         except Exception as error:
             return json.dumps({"unmade": f"a class cannot be made: {name}: {type(error).__name__}: {error}"[:300]})
     methods = {name: getattr(tool, name) for tool in tools.values() for name in _tools_of(tool)}
-    named = {call[0] for calls in task["steps"] for call in calls}
-    if task["recorded"] and (missing := sorted(named - methods.keys())):
+    called_names = {call[0] for calls in task["steps"] for call in calls}
+    if task["recorded"] and (missing := sorted(called_names - methods.keys())):
         return json.dumps({"unmade": f"no class has a tool {missing[0]!r:.100}, which a recorded call names"})
     steps = []
     for calls in task["steps"]:
         results = [_told(text, text) for text in (_called(methods, *call) for call in calls)]
         try:
-            steps.append({"results": results, "state": {name: _state(name, tool, own) for name, tool in tools.items()}})
+            steps.append(
+                {"results": results, "state": {name: _state(name, tool, sources) for name, tool in tools.items()}}
+            )
         except Incomparable as error:
             return json.dumps({"incomparable": str(error)})
     return json.dumps({"steps": steps})
@@ -95,16 +97,16 @@ def play(question: str) -> str:
 def _tools_of(tool: Any) -> list[str]:
     """Return its public methods, with those of the class; properties are skipped, since they would run."""
     names = [name for name in dir(type(tool)) if not name.startswith("_")]
-    kinds = (types.FunctionType, staticmethod, classmethod)
-    return [name for name in names if isinstance(inspect.getattr_static(tool, name), kinds)]
+    method_types = (types.FunctionType, staticmethod, classmethod)
+    return [name for name in names if isinstance(inspect.getattr_static(tool, name), method_types)]
 
 
-def _state(name: str, tool: Any, own: Sources) -> dict[str, list[str]]:
+def _state(name: str, tool: Any, sources: Sources) -> dict[str, list[str]]:
     """Return the digest of each attribute. Incomparable, with its name, for one that cannot be compared."""
     state = {}
     for attribute, value in _attributes(tool):
         try:
-            state[attribute] = _told(_Form(own.modules).of(value, (id(tool),)), value)
+            state[attribute] = _told(_Form(sources.modules).of(value, (id(tool),)), value)
         except Incomparable as error:
             raise Incomparable(f"{name}.{attribute} cannot be compared: {error}; begin its name with _") from None
     return state
@@ -115,17 +117,17 @@ def _made(name: str, task: dict[str, Any]) -> Any:
     module, _, kind = name.rpartition(".")
     if not module:  # of a simulation that is one file
         module = next(iter(task["sources"])).removesuffix(".py").replace("/", ".")
-    made = getattr(importlib.import_module(module), kind)
+    tool_class = getattr(importlib.import_module(module), kind)
     initial = copy.deepcopy(task["initial"].get(name, {}))
-    if not hasattr(made, "_load_scenario"):
-        return made(**initial)
-    tool = made()
+    if not hasattr(tool_class, "_load_scenario"):
+        return tool_class(**initial)
+    tool = tool_class()
     tool._load_scenario(initial, **({"long_context": True} if task["long_context"] else {}))
     return tool
 
 
 def _called(methods: dict[str, Any], name: str, arguments: dict[str, Any]) -> str:
-    """Return a call's result as text, as BFCL does; an exception is a result like any other."""
+    """Return a call's result as text, as BFCL does. An exception is a result like any other."""
     try:
         if name not in methods:
             raise NameError(f"name {name!r} is not defined")
@@ -142,10 +144,10 @@ def _called(methods: dict[str, Any], name: str, arguments: dict[str, Any]) -> st
 
 def _told(form: str, value: Any) -> list[str]:
     try:
-        shown = value if isinstance(value, str) else repr(value)
+        beginning = value if isinstance(value, str) else repr(value)
     except Exception:  # of a class of the simulation's
-        shown = form
-    return [hashlib.sha256(form.encode("utf-8", "surrogatepass")).hexdigest(), shown[:SHOWN]]
+        beginning = form
+    return [hashlib.sha256(form.encode("utf-8", "surrogatepass")).hexdigest(), beginning[:SHOWN]]
 
 
 def _attributes(tool: Any) -> list[tuple[str, Any]]:
@@ -159,6 +161,7 @@ def _attributes(tool: Any) -> list[tuple[str, Any]]:
 
 
 def _held(tool: Any) -> dict[str, Any]:
+    """Return an object's own attributes, of its `__dict__` and its slots."""
     attributes = dict(getattr(tool, "__dict__", {}))
     for kind in type(tool).__mro__:
         slots = kind.__dict__.get("__slots__", ())
@@ -199,7 +202,10 @@ class _Form:
         return self._object(value, path)
 
     def _collection(self, value: Any, path: tuple[int, ...]) -> str | None:
-        """Return the form of a collection; None for other values."""
+        """Return the form of a collection, by its kind and items; None for other values.
+
+        path: the ids of the objects around it.
+        """
         if isinstance(value, dict | types.MappingProxyType):
             pairs = sorted(f"{self.of(key, path)}:{self.of(item, path)}" for key, item in value.items())
             return f"{{{','.join(pairs)}}}"
@@ -211,6 +217,10 @@ class _Form:
         return None
 
     def _object(self, value: Any, path: tuple[int, ...]) -> str:
+        """Return the form of an object, by its class and state. Incomparable if its state is not known.
+
+        path: the ids of the objects around it. Private attributes count only if there are no others.
+        """
         kind = type(value)
         if isinstance(value, types.MethodType):
             return f"m{json.dumps(value.__qualname__)}({self.of(value.__self__, path)})"
@@ -224,8 +234,8 @@ class _Form:
         plain = kind.__reduce_ex__ is object.__reduce_ex__ and kind.__reduce__ is object.__reduce__
         if kind is object or (plain and kind.__module__ in self._modules):
             attributes = _held(value)
-            shown = {key: item for key, item in attributes.items() if not key.startswith("_")} or attributes
-            return f"o{name}({','.join(f'{key}={self.of(item, path)}' for key, item in sorted(shown.items()))})"
+            public = {key: item for key, item in attributes.items() if not key.startswith("_")} or attributes
+            return f"o{name}({','.join(f'{key}={self.of(item, path)}' for key, item in sorted(public.items()))})"
         try:
             keep = copyreg.dispatch_table.get(kind)
             reduced: Any = keep(value) if keep else value.__reduce_ex__(4)
@@ -233,13 +243,17 @@ class _Form:
             raise Incomparable(f"what a {kind.__qualname__} holds is not told") from None
         if isinstance(reduced, str):
             return f"o{name}{json.dumps(reduced)}"
-        listed = [list(part) if at > 2 and part is not None else part for at, part in enumerate(reduced[:5])]
+        listed = [list(part) if index > 2 and part is not None else part for index, part in enumerate(reduced[:5])]
         return f"o{name}({','.join(self.of(part, path) for part in listed)})"
 
     def _beside(self, value: Any, path: tuple[int, ...]) -> str:
         """Return the form of the attributes that a collection or text of its own class has besides its content."""
-        own = _held(value)
-        return f"+({','.join(f'{key}={self.of(item, path)}' for key, item in sorted(own.items()))})" if own else ""
+        attributes = _held(value)
+        return (
+            f"+({','.join(f'{key}={self.of(item, path)}' for key, item in sorted(attributes.items()))})"
+            if attributes
+            else ""
+        )
 
     def _numbers(self, value: Any, path: tuple[int, ...]) -> str:
         """Return the form of an array of the standard library or numpy; one of shape () is a number."""

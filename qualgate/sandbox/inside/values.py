@@ -73,6 +73,7 @@ class _Encoder:
         self.left = MAX_NODES
 
     def form(self, x: Any, depth: int) -> Any:
+        """Return the form of a value at this depth. NotPlain for too deep or too large a value."""
         self.left -= 1
         if depth > MAX_DEPTH or self.left < 0:
             raise NotPlain(f"more than {MAX_DEPTH} levels" if depth > MAX_DEPTH else f"more than {MAX_NODES} parts")
@@ -191,6 +192,7 @@ class _Decoder:
         self.left = MAX_NODES
 
     def value(self, x: Any, depth: int) -> Any:
+        """Return the value of a form at this depth. NotPlain for what is no form."""
         self.left -= 1
         if depth > MAX_DEPTH + 1 or self.left < 0:
             raise NotPlain("a value with too many levels or parts")
@@ -235,6 +237,7 @@ class _Decoder:
 
 
 def _of_digits(x: Any) -> Any:
+    """Return the number or bytes of a form with digits. NotPlain for what is none."""
     match x:
         case ["i", str(digits)]:
             return int(digits, 16)

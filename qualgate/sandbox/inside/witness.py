@@ -36,6 +36,11 @@ def serve(lines: BinaryIO, out: BinaryIO) -> None:
 
 
 def _run(task: dict[str, Any], far: Far) -> dict[str, Any]:
+    """Run the tests; return verdict, error type and reason.
+
+    No verdict if the tests do not compile, assert nothing, ask nothing, skip themselves, or hand over what cannot
+    cross.
+    """
     random.seed(0)
     assertions: list[bool] = []
     scope: dict[str, Any] = {"__name__": "tests", "__source__": Source, "__held__": lambda: assertions.append(True)}
@@ -55,8 +60,8 @@ def _run(task: dict[str, Any], far: Far) -> dict[str, Any]:
             missing = "make no assertion" if far.questions else "ask the answer nothing"
             outcome = {"verdict": None, "error_type": "tests", "reason": f"as they ran, the tests {missing}"}
     except AssertionError as error:
-        own = f"; a {far.unequal} of the answer's own equals no value of the tests" if far.unequal else ""
-        outcome = wrong("wrong_value", f"an assertion failed{_line(error)}{own}")
+        note = f"; a {far.unequal} of the answer's own equals no value of the tests" if far.unequal else ""
+        outcome = wrong("wrong_value", f"an assertion failed{_line(error)}{note}")
     except BaseException as error:
         outcome = wrong(_kind(error), f"{type(error).__name__}: {_text(error)}{_line(error)}")
         if type(error) is getattr(sys.modules.get("unittest"), "SkipTest", None):
@@ -106,12 +111,16 @@ class _Counted(ast.NodeTransformer):
         return [node] if isinstance(node.test, ast.Constant) else [node, _held(node)]
 
     def visit_Try(self, node: ast.Try) -> ast.AST:
+        """Count an assertion in each handler that takes the place of an `assert False`.
+
+        A handler that would catch that very assertion proves nothing.
+        """
         for handler in node.handlers:
             names = (
                 {inner.id for inner in ast.walk(handler.type) if isinstance(inner, ast.Name)} if handler.type else {""}
             )
-            other = not names & {"", "AssertionError", "Exception", "BaseException"}
-            if any(map(_fails, node.orelse)) or (any(map(_fails, node.body)) and other):
+            lets_through = not names & {"", "AssertionError", "Exception", "BaseException"}
+            if any(map(_fails, node.orelse)) or (any(map(_fails, node.body)) and lets_through):
                 handler.body.insert(0, _held(handler))
         self.generic_visit(node)
         return node
@@ -146,7 +155,7 @@ def _text(error: BaseException) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """Return the place of the error in the tests' own text."""
+    """Return the last of the tests' lines in a traceback, as " (line 3 of the tests)"; "" without one."""
     frame, line = error.__traceback__, 0
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == "<tests>":

@@ -42,14 +42,14 @@ def faults(body: Mapping[str, Any]) -> Iterator[str]:
             f"{actual(body, key)}"
         )
         return
-    for name, given in zip(ids, kwargs, strict=True):
+    for name, raw_arguments in zip(ids, kwargs, strict=True):
         if not isinstance(name, str) or name not in INSTRUCTIONS:
             close = close_names(str(name), INSTRUCTIONS)
-            others = f"did you mean {close[0]}?" if close else f"there are: {', '.join(INSTRUCTIONS)}"
-            yield f"no instruction {name!r:.60}; {others}"
-        elif not isinstance(given, dict):
+            hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(INSTRUCTIONS)}"
+            yield f"no instruction {name!r:.60}; {hint}"
+        elif not isinstance(raw_arguments, dict):
             yield f"{name}: its arguments are no object"
-        elif (fault := INSTRUCTIONS[name].fault(_arguments(given))) is not None:
+        elif (fault := INSTRUCTIONS[name].fault(_arguments(raw_arguments))) is not None:
             yield f"{name}: {fault}"
 
 
@@ -74,10 +74,10 @@ def score_ifeval(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     for way, texts in (("strict", (text,)), ("loose", loosened(text)[1:])):
         followed: list[bool | None] = []
         reasons: list[str] = []
-        for already, name, given in zip(before, body["instruction_id_list"], body["kwargs"], strict=True):
+        for already, name, raw_arguments in zip(before, body["instruction_id_list"], body["kwargs"], strict=True):
             try:
-                check, arguments = INSTRUCTIONS[name].check, _arguments(given)
-                followed.append(already or any(bool(each.strip()) and check(each, **arguments) for each in texts))
+                check, arguments = INSTRUCTIONS[name].check, _arguments(raw_arguments)
+                followed.append(already or any(bool(form.strip()) and check(form, **arguments) for form in texts))
             except (NoDetector, killable.Killed, regexes.BadPattern) as failure:
                 followed.append(None)
                 reasons.append(f"{name}: {failure}")
@@ -92,6 +92,7 @@ def score_ifeval(body: Mapping[str, Any], text: str) -> dict[str, Score]:
 
 
 def _score(metric: str, body: Mapping[str, Any], followed: list[bool | None], reasons: list[str]) -> Score:
+    """Return the score of one metric. followed: for each instruction, None if undecided; reasons: why, for those."""
     followed_json = json.dumps(followed)
     if all(followed):
         return right(metric, SCORER, followed_json)

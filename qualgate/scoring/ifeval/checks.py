@@ -69,6 +69,7 @@ def _number_paragraphs(text: str, num_paragraphs: int) -> bool:
 
 
 def _nth_paragraph_first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
+    """Check a paragraph's first word and the number of paragraphs, as the reference implementation does."""
     paragraphs = text.split("\n\n")
     filled = sum(bool(paragraph.strip()) for paragraph in paragraphs)
     # The n-th of all is looked at, though only those with text in them are counted.
@@ -100,22 +101,25 @@ _INK = re.compile(r"\S")
 
 
 def _bullets(text: str, mark: str) -> int:
-    """Matches of `^\\s*\\*[^\\*].*$` or `^\\s*-.*$`, multiline; `\\s` spans lines, so a search would be quadratic."""
-    count, place = 0, 0
-    while ink := _INK.search(text, place):
-        here = ink.start()
-        end = here + 1
-        if text[here] == mark:
+    r"""Count the matches of `^\s*\*[^\*].*$` (mark `*`) or `^\s*-.*$` (mark `-`), multiline.
+
+    `\s` spans lines, so that a search by the pattern itself would be quadratic.
+    """
+    count, position = 0, 0
+    while ink := _INK.search(text, position):
+        start = ink.start()
+        end = start + 1
+        if text[start] == mark:
             if mark == "-":
                 count += 1
             elif text[end : end + 1] not in ("*", ""):
                 count, end = count + 1, end + 1
-                if text[here + 1] == "\n" and text[end : end + 1] == "\n":
-                    place = end  # the match ended where a line starts
+                if text[start + 1] == "\n" and text[end : end + 1] == "\n":
+                    position = end  # the match ended where a line starts
                     continue
         if (newline := text.find("\n", end)) < 0:
             break
-        place = newline + 1
+        position = newline + 1
     return count
 
 
@@ -138,6 +142,7 @@ def _multiple_sections(text: str, section_spliter: str, num_sections: int) -> bo
 
 
 def _json_format(text: str) -> bool:
+    """Return whether the text is JSON, also within a code fence."""
     inner = text.strip()
     for fence in ("```json", "```Json", "```JSON", "```"):
         inner = inner.removeprefix(fence)

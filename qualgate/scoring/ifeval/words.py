@@ -107,8 +107,10 @@ def _slices(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _possible_ends(text: str) -> Iterator[tuple[re.Match[str], str]]:
-    """The last place in each run of characters without white space at which a sentence may end, and that run with what
-    follows it: a mark, or white space and the next run."""
+    """Yield the last place in each run of non-blank characters at which a sentence may end, and the run.
+
+    With the run comes what follows it: a mark, or white space and the next run.
+    """
     last, run = None, 0
     for end in _END.finditer(text):
         before = last.start() if last else 0
@@ -128,6 +130,7 @@ def _ends(run: str) -> bool:
 
 
 def _is_end(token: str, following: str) -> bool:
+    """Return whether `token` ends a sentence, by the rules of NLTK's Punkt. following: the token after it."""
     if not token.endswith("."):
         return token in ("?", "!")
     capital, next_word = following[0].isupper(), following.lower()

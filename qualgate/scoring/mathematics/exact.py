@@ -31,6 +31,10 @@ def exact(node: Node) -> Fraction | None:
 
 
 def _of(node: Node, values: list[Fraction]) -> Fraction | None:
+    """Return the value of a node from the values of its arguments; None if it has no rational value.
+
+    Undecided for a number too large to compute.
+    """
     match node.op:
         case "add":
             return _sum(values)
@@ -62,6 +66,7 @@ def _sum(values: list[Fraction]) -> Fraction:
 
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction | None:
+    """Return a rational power; None if it is not rational. Undecided if the result would be too large."""
     if exponent.denominator != 1 or (base == 0 and exponent < 0):
         return None
     if abs(base) in (0, 1):
@@ -72,6 +77,10 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction | None:
 
 
 def _called(name: str, values: list[Fraction]) -> Fraction | None:
+    """Return the value of `abs`, `factorial` or a binomial coefficient; None for arguments outside the natural numbers.
+
+    Undecided for large arguments.
+    """
     if name == "abs":
         return abs(values[0])
     if any(value.denominator != 1 or value < 0 for value in values):

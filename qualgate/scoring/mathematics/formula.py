@@ -101,7 +101,10 @@ class Formula(Cursor):
         return left
 
     def _mixed(self, whole: Node) -> Node:
-        """Read a mixed number such as `2 1/3`."""
+        """Read the fraction of a mixed number such as `2 1/3`, whose whole number is read.
+
+        Unread if it is no proper fraction.
+        """
         numerator = self.raised()
         if not (self.takes("/") and self.next[0] == "number"):
             raise Unread("malformed", "two numbers stand side by side")
@@ -111,6 +114,7 @@ class Formula(Cursor):
         return Node("add", (whole, Node("div", (numerator, denominator))))
 
     def _begins_factor(self) -> bool:
+        """Return whether the next token begins a factor, so that a product without a sign goes on."""
         kind, sign = self.next
         match kind:
             case "number":
@@ -153,7 +157,7 @@ class Formula(Cursor):
         return self.takes("^")
 
     def _circled(self) -> bool:
-        """Take a degree sign; return whether one followed."""
+        r"""Take a degree sign, `\circ` or `{\circ}`, if it is next; return whether it was."""
         if self.takes_command("circ"):
             return True
         if self.tokens[self.place : self.place + 3] == [("symbol", "{"), ("command", "circ"), ("symbol", "}")]:
@@ -286,9 +290,9 @@ class Formula(Cursor):
         while self.next in (("symbol", "_"), ("symbol", "^")):
             below = self.take()[1] == "_"
             negative = not below and self.takes("-")
-            part = self.argument()
-            part = Node("neg", (part,)) if negative else part
-            base, power = (part, power) if below else (base, part)
+            operand = self.argument()
+            operand = Node("neg", (operand,)) if negative else operand
+            base, power = (operand, power) if below else (base, operand)
         if self.next[1] in ("(", "[", "{") and self.next[0] == "symbol":
             inside = self.postfixed(self.atom())
         else:

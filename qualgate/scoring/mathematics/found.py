@@ -56,7 +56,10 @@ def why_not_meant(text: str) -> str:
 
 
 def _found(text: str) -> tuple[str, int, int, bool]:
-    """Return the final answer, its begin and latest end, and whether a box or a sentence states it as such."""
+    """Return the final answer, its begin and latest end, and whether a box or a sentence states it.
+
+    The last statement wins over a box before it; without either it is the last formula, else the last line.
+    """
     last = deque(_BOX.finditer(text), maxlen=1)
     box = last[0].start() if last else -1
     closed = _content(text, last[0].end(), len(text)) if last else None
@@ -64,8 +67,8 @@ def _found(text: str) -> tuple[str, int, int, bool]:
     for statement in _SAYS.finditer(text):  # noqa: B007 - the last one
         pass
     if statement is not None and statement.start() > (closed[1] if closed else box):
-        rest = text[statement.end() : statement.end() + MAX_LINE]
-        if not _DENIES.match(rest) and (answer := _said(rest)):
+        following = text[statement.end() : statement.end() + MAX_LINE]
+        if not _DENIES.match(following) and (answer := _stated_answer(following)):
             start = max(statement.end(), text.find(answer, statement.end()))
             return answer, start, start + len(answer), True
     if box >= 0:
@@ -78,8 +81,8 @@ def _found(text: str) -> tuple[str, int, int, bool]:
     if not lines:
         raise Unread("malformed", "the answer is empty")
     answer = _of_line(lines[-1][-MAX_LINE:])
-    place = text.rfind(answer)
-    return answer, place if place >= 0 else len(text), place + len(answer) if place >= 0 else len(text), False
+    index = text.rfind(answer)
+    return (answer, index if index >= 0 else len(text), index + len(answer) if index >= 0 else len(text), False)
 
 
 def boxed(text: str) -> str:
@@ -98,18 +101,18 @@ def boxed(text: str) -> str:
     return ", ".join(reversed(contents))
 
 
-def _content(text: str, place: int, limit: int) -> tuple[str, int] | None:
-    """Return the content and the end of the box whose name ends at `place`; None if it is not closed."""
-    while place < limit and text[place].isspace():
-        place += 1
-    if place < limit and text[place] != "{":  # `\boxed 5`
-        end = min((at for sign in "$\n" if (at := text.find(sign, place, limit)) >= 0), default=limit)
-        return text[place:end].strip(), end
+def _content(text: str, position: int, limit: int) -> tuple[str, int] | None:
+    """Return the content and the end of the box whose name ends at `position`; None if it is not closed."""
+    while position < limit and text[position].isspace():
+        position += 1
+    if position < limit and text[position] != "{":  # `\boxed 5`
+        end = min((index for sign in "$\n" if (index := text.find(sign, position, limit)) >= 0), default=limit)
+        return text[position:end].strip(), end
     depth = 0
-    for match in _BRACE.finditer(text, place, limit):
+    for match in _BRACE.finditer(text, position, limit):
         depth += (match[0] == "{") - (match[0] == "}")
         if depth == 0 and match[0] == "}":
-            return text[place + 1 : match.start()].strip(), match.end()
+            return text[position + 1 : match.start()].strip(), match.end()
     return None
 
 
@@ -117,11 +120,14 @@ def _inside(match: re.Match[str]) -> str:
     return next(group for group in match.groups() if group is not None).strip()
 
 
-def _said(rest: str) -> str:
-    """Return the answer behind `answer is`: the formulas it begins with, or its words."""
-    line = next((line for line in rest.splitlines() if line.strip(" *")), "")
+def _stated_answer(following: str) -> str:
+    """Return the answer behind `answer is`: the formulas that the line begins with, or its words.
+
+    Several formulas are joined by commas.
+    """
+    line = next((line for line in following.splitlines() if line.strip(" *")), "")
     if line.strip() in (r"\[", "$$"):
-        line = rest.replace("\n", " ")
+        line = following.replace("\n", " ")
     formulas = list(_FORMULA.finditer(line))
     if formulas:
         last = 0
@@ -141,7 +147,11 @@ def _of_line(line: str) -> str:
 
 
 def _last_number(line: str) -> str:
-    """Return the last number of a sentence, or a sentence without numbers. Unread for a piece of an expression."""
+    """Return the last number of a sentence, or the sentence if it has no number.
+
+    Unread if that number is a piece of an expression. A number that LaTeX would read otherwise is written as a
+    fraction.
+    """
     last = deque(quantities(line), maxlen=1)
     if not last:
         return line

@@ -43,6 +43,7 @@ def minerva_answer(text: str) -> str | None:
 
 
 def _announced(text: str) -> str | None:
+    """Return the answer of the first announcement that has both of its phrases in one line; None without one."""
     start = text.find(_BEGINS)
     while start >= 0:
         begin = start + len(_BEGINS)
@@ -63,12 +64,12 @@ def normalized(answer: str) -> str:
         answer = answer.replace(before, after)
     for removed in _REMOVED:
         if removed.isalpha():
-            parts = _COMMAND.split(answer)
-            answer = "".join(part if at % 2 else part.replace(removed, "") for at, part in enumerate(parts))
+            pieces = _COMMAND.split(answer)
+            answer = "".join(piece if index % 2 else piece.replace(removed, "") for index, piece in enumerate(pieces))
         else:
             answer = answer.replace(removed, "")
-    for pattern, made in _SHAPES:
-        answer = pattern.sub(made, answer)
+    for pattern, replacement in _SHAPES:
+        answer = pattern.sub(replacement, answer)
     answer = answer.replace("$", "")
     return answer.replace(",", "") if _THOUSANDS.fullmatch(answer) else answer
 

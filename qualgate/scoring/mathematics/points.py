@@ -42,15 +42,16 @@ def values_at(node: Node, names: Sequence[str], digits: int, places: Sequence[in
     if not names:
         return [_or_none(node, {}, digits)]
     values = []
-    for at in places:
+    for place in places:
         try:
-            values.append(_or_none(node, {name: _place(name, at) for name in names}, digits))
+            values.append(_or_none(node, {name: _place(name, place) for name in names}, digits))
         except Undecided:
             values.append(None)
     return values
 
 
 def _or_none(node: Node, point: dict[str, Any], digits: int) -> Any:
+    """Return the tree's value at a point, to so many digits; None where it has none. Undecided if it is too large."""
     with mp.workdps(digits):
         try:
             return value(node, point)
@@ -118,7 +119,7 @@ def _bounded(number: Any) -> Any:
 
 
 def _small(function: Callable[..., Any], limit: float) -> Callable[..., Any]:
-    """Limit a function's arguments, beyond which the result or the work would be too large."""
+    """Return the function for arguments up to `limit` in size; Undecided beyond, where the work would be too large."""
 
     def called(*values: Any) -> Any:
         if any(abs(argument) > limit for argument in values):

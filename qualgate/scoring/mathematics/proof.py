@@ -46,6 +46,10 @@ class ByPoints:
         """Return whether one is a multiple of the other. Undecided at too few points, or if both are 0 everywhere."""
 
         def ratios(pairs: list[Pair]) -> list[Pair]:
+            """Return each pair of values as (their ratio, the first ratio), which are equal if one side is a multiple.
+
+            Returns [(0, 1)], an unequal pair, if it cannot be one.
+            """
             from qualgate.scoring.mathematics.points import NOTHING
 
             pairs = [(a, b) for a, b in pairs if abs(a) > NOTHING or abs(b) > NOTHING]
@@ -60,8 +64,11 @@ class ByPoints:
 
         return self._hold(left, right, ratios)
 
-    def _hold(self, left: Node, right: Node, made: Callable[[list[Pair]], list[Pair]]) -> bool:
-        """Return whether the two numbers of each pair, which `made` makes of both sides' values, are the same."""
+    def _hold(self, left: Node, right: Node, transform: Callable[[list[Pair]], list[Pair]]) -> bool:
+        """Return whether the two numbers of each pair that `transform` makes of both sides' values are equal.
+
+        They are compared at moderate precision, and a few of them at a higher one. Undecided in between.
+        """
         from qualgate.scoring.mathematics.points import (
             DIGITS,
             NEEDED,
@@ -74,7 +81,7 @@ class ByPoints:
         )
 
         def gaps(pairs: Iterable[Pair]) -> list[Pair]:
-            return [(abs(a - b), max(abs(a), abs(b))) for a, b in made(list(pairs))]
+            return [(abs(a - b), max(abs(a), abs(b))) for a, b in transform(list(pairs))]
 
         by_point = self._pairs(left, right, DIGITS, PLACES)
         if any(gap > max(SAME * size, NOTHING) for gap, size in gaps(by_point.values())):
@@ -87,14 +94,21 @@ class ByPoints:
         return True
 
     def _pairs(self, left: Node, right: Node, digits: int, places: Sequence[int]) -> dict[int, Pair]:
-        """Return both values by point, where both have one."""
+        """Return both trees' values by point, where both have one, computed to so many digits.
+
+        Undecided at too few points.
+        """
         from qualgate.scoring.mathematics.points import NEEDED, SAME, values_at
 
         names = sorted(names_in(left) | names_in(right))
         sides = [values_at(side, names, digits, places) for side in (left, right)]
-        by_point = {at: (a, b) for at, a, b in zip(places, *sides, strict=False) if a is not None and b is not None}
+        by_point = {
+            place: (a, b) for place, a, b in zip(places, *sides, strict=False) if a is not None and b is not None
+        }
         if names and not holds_imaginary(left) and not holds_imaginary(right):
-            by_point = {at: (a, b) for at, (a, b) in by_point.items() if abs(a.imag) <= SAME and abs(b.imag) <= SAME}
+            by_point = {
+                place: (a, b) for place, (a, b) in by_point.items() if abs(a.imag) <= SAME and abs(b.imag) <= SAME
+            }
         if len(by_point) < (NEEDED if names else 1):
             raise Undecided("one of the two has no value where they could be compared")
         return by_point

@@ -67,14 +67,17 @@ def _is_prose(token_list: list[Token]) -> bool:
 
 
 def _with_words(value: Node, behind: str) -> Node:
-    """Return a value with the words behind it. Unread for words that change the value in an unknown way."""
-    first, *others = behind.split() or [behind]
+    """Apply the words behind a value: percent, a large number's name, else a unit.
+
+    Unread for words that change the value in an unknown way.
+    """
+    first, *remaining_words = behind.split() or [behind]
     if first in PERCENT:
-        value, behind = Node("percent", (value,)), " ".join(others)
+        value, behind = Node("percent", (value,)), " ".join(remaining_words)
     elif first in MANY:
-        value, behind = Node("mul", (value, number(MANY[first]))), " ".join(others)
-    if other := CHANGING.intersection(behind.lower().split()):
-        raise Unread("unknown", f"a value with {quote(min(other))} behind it")
+        value, behind = Node("mul", (value, number(MANY[first]))), " ".join(remaining_words)
+    if changing := CHANGING.intersection(behind.lower().split()):
+        raise Unread("unknown", f"a value with {quote(min(changing))} behind it")
     return Node("unit", (value,), behind) if behind else value
 
 
@@ -105,6 +108,7 @@ class _Answer(Formula):
         return sides[0] if not operators else Node("relation", tuple(sides), " ".join(operators))
 
     def _relation(self) -> str | None:
+        """Take a relation sign and return its name; None if none is next."""
         kind, sign = self.next
         if kind not in ("symbol", "command") or sign not in RELATIONS:
             return None
@@ -145,6 +149,7 @@ class _Answer(Formula):
         return _with_words(value, behind) if behind else value
 
     def _exponent(self) -> str:
+        """Take a unit's exponent, with or without braces. Unread for what is no number or degree sign."""
         braced = self.takes("{")
         kind, sign = self.take()
         if kind == "command" and sign == "circ":

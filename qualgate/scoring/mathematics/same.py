@@ -57,7 +57,7 @@ class Comparison:
         """Return whether both trees are equal. Undecided if no rule decides."""
         if answer == reference:
             return True
-        answer, reference = _alike(_spread(answer), _spread(reference))
+        answer, reference = _with_intervals(_spread(answer), _spread(reference))
         if answer.op == "relation" and reference.op == "relation":
             return self._relations(answer, reference)
         if answer.op == "relation":
@@ -70,7 +70,11 @@ class Comparison:
         return self._collections(answer, reference) if collected else self._values(answer, reference)
 
     def _collections(self, left: Node, right: Node) -> bool:
-        kinds = {left.op, right.op}
+        """Return whether two collections have the same items, in any order unless one is a tuple.
+
+        A set of one element also equals that element.
+        """
+        ops = {left.op, right.op}
         left, right = (replace(node, args=(*dict.fromkeys(node.args),)) if node.op == "set" else node
                       for node in (left, right))  # fmt: skip
         if left.op == right.op:
@@ -79,30 +83,39 @@ class Comparison:
             if left.op in ("list", "set", "union", "intersection"):
                 return self._in_any_order(left.args, right.args)
             return all(map(self.same, left.args, right.args))
-        if kinds == {"list", "set"}:
+        if ops == {"list", "set"}:
             return len(left.args) == len(right.args) and self._in_any_order(left.args, right.args)
-        if kinds == {"list", "tuple"}:
+        if ops == {"list", "tuple"}:
             return len(left.args) == len(right.args) and all(map(self.same, left.args, right.args))
-        if "set" in kinds and len(kinds & _COLLECTIONS) == 1:
+        if "set" in ops and len(ops & _COLLECTIONS) == 1:
             lone = [node.args[0] if node.op == "set" and len(node.args) == 1 else node for node in (left, right)]
             return lone != [left, right] and self.same(*lone)
         return False
 
-    def _in_any_order(self, some: Sequence[Node], others: Sequence[Node]) -> bool:
-        common = Counter(some) & Counter(others)
-        left, right = list((Counter(some) - common).elements()), list((Counter(others) - common).elements())
-        if len(left) > MAX_UNMATCHED:
+    def _in_any_order(self, items: Sequence[Node], other_items: Sequence[Node]) -> bool:
+        """Return whether each item equals one of the others, in any order.
+
+        Undecided for too many that are not identical.
+        """
+        common = Counter(items) & Counter(other_items)
+        unmatched = list((Counter(items) - common).elements())
+        other_unmatched = list((Counter(other_items) - common).elements())
+        if len(unmatched) > MAX_UNMATCHED:
             raise Undecided(f"more than {MAX_UNMATCHED} items to be matched")
-        for item in left:
-            match = next((place for place, each in enumerate(right) if self.same(item, each)), None)
+        for item in unmatched:
+            match = next((index for index, candidate in enumerate(other_unmatched) if self.same(item, candidate)), None)
             if match is None:
                 return False
-            right.pop(match)
+            other_unmatched.pop(match)
         return True
 
     def _relations(self, left: Node, right: Node) -> bool:
-        kinds = set(left.name.split()) | set(right.name.split())
-        if kinds <= {"=", "in"} and _assigns(left) and _assigns(right):
+        """Return whether two relations say the same.
+
+        One assigns the value that the other does, or is a multiple of it, or is it when read from right to left.
+        """
+        used_operators = set(left.name.split()) | set(right.name.split())
+        if used_operators <= {"=", "in"} and _assigns(left) and _assigns(right):
             if self._named_alike(left.args[0], right.args[0]):
                 return self.same(left.args[-1], right.args[-1])
             if names_in(left) != names_in(right):
@@ -119,6 +132,10 @@ class Comparison:
         return left == right or "text" in (left.op, right.op) or Counter(_factors(left)) == Counter(_factors(right))
 
     def _values(self, left: Node, right: Node) -> bool:
+        """Return whether two values are the same: in equal units, exactly, within tolerance or rounding, or by proof.
+
+        A percentage also equals its plain number.
+        """
         (left, left_unit), (right, right_unit) = _measured(left), _measured(right)
         if (left_unit and right_unit and left_unit != right_unit) or _base(left_unit) != _base(right_unit):
             return False
@@ -126,8 +143,8 @@ class Comparison:
             if left.op == right.op:
                 return self._values(left.args[0], right.args[0])
             share, plain = (left, right) if left.op == "percent" else (right, left)
-            whole = share.args[0]
-            return self._values(whole, plain) or self._values(Node("div", (whole, number(100))), plain)
+            percentage = share.args[0]
+            return self._values(percentage, plain) or self._values(Node("div", (percentage, number(100))), plain)
         if holds(left, "infinity") or holds(right, "infinity"):
             return left == right
         left_value, right_value = exact(left), exact(right)
@@ -139,34 +156,49 @@ class Comparison:
             return self._stands_for(decimal, plain, places)
         return self.prover.equal(left, right)
 
-    def _near(self, answer: Fraction, reference: Fraction, places: int | None, others: int | None) -> bool:
-        """Return whether two different rational numbers agree within tolerance or rounding."""
-        apart = abs(answer - reference)
-        if apart <= max(self.tolerance.absolute, self.tolerance.relative * abs(reference)):
+    def _near(
+        self, answer: Fraction, reference: Fraction, answer_places: int | None, reference_places: int | None
+    ) -> bool:
+        """Return whether two different rational numbers agree within tolerance or rounding.
+
+        answer_places, reference_places: the decimal places written; None for a number that is no decimal.
+        """
+        gap = abs(answer - reference)
+        if gap <= max(self.tolerance.absolute, self.tolerance.relative * abs(reference)):
             return True
-        decimals = [(each, value) for each, value in ((places, answer), (others, reference)) if each is not None]
+        decimals = [
+            (places, value)
+            for places, value in ((answer_places, answer), (reference_places, reference))
+            if places is not None
+        ]
         if not decimals or min(decimals)[0] < STANDS_FOR:
             return False
         (fewest, decimal), unit = min(decimals), Fraction(1, 10 ** min(decimals)[0])
         exact_one = reference if decimal == answer else answer
         cut = abs(decimal) <= abs(exact_one) < abs(decimal) + unit and decimal * exact_one > 0
-        return (cut or 2 * apart <= unit) and abs(decimal) * 10**fewest >= SIGNIFICANT
+        return (cut or 2 * gap <= unit) and abs(decimal) * 10**fewest >= SIGNIFICANT
 
     def _stands_for(self, decimal: Node, plain: Node, places: int) -> bool:
-        """Return whether an irrational value lies within the decimal's tolerance or rounding."""
+        """Return whether an irrational value lies within the decimal's tolerance, or rounds or is cut to it.
+
+        places: of the decimal.
+        """
         value = exact(decimal)
         if value is None:
             return self.prover.equal(decimal, plain)
-        middle, within = value, max(self.tolerance.absolute, self.tolerance.relative * abs(value))
+        middle, margin = value, max(self.tolerance.absolute, self.tolerance.relative * abs(value))
         unit = Fraction(1, 10**places)
-        if places >= STANDS_FOR and abs(value) / unit >= SIGNIFICANT and within < unit:  # from half below to one above
-            middle, within = value + (unit / 4 if value > 0 else -unit / 4), 3 * unit / 4
-        apart = Node("call", (Node("add", (plain, number(-middle))),), "abs")
-        return self.prover.equal(Node("call", (apart, number(within)), "max"), number(within))
+        if places >= STANDS_FOR and abs(value) / unit >= SIGNIFICANT and margin < unit:  # from half below to one above
+            middle, margin = value + (unit / 4 if value > 0 else -unit / 4), 3 * unit / 4
+        distance = Node("call", (Node("add", (plain, number(-middle))),), "abs")
+        return self.prover.equal(Node("call", (distance, number(margin)), "max"), number(margin))
 
 
 def _spread(node: Node) -> Node:
-    """`±` as a list of both; a list of bounds as the union of their intervals."""
+    """Return a tree with `±` as the list of both values, and with a list of bounds as the union of their intervals.
+
+    Any other tree is returned as it is.
+    """
     if holds(node, "pm", "mp"):
         if node.op == "relation":
             return Node("relation", (*node.args[:-1], _spread(node.args[-1])), node.name)
@@ -194,22 +226,29 @@ def _signed(node: Node, turned: bool) -> Node:
     return Node(node.op, args, node.name, node.value, node.places)
 
 
-def _alike(answer: Node, reference: Node) -> tuple[Node, Node]:
-    """Return both with bounds as intervals and all reals as the line, if the other side is an interval or bounds."""
+def _with_intervals(answer: Node, reference: Node) -> tuple[Node, Node]:
+    """Return both trees, with bounds as intervals and "all reals" as the whole line, so that they can be compared.
+
+    That is done only where the other side is of that kind.
+    """
     if {answer.op, reference.op} <= {"text", "tuple", "union"} and answer.op != reference.op:
         answer, reference = (
             _LINE if node.op == "text" and node.name.lower() in _REALS else node for node in (answer, reference)
         )
-    left, right = _interval(answer), _interval(reference)
-    if left and right:
-        return (left[1], right[1]) if left[0] == right[0] else (answer, reference)
-    return left[1] if left and reference.op != "relation" else answer, (
-        right[1] if right and answer.op != "relation" else reference
+    answer_interval, reference_interval = _interval(answer), _interval(reference)
+    if answer_interval and reference_interval:
+        return (
+            (answer_interval[1], reference_interval[1])
+            if answer_interval[0] == reference_interval[0]
+            else (answer, reference)
+        )
+    return answer_interval[1] if answer_interval and reference.op != "relation" else answer, (
+        reference_interval[1] if reference_interval and answer.op != "relation" else reference
     )
 
 
 def _interval(node: Node) -> tuple[set[str], Node] | None:
-    """Return the name that a relation bounds by constants, and the interval."""
+    """Return the names that a relation bounds by constants, and the interval as a tree; None for any other tree."""
     if node.op == "relation" and node.name == "in" and _is_ranges(node.args[1]):
         return names_in(node.args[0]), node.args[1]
     if node.op != "relation" or not set(node.name.split()) <= {"<", "<=", ">", ">="}:
@@ -258,11 +297,11 @@ def _difference(relation: Node) -> tuple[str, Node]:
 def _assigns(relation: Node) -> bool:
     """Return whether the first side of a relation is only a name for the last."""
     first = relation.args[0]
-    named = first.op in ("name", "text") or (
+    is_name = first.op in ("name", "text") or (
         first.op in ("mul", "tuple") and all(arg.op == "name" for arg in first.args)
     )
-    applied = first.op == "mul" and all(arg.op in ("name", "tuple") for arg in first.args)
-    return (named or applied) and set(relation.name.split()) <= {"=", "in"}
+    is_application = first.op == "mul" and all(arg.op in ("name", "tuple") for arg in first.args)
+    return (is_name or is_application) and set(relation.name.split()) <= {"=", "in"}
 
 
 def _factors(node: Node) -> Iterator[Node]:
@@ -273,7 +312,7 @@ def _factors(node: Node) -> Iterator[Node]:
 
 
 def _words(node: Node) -> str | None:
-    """Return the lower-case letters and digits of a tree of words or names only."""
+    """Return the letters and digits of a tree of words or names only, in lower case; None for any other tree."""
     if node.op == "unit" and node.args[0].op == "text":
         node = Node("text", name=f"{node.args[0].name} {node.name}")
     if node.op == "mul" and all(arg.op == "name" for arg in node.args):
@@ -284,7 +323,7 @@ def _words(node: Node) -> str | None:
 
 
 def _measured(node: Node) -> tuple[Node, str | None]:
-    """Return the value without its unit, and the unit if it is known."""
+    """Return a value without its unit, and the unit's known name, else None."""
     unit = None
     while node.op == "unit":
         unit, node = unit or unit_of(node.name), node.args[0]

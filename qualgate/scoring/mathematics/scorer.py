@@ -38,8 +38,8 @@ def score_math(body: Mapping[str, Any], text: str) -> dict[str, Score]:
         if error.kind == "unknown" and _written_alike(answer, reference):
             return {METRIC: _right(answer, text)}
         say = wrong if error.kind == "malformed" else cannot_say
-        shown = f" in {quote(answer)}" if answer else ""
-        return {METRIC: say(METRIC, SCORER, error.kind, f"{error}{shown}")}
+        context = f" in {quote(answer)}" if answer else ""
+        return {METRIC: say(METRIC, SCORER, error.kind, f"{error}{context}")}
     except RecursionError:  # whoever asks is deep in calls already
         return {METRIC: cannot_say(METRIC, SCORER, "limit", f"{quote(answer)} is nested too deeply")}
     except Undecided as error:
@@ -65,7 +65,11 @@ _GAP = re.compile(r"(?:[\s~:]|\\[\s,;:!]|\\q?quad(?![a-z]))+")
 
 
 def _agree(answer: str, reference: str, tolerance: Mapping[str, Any] | None) -> bool:
-    r"""Return whether both are equal. Against a lone letter, only the letter of an option `\textbf{(B)} 12` counts."""
+    r"""Return whether two answers are equal.
+
+    Against a lone letter only the letter of an option such as `\textbf{(B)} 12` counts. Of `a \approx b` either may be
+    right.
+    """
     (letter, value), (due, due_value) = _option(answer, reference), _option(reference, answer)
     if letter and due and (value or due_value):
         return letter == due and (not value or not due_value or same(value, due_value, tolerance))
@@ -75,15 +79,18 @@ def _agree(answer: str, reference: str, tolerance: Mapping[str, Any] | None) -> 
     return same(value or answer, due_value or reference, tolerance)
 
 
-def _option(text: str, other: str) -> tuple[str, str]:
-    """Return letter and value of an option, "" for none. `(B) 12` is an option only if the other is a lone letter."""
+def _option(text: str, other_text: str) -> tuple[str, str]:
+    """Return letter and value of an option; "" for each that it lacks.
+
+    `(B) 12` is an option only if `other_text` is a lone letter.
+    """
     if lone := _LETTER.fullmatch(text):
         return lone[1], ""
-    match = _OPTION.fullmatch(text) or (_BARE_OPTION.fullmatch(text) if _LETTER.fullmatch(other) else None)
+    match = _OPTION.fullmatch(text) or (_BARE_OPTION.fullmatch(text) if _LETTER.fullmatch(other_text) else None)
     if match is None:
         return "", ""
-    letter, *rest = (group for group in match.groups() if group is not None)
-    return letter, _GAP.sub("", rest[0], count=1) if _GAP.match(rest[0]) else rest[0]
+    letter, *contents = (group for group in match.groups() if group is not None)
+    return letter, _GAP.sub("", contents[0], count=1) if _GAP.match(contents[0]) else contents[0]
 
 
 def _written_alike(answer: str, reference: str) -> bool:
@@ -110,8 +117,8 @@ def faults(body: Mapping[str, Any]) -> Iterator[str]:
     except Unread as error:
         if error.kind == "unknown":  # an answer that is written alike is right all the same
             return
-        wanted = r"LaTeX or plain, as \frac{1}{2}, (1, 2] or x = 3"
-        yield f"math cannot read `answer`: {error}. It is written in {wanted}; {actual(body, 'answer')}"
+        form = r"LaTeX or plain, as \frac{1}{2}, (1, 2] or x = 3"
+        yield f"math cannot read `answer`: {error}. It is written in {form}; {actual(body, 'answer')}"
     try:
         Tolerance.of(body)
     except ValueError as error:

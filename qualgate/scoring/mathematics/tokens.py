@@ -65,26 +65,27 @@ def tokens(text: str) -> list[Token]:
     text = _OVER.sub(r"\\frac{\1}{\2}", text.replace(r"\!", "").translate(_BY_SIGN))
     text = _LONE_UNIT.sub(r"\\text{\1}", text)
     token_list: list[Token] = []
-    place = depth = 0
-    while place < len(text):
-        match = _TOKEN.match(text, place)
+    position = depth = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
         if match is None:
-            raise _no_token(text[place])
+            raise _no_token(text[position])
         if match["number"] and depth and "," in match["number"]:
-            match = _FEW.match(text, place)
+            match = _FEW.match(text, position)
             assert match is not None
             token_list.append(("number", _digits(match[0])))
         elif (token := _token(match)) is not None:
             token_list.append(token)
             depth += (token[0] == "symbol") * ((token[1] in _OPENS) - (token[1] in _CLOSES))
-        place = match.end()
-        if token_list and token_list[-1][0] == "number" and (ten := _POWER_OF_TEN.match(text, place)):
+        position = match.end()
+        if token_list and token_list[-1][0] == "number" and (ten := _POWER_OF_TEN.match(text, position)):
             token_list[-1] = ("number", token_list[-1][1] + "e" + ten[1])
-            place = ten.end()
+            position = ten.end()
     return token_list
 
 
 def _token(match: re.Match[str]) -> Token | None:
+    """Return the token of a match; None for white space. Unread for an environment that is not read."""
     match match.lastgroup:
         case "space":
             return None

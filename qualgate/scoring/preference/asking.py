@@ -52,10 +52,10 @@ def request(judge: Judge, question: str, first: str, second: str) -> dict[str, A
     that sample anyway."""
     mark = _mark(question, first, second)
     parts = (("QUESTION", question), ("ANSWER A", first), ("ANSWER B", second))
-    shown = "\n\n".join(f"<<{name} {mark}>>\n{text}\n<<END {name} {mark}>>" for name, text in parts)
+    sections = "\n\n".join(f"<<{name} {mark}>>\n{text}\n<<END {name} {mark}>>" for name, text in parts)
     messages = [
         {"role": "system", "content": INSTRUCTIONS.format(mark=mark, rubric=judge.rubric.strip())},
-        {"role": "user", "content": shown},
+        {"role": "user", "content": sections},
     ]
     body = {"model": judge.model, "messages": messages, "temperature": 0.0, "seed": 0, "max_tokens": judge.max_tokens}
     return body | json.loads(judge.served.extra_body or "{}")

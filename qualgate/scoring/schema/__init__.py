@@ -30,9 +30,9 @@ def first_error(
     formats: `format` is asserted, where the schema's draft defines it and jsonschema can check it.
     """
     try:
-        canonical, others = canonical_json(schema), canonical_json(remotes) if remotes else NO_REMOTES
+        canonical, remotes_json = canonical_json(schema), canonical_json(remotes) if remotes else NO_REMOTES
     except RecursionError:
         raise CannotValidate(f"the schema is nested deeper than {MAX_DEPTH} levels") from None
-    if faults := faults_of(canonical, others, formats):
+    if faults := faults_of(canonical, remotes_json, formats):
         raise CannotValidate(faults[0])
-    return checked(canonical, others, value, formats)
+    return checked(canonical, remotes_json, value, formats)

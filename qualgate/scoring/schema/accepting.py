@@ -25,6 +25,10 @@ _QUICK_ITEMS = 256  # of a longer array all are left to `first_error` and its bu
 
 
 def _accepts(schema: Any) -> Callable[[Any], bool] | None:
+    """Return a quick check that accepts only valid values; None for a schema it does not understand.
+
+    A value that it refuses may still be valid.
+    """
     if not isinstance(schema, dict):
         return (lambda value: True) if schema is True else None
     match schema.get("type"), schema.keys() - _ANNOTATIONS - {"type"}:
@@ -47,13 +51,15 @@ def _accepts(schema: Any) -> Callable[[Any], bool] | None:
 
 
 def _accepts_object(schema: dict[str, Any]) -> Callable[[Any], bool] | None:
-    named = {name: _accepts(part) for name, part in schema.get("properties", {}).items()}
-    others, required = schema.get("additionalProperties", True), schema.get("required", ())
-    if not isinstance(others, bool) or None in named.values():
+    """Return the quick check of an object schema; None if a property has none."""
+    named = {name: _accepts(subschema) for name, subschema in schema.get("properties", {}).items()}
+    allows_others, required = schema.get("additionalProperties", True), schema.get("required", ())
+    if not isinstance(allows_others, bool) or None in named.values():
         return None
     checks: dict[str, Any] = named
 
     def accepts(value: Any) -> bool:
+        """Accept an object with all required keys whose values are accepted by their properties' checks."""
         if type(value) is not dict:
             return False
         for name in required:
@@ -61,7 +67,7 @@ def _accepts_object(schema: dict[str, Any]) -> Callable[[Any], bool] | None:
                 return False
         for name, item in value.items():
             if (check := checks.get(name)) is None:
-                if not others:
+                if not allows_others:
                     return False
             elif not check(item):
                 return False

@@ -45,6 +45,10 @@ def _in_child(canonical: str, remotes: str, value: Any, formats: bool) -> tuple[
 
 
 def _within(steps: int, canonical: str, remotes: str, value: Any, formats: bool) -> str | None:
+    """Return the first error of `value` under a schema, with its path; None if there is none.
+
+    steps: the work allowed. CannotValidate for a schema that cannot be applied.
+    """
     token = budget.set([steps])
     try:
         error = next(_compiled(canonical, remotes, formats).iter_errors(value), None)

@@ -66,14 +66,18 @@ class Draft:
 
 
 def _draft(name: str, validator: Any, specification: Any, *keywords: str) -> Draft:
+    """Return a draft with our keywords.
+
+    keywords: Draft's `single`, `many`, `named` and `references`, each a list in words.
+    """
     single, many, named, references = (tuple(words.split()) for words in keywords)
     keywords_of = {key: unevaluated.KEYWORDS.get(key, keyword) for key, keyword in validator.VALIDATORS.items()}
-    before = [*_FORMATS_SINCE][: [*_FORMATS_SINCE].index(name) + 1]
+    draft_names = [*_FORMATS_SINCE][: [*_FORMATS_SINCE].index(name) + 1]
     return Draft(
         name=name, validator=_with(validator, bounded(keywords_of)),
         metaschema=validator(validator.META_SCHEMA), specification=specification,
         single=single, many=many, named=named, references=references,
-        formats=frozenset(word for each in before for word in _FORMATS_SINCE[each].split()),
+        formats=frozenset(word for draft_name in draft_names for word in _FORMATS_SINCE[draft_name].split()),
     )  # fmt: skip
 
 
@@ -155,24 +159,24 @@ def named_draft(uri: object) -> Draft | None:
 
 def dialect(schema: Any, registry: Any) -> tuple[Draft, Any]:
     """The draft a schema is written in and the validator class for it."""
-    named = schema.get("$schema", DIALECT) if isinstance(schema, dict) else DIALECT
-    if not isinstance(named, str):
-        raise NotASchema(f"$schema {quote(named)} is not text")
-    if (draft := named_draft(named)) is not None:
+    uri = schema.get("$schema", DIALECT) if isinstance(schema, dict) else DIALECT
+    if not isinstance(uri, str):
+        raise NotASchema(f"$schema {quote(uri)} is not text")
+    if (draft := named_draft(uri)) is not None:
         return draft, draft.validator
-    metaschema = registry.get(named)
+    metaschema = registry.get(uri)
     draft = named_draft(metaschema.contents.get("$schema", DIALECT)) if metaschema else None
-    used = metaschema.contents.get("$vocabulary") if metaschema else None
-    if draft is None or used is None:
-        raise NotASchema(f"$schema {quote(named)} is no draft that is read; these are: {', '.join(DRAFTS)}")
-    place = f"https://json-schema.org/draft/{draft.name}/vocab/"
-    known = {place + word for word in (*_ANNOTATIONS, *_IN_VOCABULARY)}
-    if unknown := sorted(word for word, needed in used.items() if needed and word not in known):
-        raise NotASchema(f"$schema {quote(named)} needs the vocabulary {quote(unknown[0])}, which is not known")
+    vocabularies = metaschema.contents.get("$vocabulary") if metaschema else None
+    if draft is None or vocabularies is None:
+        raise NotASchema(f"$schema {quote(uri)} is no draft that is read; these are: {', '.join(DRAFTS)}")
+    prefix = f"https://json-schema.org/draft/{draft.name}/vocab/"
+    known = {prefix + word for word in (*_ANNOTATIONS, *_IN_VOCABULARY)}
+    if unknown := sorted(word for word, needed in vocabularies.items() if needed and word not in known):
+        raise NotASchema(f"$schema {quote(uri)} needs the vocabulary {quote(unknown[0])}, which is not known")
     left_out = {
         keyword
         for word, keywords in _IN_VOCABULARY.items()
-        if place + (word if draft.name == "2020-12" else word.replace("unevaluated", "applicator")) not in used
+        if prefix + (word if draft.name == "2020-12" else word.replace("unevaluated", "applicator")) not in vocabularies
         for keyword in keywords.split()
     }
     return draft, _with(draft.validator, dict.fromkeys(left_out, lambda *_: ()))

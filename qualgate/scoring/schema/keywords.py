@@ -53,17 +53,17 @@ _ITS_OWN = frozenset({"$id", "id", "$ref", "$schema"})  # `id` is draft 4's
 
 
 def _descend(validator: Any, value: Any, schema: Any, path: str | int) -> Iterable[ValidationError]:
-    """The first error of `value` under `schema`, if any: validator.descend without a validator for each schema.
+    """Return the first error of `value` under `schema`, in a tuple, or none: validator.descend without a new validator.
 
-    One that has no `$id` and names no draft resolves references and reads keywords as its parent does, so it can make
-    do with the parent's validator.
+    A schema that has no `$id` and names no draft resolves references and reads keywords as its parent does, so the
+    parent's validator can check it.
     """
     if type(schema) is not dict or not _ITS_OWN.isdisjoint(schema):
         return validator.descend(value, schema, path=path)
     keywords = validator.VALIDATORS
-    for name, wanted in schema.items():
+    for name, parameter in schema.items():
         if (check := keywords.get(name)) is not None:
-            for error in check(validator, wanted, value, schema) or ():
+            for error in check(validator, parameter, value, schema) or ():
                 error.path.appendleft(path)
                 return (error,)
     return ()
@@ -73,8 +73,9 @@ _TYPES = {str: ("string",), int: ("integer", "number"), float: ("number",), bool
           list: ("array",), type(None): ("null",)}  # fmt: skip
 
 
-def _type(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterable[ValidationError]:
-    names = (wanted,) if isinstance(wanted, str) else wanted
+def _type(validator: Any, expected: Any, instance: Any, schema: Any) -> Iterable[ValidationError]:
+    """Check the keyword `type`: a type or a list of them. A float without a fraction is an integer."""
+    names = (expected,) if isinstance(expected, str) else expected
     for name in _TYPES.get(type(instance), ()):
         if name in names:
             return ()
@@ -112,16 +113,17 @@ def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: An
                     yield from _descend(validator, value, subschema, key)
 
 
-def _additional_properties(validator: Any, rest: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def _additional_properties(validator: Any, other_schema: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    """Check the keyword `additionalProperties`: the keys that neither `properties` nor `patternProperties` names."""
     if not isinstance(instance, dict):
         return
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     for key, value in instance.items():
         if key not in named and not any(pattern_matches(source, key) for source in patterns):
-            if rest is False:
+            if other_schema is False:
                 yield ValidationError(f"the key {key!r} is not allowed")
             else:
-                yield from _descend(validator, value, rest, key)
+                yield from _descend(validator, value, other_schema, key)
 
 
 def _unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -142,7 +144,10 @@ _QUICK_FORMATS = {"date", "date-time", "time", "email", "idn-email", "ipv4", "ip
 
 
 def _format(validator: Any, name: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    """Check a format by the library, if formats are asserted; a value that it fails on is not of the format."""
+    """Check the keyword `format` by the library, if formats are asserted.
+
+    A value that makes the library's check fail with an exception is not of the format.
+    """
     if validator.format_checker is None or not isinstance(instance, str):
         return
     if (check := validator.format_checker.checkers.get(name)) is None:
@@ -175,14 +180,17 @@ _OURS_OF_4 = {"type": _type_of_draft_4}
 
 
 def _counted(keyword: Any) -> Any:
-    def counting(validator: Any, wanted: Any, instance: Any, schema: Any) -> Any:
+    """Return a keyword's check that first charges for its work, by the sizes of its parameter and the value."""
+
+    def counting(validator: Any, parameter: Any, instance: Any, schema: Any) -> Any:
+        """Charge for the sizes of parameter and value; then check the keyword."""
         steps = 1
-        if type(wanted) is list or type(wanted) is dict:
-            steps += len(wanted)
+        if type(parameter) is list or type(parameter) is dict:
+            steps += len(parameter)
         if type(instance) is list or type(instance) is dict:
             steps += len(instance)
         charge(steps)
-        return keyword(validator, wanted, instance, schema)
+        return keyword(validator, parameter, instance, schema)
 
     return counting
 

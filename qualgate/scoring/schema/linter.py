@@ -90,51 +90,58 @@ class _Lint:
         if self.programs > MAX_PROGRAMS:
             yield f"its patterns take {self.programs:,} instructions, {MAX_PROGRAMS:,} are allowed"
 
-    def _draft_of(self, part: Any, parent: Draft, place: str) -> Draft:
-        """Return the draft that `part` names, else its parent's. NotASchema for an unknown one."""
-        named = part.get("$schema") if isinstance(part, dict) else None
-        if not isinstance(named, str) or named == self.schema.get("$schema"):
-            return parent if named is None else self.draft
-        if (draft := named_draft(named)) is None:
-            raise NotASchema(f"$schema {quote(named)} at {place} is no draft that is read in a part of a schema")
+    def _draft_of(self, subschema: Any, parent: Draft, place: str) -> Draft:
+        """Return the draft that `subschema` names, else its parent's. NotASchema for an unknown one."""
+        uri = subschema.get("$schema") if isinstance(subschema, dict) else None
+        if not isinstance(uri, str) or uri == self.schema.get("$schema"):
+            return parent if uri is None else self.draft
+        if (draft := named_draft(uri)) is None:
+            raise NotASchema(f"$schema {quote(uri)} at {place} is no draft that is read in a part of a schema")
         return draft
 
-    def _part(self, part: Any, draft: Draft, resolver: Any, place: str) -> Iterator[str]:
-        """Yield the faults of one part. Values under `const`, `enum` or `examples` are data and are skipped."""
-        if isinstance(part, bool) or (id(part), draft.name) in self.seen:
+    def _part(self, subschema: Any, draft: Draft, resolver: Any, place: str) -> Iterator[str]:
+        """Yield the faults of one subschema and those below it.
+
+        Values of `const`, `enum` or `examples` are data and are skipped.
+
+        place: its path, for messages.
+        """
+        if isinstance(subschema, bool) or (id(subschema), draft.name) in self.seen:
             return
-        self.seen.add((id(part), draft.name))
-        self.formats |= {part["format"]} if isinstance(part.get("format"), str) else set()
-        yield from self._patterns(part)
-        yield from self._references(part, draft, resolver, place)
+        self.seen.add((id(subschema), draft.name))
+        self.formats |= {subschema["format"]} if isinstance(subschema.get("format"), str) else set()
+        yield from self._patterns(subschema)
+        yield from self._references(subschema, draft, resolver, place)
         for key in draft.single:
-            if isinstance(part.get(key), dict):
-                yield from self._inside(part[key], draft, resolver, f"{place}.{key}")
+            if isinstance(subschema.get(key), dict):
+                yield from self._inside(subschema[key], draft, resolver, f"{place}.{key}")
         for key in draft.many:
-            if isinstance(part.get(key), list):
-                for index, item in enumerate(part[key]):
+            if isinstance(subschema.get(key), list):
+                for index, item in enumerate(subschema[key]):
                     yield from self._inside(item, draft, resolver, f"{place}.{key}[{index}]")
         for key in draft.named:
-            for name, item in part.get(key, {}).items():
+            for name, item in subschema.get(key, {}).items():
                 if key != "dependencies" or not isinstance(item, list):  # these may name keys, in draft 7
                     yield from self._inside(item, draft, resolver, f"{place}.{key}.{name[:40]}")
 
-    def _inside(self, part: Any, parent: Draft, resolver: Any, place: str) -> Iterator[str]:
-        if not _is_schema(part, parent):
-            kinds = "neither object nor boolean" if parent.booleans else "no object"
-            raise NotASchema(f"not a {parent.name} schema at {place}: {quote(part)} is {kinds}")
-        draft = self._draft_of(part, parent, place)
-        self._shape(part, draft, place)  # before the library reads its `$id`, which it takes for text
-        within = resolver.in_subresource(draft.specification.create_resource(part))
-        yield from self._part(part, draft, within, place)
+    def _inside(self, subschema: Any, parent: Draft, resolver: Any, place: str) -> Iterator[str]:
+        """Yield the faults of a subschema of `parent`'s draft. NotASchema if it is none."""
+        if not _is_schema(subschema, parent):
+            expected = "neither object nor boolean" if parent.booleans else "no object"
+            raise NotASchema(f"not a {parent.name} schema at {place}: {quote(subschema)} is {expected}")
+        draft = self._draft_of(subschema, parent, place)
+        self._shape(subschema, draft, place)  # before the library reads its `$id`, which it takes for text
+        inner_resolver = resolver.in_subresource(draft.specification.create_resource(subschema))
+        yield from self._part(subschema, draft, inner_resolver, place)
 
     def _shape(self, part: Any, draft: Draft, place: str) -> None:
         """Raise NotASchema if the metaschema refuses `part` itself, apart from its subschemas."""
         if isinstance(part, dict) and (error := _shape_error(draft.name, canonical_json(_outline(draft, part)))):
             raise NotASchema(f"not a {draft.name} schema at {place}: {error}")
 
-    def _patterns(self, part: dict[str, Any]) -> Iterator[str]:
-        for source in (*([part["pattern"]] if "pattern" in part else ()), *part.get("patternProperties", {})):
+    def _patterns(self, schema: dict[str, Any]) -> Iterator[str]:
+        """Yield the patterns that are too long or no regular expressions; count the others' sizes in `programs`."""
+        for source in (*([schema["pattern"]] if "pattern" in schema else ()), *schema.get("patternProperties", {})):
             if len(source) > MAX_PATTERN:
                 yield f"a pattern of {len(source):,} characters, {MAX_PATTERN:,} are allowed"
                 continue
@@ -146,9 +153,10 @@ class _Lint:
             except ValueError as error:
                 yield f"the pattern {quote(source)} is not a regular expression: {quote_message(str(error))}"
 
-    def _references(self, part: dict[str, Any], draft: Draft, resolver: Any, place: str) -> Iterator[str]:
+    def _references(self, subschema: dict[str, Any], draft: Draft, resolver: Any, place: str) -> Iterator[str]:
+        """Yield the references that lead nowhere, to what is no schema, or out of the schema; follow the others."""
         for key in draft.references:
-            if (target := part.get(key)) is None:
+            if (target := subschema.get(key)) is None:
                 continue
             try:
                 resolved = resolver.lookup(target)
@@ -176,7 +184,10 @@ def _is_schema(part: Any, draft: Draft) -> bool:
 
 
 def _outline(draft: Draft, schema: Any) -> Any:
-    """`schema` one level deep, without names and texts: schemas share few outlines, so their checks are remembered."""
+    """Return `schema` one level deep, without names and texts.
+
+    Schemas share few outlines, so that the metaschema's verdicts on them can be remembered.
+    """
     outline = {}
     for key, value in schema.items():
         match value:

@@ -32,9 +32,11 @@ _ITS_OWN = re.compile(r"\(\*|\(\?(?![:=!>imsx-]|P?<|P=)|(?<!\\)(?:\\\\)*\\[a-zA-
 
 
 def _spelled(source: str, engine: str) -> str:
+    """Return an ECMAScript pattern in the syntax of `engine`, "re2" or "regex"."""
     in_class, lines = False, re.search(r"\(\?[a-z]*m", source) is not None
 
     def spell(match: re.Match[str]) -> str:
+        """Return one matched piece of the pattern in the engine's syntax; others as they are."""
         nonlocal in_class
         code, sign, category, control, space, ascii_class, name, opens, closes, end, brace = match.groups()
         if opens or closes:
@@ -71,8 +73,8 @@ def linear(source: str) -> Any:
 @lru_cache(maxsize=256)
 def backtracking(source: str) -> Any:
     """Compile `source` by `regex`. ValueError if that is no pattern for it either."""
-    if own := _ITS_OWN.search(source):
-        raise ValueError(f"{own[0]!r} is no part of a pattern")
+    if python_only := _ITS_OWN.search(source):
+        raise ValueError(f"{python_only[0]!r} is no part of a pattern")
     try:
         return regex.compile(_spelled(source, "regex"))
     except (regex.error, OverflowError, RecursionError) as error:

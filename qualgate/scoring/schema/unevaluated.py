@@ -17,28 +17,28 @@ from referencing.jsonschema import lookup_recursive_ref, specification_with
 from qualgate.scoring.schema.keywords import charge, pattern_matches
 
 
-def properties(validator: Any, rest: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def properties(validator: Any, other_schema: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     """The keyword `unevaluatedProperties`."""
     if isinstance(instance, dict):
-        spoken_of = _keys(_without(validator, schema, "unevaluatedProperties"), instance)
+        evaluated = _keys(_without(validator, schema, "unevaluatedProperties"), instance)
         for key, value in instance.items():
-            if key not in spoken_of:
-                if rest is False:
+            if key not in evaluated:
+                if other_schema is False:
                     yield ValidationError(f"the key {key!r} is not allowed")
                 else:
-                    yield from validator.descend(value, rest, path=key)
+                    yield from validator.descend(value, other_schema, path=key)
 
 
-def items(validator: Any, rest: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def items(validator: Any, other_schema: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     """The keyword `unevaluatedItems`."""
     if isinstance(instance, list):
-        spoken_of = _places(_without(validator, schema, "unevaluatedItems"), instance)
-        for place, value in enumerate(instance):
-            if place not in spoken_of:
-                if rest is False:
+        evaluated = _places(_without(validator, schema, "unevaluatedItems"), instance)
+        for index, value in enumerate(instance):
+            if index not in evaluated:
+                if other_schema is False:
                     yield ValidationError(f"the item {value!r} is not allowed")
                 else:
-                    yield from validator.descend(value, rest, path=place)
+                    yield from validator.descend(value, other_schema, path=index)
 
 
 def _without(validator: Any, schema: dict[str, Any], keyword: str) -> Any:
@@ -51,30 +51,30 @@ def _keys(validator: Any, instance: dict[str, Any]) -> set[str]:
     charge(1 + len(schema) + len(instance))
     if "additionalProperties" in schema or "unevaluatedProperties" in schema:
         return set(instance)  # what they refuse is refused by them
-    spoken_of = set(schema.get("properties", {}).keys() & instance.keys())
+    evaluated = set(schema.get("properties", {}).keys() & instance.keys())
     for source in schema.get("patternProperties", ()):
-        spoken_of |= {key for key in instance if pattern_matches(source, key)}
-    return spoken_of.union(*(_keys(part, instance) for part in _in_place(validator, schema, instance)))
+        evaluated |= {key for key in instance if pattern_matches(source, key)}
+    return evaluated.union(*(_keys(inner, instance) for inner in _in_place(validator, schema, instance)))
 
 
 def _places(validator: Any, instance: list[Any]) -> set[int]:
-    """Return the indices of `instance` whose items the validator's schema evaluates, likewise."""
+    """Return the indices of `instance` whose items the validator's schema, or one that applies in place, evaluates."""
     schema = _read(validator)
     charge(1 + len(schema) + len(instance))
     if "unevaluatedItems" in schema:
         return set(range(len(instance)))
-    listed, rest = ("prefixItems", "items") if "prefixItems" in validator.VALIDATORS else ("items", "additionalItems")
+    listed, tail = ("prefixItems", "items") if "prefixItems" in validator.VALIDATORS else ("items", "additionalItems")
     first = schema.get(listed, [])
-    if not isinstance(first, list) or (rest in schema and (rest == "items" or listed in schema)):
+    if not isinstance(first, list) or (tail in schema and (tail == "items" or listed in schema)):
         return set(range(len(instance)))  # additionalItems without items is ignored
-    spoken_of = set(range(min(len(first), len(instance))))
+    evaluated = set(range(min(len(first), len(instance))))
     if "contains" in schema and listed == "prefixItems":  # before 2020-12 it spoke of none
-        spoken_of |= {at for at, item in enumerate(instance) if _accepts(validator, item, schema["contains"])}
-    return spoken_of.union(*(_places(part, instance) for part in _in_place(validator, schema, instance)))
+        evaluated |= {index for index, item in enumerate(instance) if _accepts(validator, item, schema["contains"])}
+    return evaluated.union(*(_places(inner, instance) for inner in _in_place(validator, schema, instance)))
 
 
 def _read(validator: Any) -> dict[str, Any]:
-    """The keywords of the validator's schema that its draft knows."""
+    """Return the keywords of the validator's schema that its draft knows."""
     schema, known = validator.schema, validator.VALIDATORS
     if not isinstance(schema, dict):
         return {}
@@ -84,19 +84,19 @@ def _read(validator: Any) -> dict[str, Any]:
 
 
 def _in_place(validator: Any, schema: dict[str, Any], instance: Any) -> Iterator[Any]:
-    """A validator of each schema that applies to `instance` itself and accepts it."""
-    parts = [part for key in ("allOf", "anyOf", "oneOf") for part in schema.get(key, ())]
+    """Yield a validator for each subschema that applies to `instance` itself and accepts it, references included."""
+    subschemas = [subschema for key in ("allOf", "anyOf", "oneOf") for subschema in schema.get(key, ())]
     if isinstance(instance, dict):
         on_keys = [*schema.get("dependentSchemas", {}).items(), *schema.get("dependencies", {}).items()]
-        parts += [part for key, part in on_keys if key in instance and not isinstance(part, list)]
+        subschemas += [subschema for key, subschema in on_keys if key in instance and not isinstance(subschema, list)]
     if "if" in schema:
         holds = _accepts(validator, instance, schema["if"])
-        parts += [schema["if"]] if holds else []
-        parts += [schema[branch] for branch in (("then",) if holds else ("else",)) if branch in schema]
-    for part in parts:
-        if isinstance(part, dict) and _accepts(validator, instance, part):
-            resource = specification_with(validator.META_SCHEMA["$schema"]).create_resource(part)
-            yield validator.evolve(schema=part, _resolver=validator._resolver.in_subresource(resource))
+        subschemas += [schema["if"]] if holds else []
+        subschemas += [schema[branch] for branch in (("then",) if holds else ("else",)) if branch in schema]
+    for subschema in subschemas:
+        if isinstance(subschema, dict) and _accepts(validator, instance, subschema):
+            resource = specification_with(validator.META_SCHEMA["$schema"]).create_resource(subschema)
+            yield validator.evolve(schema=subschema, _resolver=validator._resolver.in_subresource(resource))
     for key in ("$ref", "$dynamicRef", "$recursiveRef"):
         if key in schema:
             resolver = validator._resolver

@@ -136,6 +136,7 @@ def _relevance(category: str, output: object) -> Checked:
 def _choose(
     category: str, language: _Language, functions: Any, output: Any, answers: Any, underscore_dots: bool
 ) -> Checked:
+    """Check the calls by the rules of a category, as BFCL's ast_checker does: parallel, multiple or simple."""
     if "parallel" in category:
         return _parallel(language, functions, output, answers, underscore_dots)
     if "multiple" in category:
@@ -159,16 +160,16 @@ def _documented(functions: Any, answer: dict[str, Any]) -> Any:
 
 
 def _parallel(language: _Language, functions: Any, output: Any, answers: Any, underscore_dots: bool) -> Checked:
-    """Each expected call takes the first call left that passes: greedy, so the order can matter."""
+    """Give each expected call the first unmatched call that passes. That is greedy, so the order can matter."""
     if len(output) != len(answers):
         return _count("parallel_function_checker_no_order", output, answers)
-    left = list(range(len(output)))
+    unmatched = list(range(len(output)))
     for number, answer in enumerate(answers):
         function, first = _documented(functions, answer), None
-        for index in left:
+        for index in unmatched:
             checked = _call(language, function, output[index], answer, underscore_dots)
             if checked.valid:
-                left.remove(index)
+                unmatched.remove(index)
                 break
             first = first or checked
         else:
@@ -178,6 +179,10 @@ def _parallel(language: _Language, functions: Any, output: Any, answers: Any, un
 
 
 def _call(language: _Language, function: Any, call: Any, answer: Any, underscore_dots: bool) -> Checked:
+    """Check one call by BFCL's simple_function_checker; its checks have this order.
+
+    underscore_dots: the answer writes `.` in names as `_`.
+    """
     accepted = list(answer.values())[0]  # noqa: RUF015 - as above
     name, parameters = function["name"], function["parameters"]
     documented, required = parameters["properties"], parameters["required"]
@@ -186,18 +191,18 @@ def _call(language: _Language, function: Any, call: Any, answer: Any, underscore
     if name not in call:
         reason = f"called {_shown(next(iter(call)))}, expected {_shown(name)}"
         return Checked(False, "simple_function_checker:wrong_func_name", reason)
-    given = call[name]
+    arguments = call[name]
     for parameter in required:
-        if parameter not in given:
+        if parameter not in arguments:
             return Checked(False, "simple_function_checker:missing_required", f"{_shown(parameter)} is missing")
-    for parameter, value in given.items():
+    for parameter, value in arguments.items():
         if parameter not in documented or parameter not in accepted:
             return Checked(False, "simple_function_checker:unexpected_param", f"{_shown(parameter)} is not expected")
         if fault := _fault(language, value, documented[parameter], accepted[parameter]):
             reason = f"{_shown(parameter)} is {_shown(value)}, expected one of {_shown(accepted[parameter])}"
             return Checked(False, fault, reason)
     for parameter, answers in accepted.items():
-        if parameter not in given and "" not in answers:
+        if parameter not in arguments and "" not in answers:
             reason = f"{_shown(parameter)} is missing and may not be left out"
             return Checked(False, "simple_function_checker:missing_optional", reason)
     return VALID
@@ -211,7 +216,7 @@ def _type(language: _Language, word: Any) -> type:
 
 
 def _fault(language: _Language, value: Any, documented: Any, answers: Any) -> str | None:
-    """The error type of one argument; None when it passes."""
+    """Return the error type of one argument; None if it passes. answers: the accepted values."""
     word = documented["type"]
     expected, inner = _type(language, word), None
     if language.convert and type(value) is not str:
@@ -255,8 +260,8 @@ def _elements_fit(value: Any, answers: Any, inner: type) -> bool:
     for answer in answers:
         if type(answer) is not list:
             return True
-        own = _answered(answer)
-        if all(type(item) is inner or (own is not None and type(item) is own) for item in value):
+        element_type = _answered(answer)
+        if all(type(item) is inner or (element_type is not None and type(item) is element_type) for item in value):
             return True
     return False
 
@@ -286,7 +291,7 @@ def _list_fault(value: Any, answers: Any) -> str | None:
 
 
 def _dict_fault(value: Any, answers: Any) -> str | None:
-    """One accepted dict must fit as a whole; otherwise the last one's fault counts."""
+    """Return the error type of a dict; None if one accepted dict fits as a whole. Else the last one's fault counts."""
     fault: str | None = "dict_checker:unclear"
     for answer in answers:
         if answer == "":
@@ -307,6 +312,7 @@ def _dict_fault(value: Any, answers: Any) -> str | None:
 
 
 def _dicts_fault(value: Any, answers: Any) -> str | None:
+    """Return the error type of a list of dicts; None if one accepted list fits. Else the last one's fault counts."""
     fault: str | None = "list_dict_checker:unclear"
     for answer in answers:
         if len(value) != len(answer):

@@ -77,6 +77,7 @@ def _loaded(call: Any) -> Any:
 
 
 def _call(node: ast.AST) -> dict[str, Any]:
+    """Return a call as {name: arguments}, without positional ones, as BFCL reads it. CannotDecode for no call."""
     if not isinstance(node, ast.Call):
         raise CannotDecode("an item of the list is no call")
     parts, function = [], node.func
@@ -85,11 +86,15 @@ def _call(node: ast.AST) -> dict[str, Any]:
         function = function.value
     if isinstance(function, ast.Name):
         parts.append(function.id)
-    given: dict[Any, Any] = {keyword.arg: _value(keyword.value) for keyword in node.keywords}  # None for `**`
-    return {".".join(reversed(parts)): given}
+    arguments: dict[Any, Any] = {keyword.arg: _value(keyword.value) for keyword in node.keywords}  # None for `**`
+    return {".".join(reversed(parts)): arguments}
 
 
 def _value(node: ast.AST | None) -> Any:
+    """Return an argument's value as BFCL's resolve_ast_by_type does; names and calls become text.
+
+    CannotDecode for others.
+    """
     match node:
         case ast.Constant(value=value):
             return "..." if value is Ellipsis else value
@@ -144,6 +149,7 @@ def _computed(node: ast.AST) -> Any:
 
 
 def _refuse_large(op: ast.operator, first: Any, second: Any) -> None:
+    """Raise CannotDecode if an operation of constants would give a number or text beyond the caps."""
     match op, first, second:
         case ast.Pow(), int(), int():
             large = second > 0 and first.bit_length() * second > MAX_BITS

@@ -73,6 +73,7 @@ def refuse_long(text: str) -> None:
 
 
 def _array_list(text: str, nested: str | None) -> Any:
+    """Return the elements of a Java ArrayList in `text`; the text itself if it is none. nested: the elements' type."""
     if match := _AS_LIST.search(text):
         elements = match[1].split(",")
     elif match := _ADDS.search(text):

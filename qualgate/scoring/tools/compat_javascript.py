@@ -47,11 +47,15 @@ def _unquoted(text: str) -> str:
 
 
 def _array(text: str, nested: str | None) -> Any:
+    """Return a JavaScript array as a list, nested once at most; the text itself if it is none.
+
+    nested: its elements' type.
+    """
     try:
         if array := _LISTS.search(text):
             inner = (
-                match[1].strip().removeprefix("[") if not place else match[1].strip()
-                for place, match in enumerate(_INNER.finditer(array[0]))
+                match[1].strip().removeprefix("[") if not index else match[1].strip()
+                for index, match in enumerate(_INNER.finditer(array[0]))
             )
             return [[_literal(item.strip()) for item in items.split(",")] for items in inner]
         if not (array := _LIST.search(text)):

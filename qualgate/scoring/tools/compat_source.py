@@ -50,7 +50,7 @@ def decode_source(text: str, language: str) -> Any:
 
 @cache
 def _grammar(language: str) -> tuple[Any, Any]:
-    """tree-sitter's Parser class and the language."""
+    """Return tree-sitter's Parser class and a language's grammar. NoGrammar if either is not installed."""
     try:
         tree_sitter, grammar = (import_module(name) for name in ("tree_sitter", f"tree_sitter_{language}"))
     except ImportError as error:
@@ -83,38 +83,41 @@ def _nodes(root: Any) -> Iterator[Any]:
 
 
 def _java(root: Any, source: str) -> Any:
+    """Return the first method call in Java source as BFCL decodes it; NO_CALL without one."""
+
     def written(node: Any) -> str:
         return source[node.start_byte : node.end_byte]  # bytes for characters, as there
 
     for node in _nodes(root):
         if node.type == "method_invocation" and (arguments := node.child_by_field_name("arguments")):
             holder, name = node.child_by_field_name("object"), written(node.child_by_field_name("name"))
-            given = (_java_argument(child, written) for child in arguments.children)
-            return _call(f"{written(holder)}.{name}" if holder else name, given)
+            argument_pairs = (_java_argument(child, written) for child in arguments.children)
+            return _call(f"{written(holder)}.{name}" if holder else name, argument_pairs)
     return NO_CALL
 
 
 def _java_argument(node: Any, written: Callable[[Any], str]) -> tuple[str | None, str] | None:
+    """Return an argument's name (None: positional) and text; None for a node that the reference ignores."""
     match node.type:
         case "assignment_expression":
             name, value = node.children[0], node.children[2]
-            whole = value.type in ("string_literal", "character_literal")
-            return written(name), written(value)[1:-1] if whole else _java_value(value, written)
+            is_text = value.type in ("string_literal", "character_literal")
+            return written(name), written(value)[1:-1] if is_text else _java_value(value, written)
         case "identifier" | "class_literal":
             return None, written(node)
     return None
 
 
 def _java_value(node: Any, written: Callable[[Any], str]) -> str:
-    """Join the node's tokens, except for the forms that the reference writes in its own way."""
+    """Return a value's text: its tokens joined, except for the forms that the reference writes in its own way."""
     match node.type:
         case "array_creation_expression":
-            made, values = (node.child_by_field_name(field) for field in ("type", "value"))
-            return f"new {_java_value(made, written)}[]{_java_value(values, written)}"
+            kind, values = (node.child_by_field_name(field) for field in ("type", "value"))
+            return f"new {_java_value(kind, written)}[]{_java_value(values, written)}"
         case "object_creation_expression":
-            made, given = (node.child_by_field_name(field) for field in ("type", "arguments"))
-            parts = [child for child in given.children if child.type not in (",", "(", ")")] if given else []
-            return f"new {_java_value(made, written)}({', '.join(_java_value(part, written) for part in parts)})"
+            kind, group = (node.child_by_field_name(field) for field in ("type", "arguments"))
+            arguments = [child for child in group.children if child.type not in (",", "(", ")")] if group else []
+            return f"new {_java_value(kind, written)}({', '.join(_java_value(part, written) for part in arguments)})"
         case "string_literal" | "character_literal" | "identifier" | "class_literal" | "type_identifier":
             return written(node)
         case "method_invocation":
@@ -132,9 +135,10 @@ def _javascript(root: Any, source: str) -> Any:
 
 
 def _javascript_argument(node: Any) -> tuple[str | None, str] | None:
+    """Return an argument's name (None: positional) and text; None for a node that the reference ignores."""
     match node.type:
         case "assignment_expression":
-            name, value = (node.children[place].text.decode() for place in (0, 2))
+            name, value = (node.children[index].text.decode() for index in (0, 2))
             quoted = value[:1] in ('"', "'") and value.endswith(value[:1])
             return name, value[1:-1] if quoted else value
         case "identifier" | "true":

@@ -121,13 +121,13 @@ def example(expected: Expected, allowed: Callable[[str, Any], bool]) -> dict[str
 
     An argument that may be left out is, where none of its values is allowed.
     """
-    made: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for key, options in expected.arguments.items():
         values = [_first(value) for value in options.values if not (options.optional and value == "")]
-        chosen = [value for value in values if allowed(key, value)]
-        if chosen or (values and not options.optional):
-            made[key] = (chosen or values)[0]
-    return made
+        allowed_values = [value for value in values if allowed(key, value)]
+        if allowed_values or (values and not options.optional):
+            arguments[key] = (allowed_values or values)[0]
+    return arguments
 
 
 def _first(value: Any) -> Any:
@@ -152,6 +152,7 @@ _EXACT = (str, int, bool, type(None))
 
 
 def _fits(option: Any, value: Any, rel_tol: float) -> bool:
+    """Return whether a value fits an option, both of the same type. rel_tol: of numbers that are not both integers."""
     if type(option) is type(value) and type(option) in _EXACT:
         return option == value
     if kind(option) != kind(value):
@@ -163,7 +164,7 @@ def _fits(option: Any, value: Any, rel_tol: float) -> bool:
             )
         case list():
             return len(option) == len(value) and all(
-                _fits(wanted, given, rel_tol) for wanted, given in zip(option, value, strict=True)
+                _fits(item_option, item, rel_tol) for item_option, item in zip(option, value, strict=True)
             )
     if option == value:
         return True
@@ -181,6 +182,7 @@ def same_types(options: Options, value: Any) -> bool:
 
 
 def _same_types(option: Any, value: Any) -> bool:
+    """Return whether a value has an option's types, also within objects and lists."""
     if kind(option) != kind(value):
         return False
     match option:

@@ -152,14 +152,15 @@ def compat_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         if len(accepted) != 1 or not isinstance(accepted[0], dict):
             yield f"expected_calls[{index}] must be one name with an object, as {BFCL_CALL}; found {quote(call)}"
         elif wrong_keys := [key for key, values in accepted[0].items() if not isinstance(values, list)]:
-            given = f"{quote(wrong_keys[0])} has {quote(accepted[0][wrong_keys[0]])}"
+            example = f"{quote(wrong_keys[0])} has {quote(accepted[0][wrong_keys[0]])}"
             yield (
                 f"expected_calls[{index}] must hold a list of accepted values for each parameter, as {BFCL_CALL}, "
-                f'where "" says that it may be left out; {given}'
+                f'where "" says that it may be left out; {example}'
             )
 
 
 def _as_bfcl(call: Any) -> Any:
+    """Return a call as BFCL's {name: arguments}; what is in no known form as it is."""
     if wrapped := strict.openai_call(call):
         name, arguments = wrapped
         if isinstance(arguments, dict):
@@ -172,20 +173,21 @@ def _as_bfcl(call: Any) -> Any:
 
 
 def _scored(case: Case, calls: Any, undecoded: str) -> dict[str, Score]:
+    """Return the scores of a case's calls by BFCL's rules. undecoded: why calls is None; "" if they were decoded."""
     category = category_of(case.body)
     expected = case.body.get("expected_calls", [])
     functions = [tool.get("function", tool) for tool in case.body["tools"]]
-    judged = judge(functions, expected, calls, mode="compat", category=category, language=language_of(category))
-    shown = None if calls is None else json.dumps(calls, ensure_ascii=False, default=repr, skipkeys=True)
+    verdict = judge(functions, expected, calls, mode="compat", category=category, language=language_of(category))
+    calls_json = None if calls is None else json.dumps(calls, ensure_ascii=False, default=repr, skipkeys=True)
     scores = {}
     for flag in COMPAT_FLAGS:
-        holds = judged.flags[flag]
+        holds = verdict.flags[flag]
         if holds:
-            scores[flag] = right(flag, COMPAT, shown)
+            scores[flag] = right(flag, COMPAT, calls_json)
         elif holds is False:
-            scores[flag] = wrong(flag, COMPAT, judged.error_type, undecoded or judged.reason, shown)
+            scores[flag] = wrong(flag, COMPAT, verdict.error_type, undecoded or verdict.reason, calls_json)
         else:
-            scores[flag] = cannot_say(flag, COMPAT, judged.error_type, judged.reason)
+            scores[flag] = cannot_say(flag, COMPAT, verdict.error_type, verdict.reason)
     return scores
 
 
@@ -208,6 +210,7 @@ _LAST_HELD = {  # how many flags (without `valid`) hold for an error type, or it
 
 
 def _flags(checked: Checked) -> Judged:
+    """Return the flags of one outcome: True up to the rule that failed; None for those that are not known."""
     names = [flag for flag in FLAGS if flag != "tool_call.valid"]
     if checked.valid:
         return Judged(dict.fromkeys(names, True))
@@ -215,5 +218,5 @@ def _flags(checked: Checked) -> Judged:
     if reached is None:  # no match among parallel calls, or no verdict: what holds before that is not known
         flags = dict.fromkeys(names) | {"tool_call.parses": True, "tool_call.correct": checked.valid}
     else:
-        flags = {name: place < reached for place, name in enumerate(names)}
+        flags = {name: index < reached for index, name in enumerate(names)}
     return Judged(flags, checked.error_type, checked.reason)

@@ -134,10 +134,10 @@ def score_served(case: Case, evalset: Evalset, text: str, written_in: str | None
         return {METRIC: cannot_say(METRIC, scorer, "no_parser", str(error))}
     except BadCall as fault:
         return {METRIC: wrong(METRIC, scorer, fault.error_type, str(fault))}
-    judged = _judged(case, calls, scorer)
-    if judged.verdict:
-        judged = replace(judged, reason=_forgiven(text, name, tools, calls, version))
-    return {METRIC: judged}
+    score = _judged(case, calls, scorer)
+    if score.verdict:
+        score = replace(score, reason=_forgiven(text, name, tools, calls, version))
+    return {METRIC: score}
 
 
 def score_by_itself(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
@@ -149,14 +149,15 @@ def score_by_itself(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score
 
 
 def _judged(case: Case, calls: tuple[Call, ...], scorer: str) -> Score:
-    shown = json.dumps([{"name": call.name, "arguments": call.arguments} for call in calls], ensure_ascii=False)
-    judged = strict.judge(case.body["tools"], wanted_calls(case.body), calls)
-    holds = judged.flags["tool_call.correct"]
+    """Return the score of the calls that a server's parser read. scorer: with the server's version."""
+    calls_json = json.dumps([{"name": call.name, "arguments": call.arguments} for call in calls], ensure_ascii=False)
+    verdict = strict.judge(case.body["tools"], wanted_calls(case.body), calls)
+    holds = verdict.flags["tool_call.correct"]
     if holds is None:
-        return cannot_say(METRIC, scorer, judged.error_type, judged.reason)
+        return cannot_say(METRIC, scorer, verdict.error_type, verdict.reason)
     if not holds:
-        return wrong(METRIC, scorer, judged.error_type, judged.reason, shown)
-    return right(METRIC, scorer, shown)
+        return wrong(METRIC, scorer, verdict.error_type, verdict.reason, calls_json)
+    return right(METRIC, scorer, calls_json)
 
 
 def _forgiven(text: str, name: str, tools: Tools, calls: tuple[Call, ...], server: str) -> str:

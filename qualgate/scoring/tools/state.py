@@ -95,7 +95,10 @@ class World:
 
 
 def _steps(text: str, requested: Sequence[Calls]) -> list[Step]:
-    """Read a reply of the sandbox. It is not trusted: any code inside may have written it."""
+    """Read the sandbox's reply into steps. It is not trusted, since any code inside may have written it.
+
+    BadSimulation if the tools cannot be made, Broken for anything else that is not one result for each call.
+    """
     try:
         reply = json.loads(text)
         if "unmade" in reply:
@@ -104,7 +107,7 @@ def _steps(text: str, requested: Sequence[Calls]) -> list[Step]:
             raise Broken("state", str(reply["incomparable"]))
         steps = [
             Step(
-                tuple((str(digest), str(shown)) for digest, shown in step["results"]),
+                tuple((str(digest), str(text)) for digest, text in step["results"]),
                 {kind: {name: (str(value[0]), str(value[1])) for name, value in attributes.items()}
                  for kind, attributes in step["state"].items()},
             )
@@ -119,21 +122,21 @@ def _steps(text: str, requested: Sequence[Calls]) -> list[Step]:
 
 @lru_cache(maxsize=64)
 def _recorded(world: World, steps: str) -> list[Step] | str:
-    """Return the steps of the recorded calls, or why they cannot be had."""
+    """Return the steps of the recorded calls, or why there are none: they fail, or differ when run twice."""
     calls = json.loads(steps)
     try:
-        first, again = world.play(calls, recorded=True), world.play(calls, recorded=True)
+        first, second = world.play(calls, recorded=True), world.play(calls, recorded=True)
     except (BadSimulation, Broken) as error:
         return str(error)
-    return _unlike(first, again) or first
+    return _unlike(first, second) or first
 
 
 def _unlike(first: Sequence[Step], again: Sequence[Step]) -> str:
     """Return where a second run of the recorded calls differs; "" if it does not."""
     for earlier, later in zip(first, again, strict=True):
-        for made, wanted in zip(earlier.results, later.results, strict=True):
-            if made[0] != wanted[0]:
-                return f"a recorded call gives {quote(made[1])} once and {quote(wanted[1])} the next time"
+        for result, second_result in zip(earlier.results, later.results, strict=True):
+            if result[0] != second_result[0]:
+                return f"a recorded call gives {quote(result[1])} once and {quote(second_result[1])} the next time"
         if fault := state_fault(earlier, later):
             return f"run twice, the recorded calls end differently: {fault}"
     return ""
@@ -158,25 +161,25 @@ def reference(world: World, steps: Sequence[Calls]) -> list[Step]:
     return recorded_steps
 
 
-def state_fault(made: Step, wanted: Step, *, whole: bool = True) -> str:
+def state_fault(step: Step, recorded: Step, *, whole: bool = True) -> str:
     """Return where the model's state differs from the recorded one, else "". whole: extra attributes count too."""
-    for kind, attributes in wanted.state.items():
-        own_attributes = made.state.get(kind, {})
+    for kind, attributes in recorded.state.items():
+        own_attributes = step.state.get(kind, {})
         for name in attributes | own_attributes if whole else attributes:
-            wanted_, own = attributes.get(name, ABSENT), own_attributes.get(name, ABSENT)
-            if own[0] != wanted_[0]:
-                return f"{kind}.{name} is {quote(own[1])}, and the recorded calls leave {quote(wanted_[1])}"
+            due, value = attributes.get(name, ABSENT), own_attributes.get(name, ABSENT)
+            if value[0] != due[0]:
+                return f"{kind}.{name} is {quote(value[1])}, and the recorded calls leave {quote(due[1])}"
     return ""
 
 
-def result_fault(given: Sequence[tuple[str, Digested]], wanted: Sequence[tuple[str, Digested]]) -> str:
-    """Return the recorded result that is not among the `given` ones, each of which counts once; "" if all are. Results
+def result_fault(results: Sequence[tuple[str, Digested]], recorded: Sequence[tuple[str, Digested]]) -> str:
+    """Return the recorded result that is not among the `results`, each of which counts once; "" if all are. Results
     come with the name of their tool."""
-    left = Counter((tool, digest) for tool, (digest, _) in given)
-    for tool, (digest, shown) in wanted:
-        if not left[tool, digest]:
-            return f"no call{f' of {quote(tool)}' if tool else ''} gave {quote(shown)}, as a recorded one did"
-        left[tool, digest] -= 1
+    unused = Counter((tool, digest) for tool, (digest, _) in results)
+    for tool, (digest, text) in recorded:
+        if not unused[tool, digest]:
+            return f"no call{f' of {quote(tool)}' if tool else ''} gave {quote(text)}, as a recorded one did"
+        unused[tool, digest] -= 1
     return ""
 
 
@@ -184,55 +187,59 @@ def _of_tools(calls: Calls, results: Sequence[Digested]) -> list[tuple[str, Dige
     return [(str(call[0]), result) for call, result in zip(calls, results, strict=True)]
 
 
-def first_fault(world: World, wanted: Sequence[Calls], made: Sequence[Calls]) -> tuple[str, str] | None:
+def first_fault(world: World, recorded: Sequence[Calls], transcript: Sequence[Calls]) -> tuple[str, str] | None:
     """Judge a whole transcript, calls by turn of the user's, as BFCL does. Return (error type, why) of the first fault,
     or None. Raises BadSimulation, SandboxFailed."""
-    if len(made) != len(wanted):
-        return "turns", f"the transcript has {len(made)} turns of the user's, the case {len(wanted)}"
-    for turn, (calls, own) in enumerate(zip(wanted, made, strict=True), start=1):
-        if bool(calls) != bool(own):
+    if len(transcript) != len(recorded):
+        return "turns", f"the transcript has {len(transcript)} turns of the user's, the case {len(recorded)}"
+    for turn, (calls, made_calls) in enumerate(zip(recorded, transcript, strict=True), start=1):
+        if bool(calls) != bool(made_calls):
             return (
                 ("no_call", f"turn {turn}: no call is made") if calls else ("call", f"turn {turn}: no call may be made")
             )
-    ends, given = reference(world, wanted), []
+    ends, results = reference(world, recorded), []
     try:
-        for turn, (end, step) in enumerate(zip(ends, world.play(made), strict=True), start=1):
-            given += [("", result) for result in step.results]  # whichever tool's, as BFCL takes it
-            kind, fault = "state", state_fault(step, end, whole=False) if wanted[turn - 1] else ""
+        for turn, (end, step) in enumerate(zip(ends, world.play(transcript), strict=True), start=1):
+            results += [("", result) for result in step.results]  # whichever tool's, as BFCL takes it
+            kind, fault = "state", state_fault(step, end, whole=False) if recorded[turn - 1] else ""
             if not fault:
-                kind, fault = "result", result_fault(given, [("", result) for result in end.results])
+                kind, fault = "result", result_fault(results, [("", result) for result in end.results])
             if fault:
-                _check_steady(world, wanted, ends)
+                _check_steady(world, recorded, ends)
                 return kind, f"turn {turn}: {fault}"
     except Broken as error:
         return error.error_type, str(error)
     return None
 
 
-def action_fault(world: World, turns: Sequence[Sequence[Calls]], number: int, made: Calls) -> tuple[str, str] | None:
+def action_fault(world: World, turns: Sequence[Sequence[Calls]], number: int, answer: Calls) -> tuple[str, str] | None:
     """Judge one action behind the recorded ones before it, more strictly: the same tool must give the result in one
     turn of the user's; and if a recorded call fails, nothing but itself is known to be right.
 
     turns: the recorded calls by turn of the user's and action; number: of the action in all turns, from 1.
     """
     actions = [calls for turn in turns for calls in turn]
-    begins = max(place for place in _begins(turns) if place < number)
-    ends = min((place for place in _begins(turns) if place >= number), default=len(actions))
+    begins = max(action for action in _begins(turns) if action < number)
+    ends = min((action for action in _begins(turns) if action >= number), default=len(actions))
     recorded = reference(world, actions)
-    if failed := next((shown for _, shown in recorded[number - 1].results if shown.startswith(FAILED)), ""):
+    if failed := next((text for _, text in recorded[number - 1].results if text.startswith(FAILED)), ""):
         raise BadSimulation(f"the recorded call itself fails: {failed}")
     before = [call for calls in actions[: number - 1] for call in calls]
     try:
-        history, own = world.play([before, made])
+        history, step = world.play([before, answer])
     except Broken as error:
         return error.error_type, str(error)
-    given = [*_of_tools(before, history.results)[sum(map(len, actions[:begins])) :], *_of_tools(made, own.results)]
+    results = [*_of_tools(before, history.results)[sum(map(len, actions[:begins])) :], *_of_tools(answer, step.results)]
     faults: list[tuple[str, str]] = []
-    for last in (place for place in range(number - 1, ends) if actions[place]):
-        wanted = [result for at in range(begins, last + 1) for result in _of_tools(actions[at], recorded[at].results)]
-        if fault := state_fault(own, recorded[last]):
+    for end in (action for action in range(number - 1, ends) if actions[action]):
+        due = [
+            result
+            for action in range(begins, end + 1)
+            for result in _of_tools(actions[action], recorded[action].results)
+        ]
+        if fault := state_fault(step, recorded[end]):
             faults.append(("state", fault))
-        elif fault := result_fault(given, wanted):
+        elif fault := result_fault(results, due):
             faults.append(("result", fault))
         else:
             return None
@@ -286,11 +293,13 @@ def score_transcript(case: Case, evalset: Evalset, turns: Any, sandbox: Sandbox 
             raise BadCall(
                 "call_shape", f"a transcript is a list of calls for each turn of the user's; found {quote(turns)}"
             )
-        made = [_plain(strict.read_calls(calls)) for calls in turns]
+        calls_by_turn = [_plain(strict.read_calls(calls)) for calls in turns]
     except BadCall as error:
         return {STATE: wrong(STATE, equipment[1], error.error_type, str(error))}
-    wanted = [[call for calls in turn for call in calls] for turn in case.body["recorded"]]
-    return {STATE: _judged(case, evalset, equipment, lambda world: first_fault(world, wanted, made), None)}
+    recorded_calls = [[call for calls in turn for call in calls] for turn in case.body["recorded"]]
+    return {
+        STATE: _judged(case, evalset, equipment, lambda world: first_fault(world, recorded_calls, calls_by_turn), None)
+    }
 
 
 def _plain(calls: Sequence[Call]) -> list[list[Any]]:
@@ -298,7 +307,10 @@ def _plain(calls: Sequence[Call]) -> list[list[Any]]:
 
 
 def _equipped(case: Case, sandbox: Sandbox | None, scorer: str) -> tuple[Sandbox | None, str] | Score:
-    """Return the sandbox with the case's packages, and the scorer's version with their names; or a score on failure."""
+    """Return the sandbox with the case's packages, None without a sandbox, and the scorer's version with their names.
+
+    Returns a score instead if the packages cannot be used.
+    """
     try:
         return equipped(case.body, sandbox, scorer) if sandbox else (None, scorer)
     except NoPackages as error:
@@ -314,6 +326,10 @@ def _judged(
     fault: Callable[[World], tuple[str, str] | None],
     extracted: str | None,
 ) -> Score:
+    """Return the score of a case in its world. fault: finds error type and reason in a world; None: it is right.
+
+    extracted: the answer's calls, for the score.
+    """
     sandbox, scorer = equipment
     if sandbox is None:
         return cannot_say(STATE, scorer, "no_sandbox", "no sandbox holds on this machine: qualgate doctor")
@@ -342,6 +358,7 @@ def transcript_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
 
 
 def _world_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Yield what is wrong with a case's `state`, or with the set's simulation."""
     if not evalset.simulation:
         yield f"{STATE} needs `simulation: tools.py` in the set's YAML, the file or folder with its simulated tools"
         return
@@ -357,16 +374,16 @@ def _world_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     initial = state.get("initial", {})
     if not isinstance(initial, dict) or not all(isinstance(value, dict) for value in initial.values()):
         yield f"state.initial must be an object, class → how it begins, an object too; {actual(state, 'initial')}"
-    elif others := [name for name in initial if name not in classes]:
-        yield f"state.initial[{quote(others[0])}] is of no class of state.classes"
+    elif unknown_classes := [name for name in initial if name not in classes]:
+        yield f"state.initial[{quote(unknown_classes[0])}] is of no class of state.classes"
     if not isinstance(state.get("long_context", False), bool):
         yield f"state.long_context must be true or false; {actual(state, 'long_context')}"
     known = _classes(evalset.simulation)
-    for place, name in enumerate(classes):
+    for index, name in enumerate(classes):
         if name not in known:
             near = close_names(name, known) if isinstance(name, str) else ()
-            meant = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(known[:5]) or 'none'}"
-            yield f"state.classes[{place}]: the simulation has no class {quote(name)}{meant}"
+            hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(known[:5]) or 'none'}"
+            yield f"state.classes[{index}]: the simulation has no class {quote(name)}{hint}"
 
 
 @lru_cache(maxsize=8)
@@ -376,7 +393,10 @@ def _identity(sources: tuple[tuple[str, str], ...]) -> str:
 
 @lru_cache(maxsize=8)
 def _classes(sources: tuple[tuple[str, str], ...]) -> list[str]:
-    """Return every class that the modules define, as in `state.classes`: `module.Bank`, or `Bank` of one file."""
+    """Return the name of every class that the modules define, as `state.classes` writes it.
+
+    That is `module.Bank`, and also `Bank` if there is one file.
+    """
     names = []
     for path, text in sources:
         module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

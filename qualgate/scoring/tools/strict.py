@@ -234,6 +234,10 @@ def openai_call(value: Any) -> tuple[str, Any] | None:
 
 
 def _read(number: int, value: Any) -> Call:
+    """Return a call of any shape that is read: {"name", "arguments"}, OpenAI's, or {name: arguments}.
+
+    BadCall for others.
+    """
     match value:
         case {"name": str() as name, "arguments": dict() as arguments} if len(value) == 2:
             return Call(name, arguments)
@@ -253,11 +257,12 @@ def _read(number: int, value: Any) -> Call:
 
 def score_calls(case: Case, calls: tuple[Call, ...]) -> dict[str, Score]:
     """Score all six flags of calls that were read."""
-    shown = _SHOWN.encode([{"name": call.name, "arguments": call.arguments} for call in calls])
-    return _scores(judge(case.body["tools"], wanted_calls(case.body), calls), shown)
+    calls_json = _SHOWN.encode([{"name": call.name, "arguments": call.arguments} for call in calls])
+    return _scores(judge(case.body["tools"], wanted_calls(case.body), calls), calls_json)
 
 
 def _scores(judged: Judged, shown: str | None) -> dict[str, Score]:
+    """Return the scores of a judged answer, by flag. shown: its calls as JSON."""
     if judged is _RIGHT:
         return all_right(FLAGS, SCORER, shown)
     scores = {}
@@ -287,6 +292,7 @@ def _unknown(error_type: str, reason: str) -> Judged:
 
 
 def _invalid(calls: tuple[Call, ...], schemas: dict[str, _Schema]) -> tuple[str, str] | None:
+    """Return error type and reason of the first call that its tool's schema refuses; None if there is none."""
     for call in calls:
         if (schema := schemas.get(call.name)) is None:
             return "unknown_tool", f"no tool is called {quote(call.name)}"
@@ -302,10 +308,11 @@ def _invalid(calls: tuple[Call, ...], schemas: dict[str, _Schema]) -> tuple[str,
 
 
 def _other_functions(calls: tuple[Call, ...], expected: tuple[Expected, ...]) -> tuple[str, str] | None:
+    """Return error type and reason if other functions are called than expected, or not as often; else None."""
     if len(calls) == 1 == len(expected) and calls[0].name == expected[0].name:
         return None
-    made, wanted = Counter(call.name for call in calls), Counter(call.name for call in expected)
-    missing, extra = list((wanted - made).elements()), list((made - wanted).elements())
+    made_names, expected_names = Counter(call.name for call in calls), Counter(call.name for call in expected)
+    missing, extra = list((expected_names - made_names).elements()), list((made_names - expected_names).elements())
     if missing and extra:
         return "wrong_function", f"called {', '.join(extra)[:100]} instead of {', '.join(missing)[:100]}"
     if missing:
@@ -318,52 +325,55 @@ def _other_functions(calls: tuple[Call, ...], expected: tuple[Expected, ...]) ->
 # What stands against taking a call for an expected call, step by step: the argument; None: nothing so far.
 
 
-def _against_required(call: Call, wanted: Expected) -> str | None:
-    for key, options in wanted.arguments.items():
+def _against_required(call: Call, expected: Expected) -> str | None:
+    for key, options in expected.arguments.items():
         if key not in call.arguments and not options.optional:
             return key
     return None
 
 
-def _against_types(call: Call, wanted: Expected) -> str | None:
+def _against_types(call: Call, expected: Expected) -> str | None:
     for key, value in call.arguments.items():
-        if key in wanted.arguments and not same_types(wanted.arguments[key], value):
+        if key in expected.arguments and not same_types(expected.arguments[key], value):
             return key
-    return _against_required(call, wanted)
+    return _against_required(call, expected)
 
 
-def _against_values(call: Call, wanted: Expected, rel_tol: float) -> str | None:
+def _against_values(call: Call, expected: Expected, rel_tol: float) -> str | None:
     for key, value in call.arguments.items():
-        if key not in wanted.arguments or not fits(wanted.arguments[key], value, rel_tol):
+        if key not in expected.arguments or not fits(expected.arguments[key], value, rel_tol):
             return key
-    return _against_required(call, wanted)
+    return _against_required(call, expected)
 
 
 def _unmatched(
     calls: tuple[Call, ...], expected: tuple[Expected, ...], against: Callable[[Call, Expected], str | None]
 ) -> str | None:
-    """Return None if every call can be matched with its own expected call, else why not."""
+    """Return None if every call can be matched with its own expected call, else why not.
+
+    against: returns the argument in which a call misses an expected one, None if it fits.
+    """
     if len(calls) == 1 == len(expected):  # of one name, as it was seen before: the usual case, and nothing to match
         key = against(calls[0], expected[0])
         return None if key is None else f"{calls[0].name}: {_difference(calls[0], expected[0], key)}"
     edges = []
     for call in calls:
-        places = [place for place, wanted in enumerate(expected) if wanted.name == call.name]
-        edges.append(sum(1 << place for place in places if against(call, expected[place]) is None))
+        candidates = [index for index, expected_call in enumerate(expected) if expected_call.name == call.name]
+        edges.append(sum(1 << index for index in candidates if against(call, expected[index]) is None))
         if edges[-1]:
             continue
-        if len(places) > 1:
+        if len(candidates) > 1:
             return f"{call.name}: no expected call has the arguments {quote(call.arguments)}"
-        return f"{call.name}: {_difference(call, expected[places[0]], against(call, expected[places[0]]))}"
+        return f"{call.name}: {_difference(call, expected[candidates[0]], against(call, expected[candidates[0]]))}"
     return None if perfect(edges) else "two calls answer the same expected call, and another has none"
 
 
-def _difference(call: Call, wanted: Expected, key: Any) -> str:
+def _difference(call: Call, expected: Expected, key: Any) -> str:
     if key not in call.arguments:
         return f"{quote(key)} is missing"
-    if key not in wanted.arguments:
+    if key not in expected.arguments:
         return f"{quote(key)} is not expected"
-    return f"{quote(key)} is {quote(call.arguments[key])}, expected {_shown(wanted.arguments[key])}"
+    return f"{quote(key)} is {quote(call.arguments[key])}, expected {_shown(expected.arguments[key])}"
 
 
 def _shown(options: Any) -> str:
@@ -372,7 +382,7 @@ def _shown(options: Any) -> str:
 
 
 def _plain(option: Any) -> Any:
-    """Return an option as it was written, for a reason."""
+    """Return an option as it was written, for a reason: options of arguments as lists of values."""
     match option:
         case dict():
             return {key: [_plain(value) for value in options.values] for key, options in option.items()}

@@ -149,11 +149,12 @@ class _Lambdas(ast.NodeTransformer):
     changed = False
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Write lambdas without outer names as source, unless the call is of a builtin or a method."""
         self.generic_visit(node)
-        local = isinstance(node.func, ast.Attribute) or (
+        is_local_call = isinstance(node.func, ast.Attribute) or (
             isinstance(node.func, ast.Name) and node.func.id in dir(builtins)
         )
-        if not local and any(map(_closed_lambda, node.args)):
+        if not is_local_call and any(map(_closed_lambda, node.args)):
             self.changed = True
             node.args = [_as_source(arg) if _closed_lambda(arg) else arg for arg in node.args]
         return node

@@ -53,27 +53,28 @@ def read(body: Mapping[str, Any]) -> list[Example]:
     keys = _RETURNS if "fn_name" in body else _PRINTS
     if "fn_name" in body and not (isinstance(body["fn_name"], str) and body["fn_name"].isidentifier()):
         raise BadTests(f"`fn_name` is the name of the function that the examples call; {actual(body, 'fn_name')}")
-    examples = [_example(at, test, keys) for at, test in enumerate(body["tests"])]
+    examples = [_example(index, test, keys) for index, test in enumerate(body["tests"])]
     if keys == _PRINTS and not any(example.due.strip() for example in examples):
         raise BadTests("no example expects any output, so a program that does nothing would be right")
     return examples
 
 
 def _example(at: int, test: Any, keys: set[str]) -> Example:
-    where, shape = f"tests[{at}]", '{"args": [1, 2], "returns": 3}' if keys == _RETURNS else '{"stdin": …, "stdout": …}'
+    """Return one example. at: its place, for messages; keys: of its kind. BadTests for one that cannot be used."""
+    path, shape = f"tests[{at}]", '{"args": [1, 2], "returns": 3}' if keys == _RETURNS else '{"stdin": …, "stdout": …}'
     if not isinstance(test, dict) or not keys <= test.keys() <= keys | {"seconds"}:
         why = "with `fn_name`, which the case has" if keys == _RETURNS else "without `fn_name`, which the case lacks"
-        raise BadTests(f"{where} must be as {shape}, {why}; found {quote(test)}")
+        raise BadTests(f"{path} must be as {shape}, {why}; found {quote(test)}")
     seconds = test.get("seconds")
     if seconds is not None and (type(seconds) is not int or not 1 <= seconds <= MOST_SECONDS):
-        raise BadTests(f"{where}.seconds must be a whole number from 1 to {MOST_SECONDS}; found {quote(seconds)}")
+        raise BadTests(f"{path}.seconds must be a whole number from 1 to {MOST_SECONDS}; found {quote(seconds)}")
     if keys == _RETURNS:
         if not isinstance(test["args"], list):
-            raise BadTests(f"{where}.args must be a list, the function's arguments; found {quote(test['args'])}")
+            raise BadTests(f"{path}.args must be a list, the function's arguments; found {quote(test['args'])}")
         return Example(given=test["args"], due=test["returns"], seconds=seconds)
     for key in ("stdin", "stdout"):
         if not isinstance(test[key], str) or not _is_text(test[key]):
-            raise BadTests(f"{where}.{key} must be a text; found {quote(test[key])}")
+            raise BadTests(f"{path}.{key} must be a text; found {quote(test[key])}")
     return Example(given=test["stdin"], due=test["stdout"], seconds=seconds)
 
 
@@ -99,6 +100,7 @@ def judge(program: str, prelude: str, name: str, given: Any, due: Any, within: d
 
 
 def _printed(program: str, prelude: str, given: str, due: str, sandbox: Sandbox) -> Said:
+    """Run a program with standard input; return the verdict on what it prints. BadTests if the prelude fails."""
     try:
         with sandbox.program() as running:
             unequal = difference(running.run(program, given, prelude), due)
@@ -111,12 +113,12 @@ def _printed(program: str, prelude: str, given: str, due: str, sandbox: Sandbox)
 
 def difference(printed: str, due: str) -> str:
     """Return how the printed text differs from the expected one; "" if it does not."""
-    lines, wanted = _stripped(printed), _stripped(due)
-    if len(lines) != len(wanted):
-        return f"printed {len(lines)} lines, {len(wanted)} are due"
-    for at, (line, wanted_line) in enumerate(zip(lines, wanted, strict=True), 1):
-        if line != wanted_line and not _equal_numbers(line, wanted_line):
-            return f"line {at} is {quote(line)}, {quote(wanted_line)} is due"
+    lines, expected_lines = _stripped(printed), _stripped(due)
+    if len(lines) != len(expected_lines):
+        return f"printed {len(lines)} lines, {len(expected_lines)} are due"
+    for number, (line, expected_line) in enumerate(zip(lines, expected_lines, strict=True), 1):
+        if line != expected_line and not _equal_numbers(line, expected_line):
+            return f"line {number} is {quote(line)}, {quote(expected_line)} is due"
     return ""
 
 
@@ -132,6 +134,8 @@ def _equal_numbers(line: str, wanted_line: str) -> bool:
 
 
 def _returned(program: str, prelude: str, name: str, given: list[Any], due: Any, sandbox: Sandbox) -> Said:
+    """Call a program's function with the arguments; return the verdict on its value. A tuple counts as a list."""
+
     def sit(far: Far) -> None:
         function = getattr(far.named("Solution")(), name) if solution else far.named(name)
         value = function(*given)
@@ -151,8 +155,8 @@ def _loaded(candidate: Interpreter, program: str, prelude: str, name: str) -> bo
             load(candidate, prelude)
         except Wrong as error:
             raise BadTests(f"`prelude` does not run: {error}") from None
-    solution, there = load(candidate, program, ("Solution", name))
-    if solution is not True and there is not True:
+    solution, has_function = load(candidate, program, ("Solution", name))
+    if solution is not True and has_function is not True:
         raise Wrong("missing", f"the program defines no {name}")
     return solution is True
 

@@ -65,7 +65,10 @@ def names(
 
 
 def _apart(tree: ast.Module, remote: set[str]) -> None:
-    """BadTests if one of the candidate's names is handed another's result, or compared with it: `close(f(1), 2)`."""
+    """Raise BadTests if one of the candidate's names receives another's result, or is compared with it.
+
+    An example is `close(f(1), 2)`: the candidate's own `close` would judge its own `f`.
+    """
     bound: dict[str, set[str]] = {}  # what the tests bind → the candidate's names in its value
 
     def owners(node: ast.AST) -> set[str]:
@@ -91,8 +94,8 @@ def _apart(tree: ast.Module, remote: set[str]) -> None:
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=func, args=args, keywords=keywords) if len(caller := owners(func)) > 0:
-                given = {name for arg in (*args, *keywords) for name in owners(arg)}
-                mixed = given - caller
+                names_in_arguments = {name for arg in (*args, *keywords) for name in owners(arg)}
+                mixed = names_in_arguments - caller
             case ast.Compare(left=left, comparators=[right]):
                 mixed = owners(left) ^ owners(right) if owners(left) and owners(right) else set()
             case _:

@@ -68,6 +68,7 @@ def read(body: Mapping[str, Any]) -> Inputs:
 
 
 def _arguments(body: Mapping[str, Any], part: str, task: str) -> list[Any]:
+    """Return the inputs under one key of a case, in the types of its benchmark. BadTests for other forms."""
     inputs = body.get(part) or []
     if not isinstance(inputs, list) or not all(isinstance(arguments, list) for arguments in inputs):
         raise BadTests(f"`{part}` must be a list of lists of arguments, as [[1, 2], [3, 4]]; {actual(body, part)}")
@@ -80,7 +81,10 @@ def _arguments(body: Mapping[str, Any], part: str, task: str) -> list[Any]:
 
 
 def _program(prompt: str, solution: str, name: str) -> str | None:
-    """Return the reference as a whole program, with the prompt before it if it is none alone."""
+    """Return the reference as a whole program, with the prompt before it if it defines no function alone.
+
+    None if it is no program either way.
+    """
     for text in (solution, prompt + solution):
         try:
             tree = ast.parse(text)
@@ -104,7 +108,7 @@ def expected(body: dict[str, Any], within: dict[str, Any]) -> list[Any]:
 
     body: the case; within: the sandbox, made plain.
     """
-    inputs, given = read(body), []
+    inputs, forms = read(body), []
     try:
         with sandbox_of(within).interpreter() as reference:
             load(reference, inputs.program)
@@ -112,12 +116,12 @@ def expected(body: dict[str, Any], within: dict[str, Any]) -> list[Any]:
             for arguments in (*inputs.base, *inputs.plus):
                 value = function(*copy.deepcopy(arguments))
                 value = value is not None if _of_mbpp(inputs, _NOT_NONE) else value
-                given.append(encode(value, _object))
+                forms.append(encode(value, _object))
     except (Ended, Wrong, NotPlain) as error:
         return [None, f"the reference fails: {error}"]
     except Exception as error:  # the reference's own
         return [None, f"the reference fails: {type(error).__name__}: {str(error)[:200]}"]
-    return [given, ""]
+    return [forms, ""]
 
 
 def _object(*_: Any) -> Any:
@@ -135,16 +139,19 @@ def judge(program: str, body: dict[str, Any], due: list[Any], within: dict[str, 
 
 
 def _judged(program: str, inputs: Inputs, due: list[Any], sandbox: Sandbox) -> Said:
+    """Run a program on all inputs; return the verdict. due: the reference's value for each, base inputs first."""
+
     def sit(far: Far) -> None:
-        function, place = far.named(inputs.name), 0
+        """Call the program's function on each input; raise AssertionError for the first wrong value."""
+        function, index = far.named(inputs.name), 0
         for part, rows in zip(PARTS, (inputs.base, inputs.plus), strict=True):
             rule = Rule(inputs)
-            for at, arguments in enumerate(rows):
-                called = copy.deepcopy(arguments)  # it may change them
-                value = function(*called)
-                if not rule.holds(value, due[place], called):
-                    raise AssertionError(f"{inputs.name}(…) gives another value than the reference ({part}[{at}])")
-                place += 1
+            for number, arguments in enumerate(rows):
+                passed = copy.deepcopy(arguments)  # it may change them
+                value = function(*passed)
+                if not rule.holds(value, due[index], passed):
+                    raise AssertionError(f"{inputs.name}(…) gives another value than the reference ({part}[{number}])")
+                index += 1
 
     with sandbox.interpreter() as candidate:
         if load(candidate, program, (inputs.name,)) != [True]:
@@ -164,17 +171,18 @@ class Rule:
         inputs = self._inputs
         if inputs.name == "find_zero" and inputs.task.startswith("HumanEval/"):
             [powers] = arguments
-            at = sum(factor * math.pow(value, power) for power, factor in enumerate(powers))
-            return abs(at) <= self._atol
+            value_at_root = sum(factor * math.pow(value, power) for power, factor in enumerate(powers))
+            return abs(value_at_root) <= self._atol
         exact = self._exact(value, due, arguments)
         if self._atol == 0 and _is_floats(due):
             self._atol = _OF_FLOATS
         if exact or self._atol == 0:
             return exact
-        same = type(value) is type(due) and (type(due) not in (list, tuple) or len(value) == len(due))
-        return same and _close(value, due, self._atol, _depth(value), _depth(due))
+        comparable = type(value) is type(due) and (type(due) not in (list, tuple) or len(value) == len(due))
+        return comparable and _close(value, due, self._atol, _depth(value), _depth(due))
 
     def _exact(self, value: Any, due: Any, arguments: list[Any]) -> bool:
+        """Return whether a value equals the reference's, by EvalPlus's rule for this problem, without tolerance."""
         inputs, equal = self._inputs, bool(value == due)
         if not inputs.task.startswith(MBPP):
             return equal
@@ -206,7 +214,7 @@ def _digit_distance(value: Any, due: Any) -> int:
 
 
 def _depth(x: Any) -> int:
-    """Return the depth of nested lists and tuples that numpy takes for an array. ValueError, TypeError for others."""
+    """Return how deep lists and tuples are nested that numpy takes for an array. ValueError, TypeError for others."""
     if type(x) in (list, tuple):
         if any(type(item) is int and not -(2**63) <= item < 2**64 for item in x):
             raise TypeError("no array of numbers for numpy")
@@ -220,7 +228,10 @@ def _depth(x: Any) -> int:
 
 
 def _close(value: Any, due: Any, atol: float, deep: int, due_deep: int) -> bool:
-    """Compare as numpy's `allclose` does, with broadcasting. ValueError for shapes that do not match."""
+    """Compare as numpy's `allclose` does, with broadcasting. ValueError for shapes that do not match.
+
+    deep, due_deep: the depth of either value; atol: the absolute tolerance.
+    """
     if deep > due_deep:
         return all(_close(element, due, atol, deep - 1, due_deep) for element in value)
     if due_deep > deep:

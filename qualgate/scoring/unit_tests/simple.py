@@ -49,7 +49,10 @@ def steps(tree: ast.Module, remote: set[str]) -> tuple[Step, ...] | None:
 
 
 def _statement(node: ast.stmt, tree: ast.Module, remote: set[str], names: dict[str, str]) -> list[Step]:
-    """Read one statement into steps. `names`: the tests' name of a candidate's function → its own name."""
+    """Read one statement into steps. _NotSimple if it is not of the few known kinds.
+
+    names: the tests' name of a candidate's function → its own name. remote: the candidate's names.
+    """
     match node:
         case (
             ast.Pass()
@@ -84,6 +87,8 @@ def _assert(holds: Any, line: int) -> None:
 
 
 def _expression(node: ast.expr, remote: set[str], names: dict[str, str]) -> Step:
+    """Read an expression into a step that evaluates it in a scope. _NotSimple if it is not of the few known kinds."""
+
     def read(inner: ast.expr) -> Step:
         return _expression(inner, remote, names)
 
@@ -93,8 +98,8 @@ def _expression(node: ast.expr, remote: set[str], names: dict[str, str]) -> Step
         case ast.Name(id=name) if name not in remote and name not in names and name not in dir(builtins):
             return lambda scope: scope[name]
         case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
-            parts, kind = [read(item) for item in items], {ast.List: list, ast.Tuple: tuple, ast.Set: set}[type(node)]
-            return lambda scope: kind([part(scope) for part in parts])
+            steps, kind = [read(item) for item in items], {ast.List: list, ast.Tuple: tuple, ast.Set: set}[type(node)]
+            return lambda scope: kind([step(scope) for step in steps])
         case ast.Dict(keys=keys, values=values) if None not in keys:
             pairs = [(read(key), read(value)) for key, value in zip(keys, values, strict=True) if key is not None]
             return lambda scope: {key(scope): value(scope) for key, value in pairs}
@@ -102,8 +107,8 @@ def _expression(node: ast.expr, remote: set[str], names: dict[str, str]) -> Step
             apply, inner = _UNARY[type(op)], read(operand)
             return lambda scope: apply(inner(scope))
         case ast.BoolOp(op=op, values=values):
-            parts, stops = [read(value) for value in values], isinstance(op, ast.Or)
-            return lambda scope: _chain(parts, stops, scope)
+            steps, stops = [read(value) for value in values], isinstance(op, ast.Or)
+            return lambda scope: _chain(steps, stops, scope)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
             apply, first, second = _ARITHMETIC[type(op)], read(left), read(right)
             return lambda scope: _numbers(apply, first(scope), second(scope))
@@ -111,24 +116,25 @@ def _expression(node: ast.expr, remote: set[str], names: dict[str, str]) -> Step
             operands, tests = [read(left), *map(read, rest)], [_COMPARE[type(op)] for op in ops]
             return lambda scope: _compare(tests, operands, scope)
         case ast.Subscript(value=value, slice=ast.Constant() | ast.UnaryOp(operand=ast.Constant()) as key):
-            container, at = read(value), read(key)
-            return lambda scope: container(scope)[at(scope)]
+            container, index = read(value), read(key)
+            return lambda scope: container(scope)[index(scope)]
         case ast.Call(func=func, args=args, keywords=keywords) if not any(isinstance(arg, ast.Starred) for arg in args):
             if any(keyword.arg is None for keyword in keywords):
                 raise _NotSimple
             call = _function(func, remote, names)
-            given, named = [read(arg) for arg in args], {k.arg: read(k.value) for k in keywords if k.arg is not None}
+            steps, keyed = ([read(arg) for arg in args], {k.arg: read(k.value) for k in keywords if k.arg is not None})
             return lambda scope: call(scope)(
-                *[arg(scope) for arg in given], **{key: value(scope) for key, value in named.items()}
+                *[arg(scope) for arg in steps], **{key: value(scope) for key, value in keyed.items()}
             )
     raise _NotSimple
 
 
 def _function(func: ast.expr, remote: set[str], names: dict[str, str]) -> Step:
+    """Return the step that gives the function of a call: the candidate's, a known builtin or one of `math`."""
     match func:
         case ast.Name(id=name) if name in names or name in remote:
-            called = names.get(name, name)
-            return lambda scope: scope[called]
+            own_name = names.get(name, name)
+            return lambda scope: scope[own_name]
         case ast.Name(id=name) if name in _FUNCTIONS:
             return lambda scope: _FUNCTIONS[name]
         case ast.Attribute(value=ast.Name(id="math"), attr=name) if name in _MATH and "math" not in remote:
@@ -146,6 +152,7 @@ def _chain(parts: list[Step], stops: bool, scope: Scope) -> Any:
 
 
 def _compare(tests: list[Callable[[Any, Any], Any]], operands: list[Step], scope: Scope) -> bool:
+    """Evaluate a chain of comparisons, `a < b < c`, up to the first that fails."""
     left = operands[0](scope)
     for test, operand in zip(tests, operands[1:], strict=True):
         right = operand(scope)

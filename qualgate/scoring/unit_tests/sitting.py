@@ -41,7 +41,7 @@ def load(candidate: Interpreter, program: str, names: tuple[str, ...] = ()) -> l
 def outcome_of(judged: Callable[[], Said]) -> Said:
     """Return the outcome of a whole exam; faults of tests and sandbox give no verdict. Numbers of any length may be
     written out meanwhile, since exams run in a child with limits."""
-    most = sys.get_int_max_str_digits()
+    digits_limit = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
     try:
         return judged()
@@ -52,7 +52,7 @@ def outcome_of(judged: Callable[[], Said]) -> Said:
     except (Ended, Wrong) as error:
         return False, error.error_type, str(error)
     finally:
-        sys.set_int_max_str_digits(most)
+        sys.set_int_max_str_digits(digits_limit)
 
 
 def examine(candidate: Interpreter, sit: Callable[[Far], None]) -> Said:
@@ -61,8 +61,8 @@ def examine(candidate: Interpreter, sit: Callable[[Far], None]) -> Said:
     try:
         sit(far)
     except AssertionError as error:
-        own = f"; a {far.unequal} of the answer's own equals no value of the tests" if far.unequal else ""
-        return False, "wrong_value", (str(error)[:300] or "an assertion failed") + own
+        note = f"; a {far.unequal} of the answer's own equals no value of the tests" if far.unequal else ""
+        return False, "wrong_value", (str(error)[:300] or "an assertion failed") + note
     except CannotCross as error:
         return None, "tests", str(error)
     except BadReply as error:

@@ -43,23 +43,23 @@ def blame(text: str, declared_dialect: str, tools: Tools = ()) -> Blame:
         calls = declared.parse(text, tools)
     except BadCall as error:
         error_type, reason = error.error_type, str(error)
-    tried, others = (declared_dialect,), ()
+    tried, other_readers = (declared_dialect,), ()
     if not calls:
         tried = names()
-        others = tuple(
+        other_readers = tuple(
             name for name in readers(text, tools) if name != declared_dialect and _offered(text, name, tools)
         )
-    if others:
-        calls = dialect(others[0]).parse(text, tools)
+    if other_readers:
+        calls = dialect(other_readers[0]).parse(text, tools)
         if not error_type:
-            error_type, reason = "no_call", f"{declared_dialect} reads no call, {others[0]} reads {len(calls)}"
+            error_type, reason = "no_call", f"{declared_dialect} reads no call, {other_readers[0]} reads {len(calls)}"
     return Blame(
-        culprit="parser" if others else "model" if error_type else "none",
+        culprit="parser" if other_readers else "model" if error_type else "none",
         text=text,
         declared=declared_dialect,
         error_type=error_type,
         reason=reason,
-        readers=others,
+        readers=other_readers,
         tried=tried,
         calls=calls,
     )

@@ -26,9 +26,14 @@ from qualgate.scoring.tools.dialects.tagged import reader, writer
 
 
 def _deepseek(separator: str, form: str) -> Callable[[str, Tools], list[Call]]:
+    """Return the reader of a call in a separator's form.
+
+    separator: a pattern with the group `name`. form: the code fence's end behind the arguments, "" without a fence.
+    """
     head = re.compile(separator)
 
     def read(text: str, tools: Tools) -> list[Call]:
+        """Read the one call of a block. BadCall for anything else."""
         match = head.match(text)
         if not match:
             raise BadCall("call_shape", "no name before <｜tool▁sep｜>")
@@ -88,6 +93,7 @@ DEEPSEEK_V31 = replace(
 
 
 def _dsml(name: str, source: str, frame: str, space: str = "") -> Dialect:
+    """Return a dialect of DSML tags. frame: the tag around all calls. space: what stands behind the tags' marker."""
     opening, closing = f"<｜DSML｜{space}", f"</｜DSML｜{space}"
     begin, end = f"{opening}{frame}>", f"{closing}{frame}>"
     return Dialect(

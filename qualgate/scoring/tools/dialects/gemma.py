@@ -42,60 +42,63 @@ class Grammar:
         schemas = properties(tools, head["name"])
         for key, value in arguments.items():
             # Small models escape numbers too; the schema decides their type.
-            if isinstance(value, str) and (kinds := types(schemas.get(key))) and "string" not in kinds:
+            if isinstance(value, str) and (schema_types := types(schemas.get(key))) and "string" not in schema_types:
                 arguments[key] = typed(value, schemas[key])
         return [Call(head["name"], arguments)]
 
-    def _object(self, text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
+    def _object(self, text: str, index: int, depth: int) -> tuple[dict[str, Any], int]:
+        """Read an object behind its brace; return it and the index behind its end. BadCall for a malformed one."""
         members: dict[str, Any] = {}
-        at = _skip(text, at)
-        if text.startswith("}", at):
-            return members, at + 1
+        index = _skip(text, index)
+        if text.startswith("}", index):
+            return members, index + 1
         while True:
-            key = _KEY.match(text, at)
+            key = _KEY.match(text, index)
             if not key:
-                raise BadCall("not_json", f"no key at {quote(text[at:])}")
+                raise BadCall("not_json", f"no key at {quote(text[index:])}")
             name = key[1].strip()
             if name in members:
                 raise BadCall("duplicate_key", f"the key {quote(name)} twice in one object")
-            members[name], at = self._value(text, key.end(), depth)
-            at = _skip(text, at)
-            if text.startswith("}", at):
-                return members, at + 1
-            if not text.startswith(",", at):
-                raise BadCall("unbalanced" if at >= len(text) else "not_json", f"no comma at {quote(text[at:])}")
-            at += 1
+            members[name], index = self._value(text, key.end(), depth)
+            index = _skip(text, index)
+            if text.startswith("}", index):
+                return members, index + 1
+            if not text.startswith(",", index):
+                raise BadCall("unbalanced" if index >= len(text) else "not_json", f"no comma at {quote(text[index:])}")
+            index += 1
 
-    def _list(self, text: str, at: int, depth: int) -> tuple[list[Any], int]:
+    def _list(self, text: str, index: int, depth: int) -> tuple[list[Any], int]:
+        """Read a list behind its bracket; return it and the index behind its end. BadCall for a malformed one."""
         items: list[Any] = []
-        at = _skip(text, at)
-        if text.startswith("]", at):
-            return items, at + 1
+        index = _skip(text, index)
+        if text.startswith("]", index):
+            return items, index + 1
         while True:
-            value, at = self._value(text, _skip(text, at), depth)
+            value, index = self._value(text, _skip(text, index), depth)
             items.append(value)
-            at = _skip(text, at)
-            if text.startswith("]", at):
-                return items, at + 1
-            if not text.startswith(",", at):
-                raise BadCall("unbalanced" if at >= len(text) else "not_json", f"no comma at {quote(text[at:])}")
-            at += 1
+            index = _skip(text, index)
+            if text.startswith("]", index):
+                return items, index + 1
+            if not text.startswith(",", index):
+                raise BadCall("unbalanced" if index >= len(text) else "not_json", f"no comma at {quote(text[index:])}")
+            index += 1
 
-    def _value(self, text: str, at: int, depth: int) -> tuple[Any, int]:
+    def _value(self, text: str, index: int, depth: int) -> tuple[Any, int]:
+        """Read a value; return it and the index behind it. BadCall for a malformed or too deep one."""
         if depth > MAX_DEPTH:
             raise BadCall("too_deep", f"more than {MAX_DEPTH} levels of nesting")
-        if text.startswith(self.mark, at):
-            end = text.find(self.mark, at + len(self.mark))
+        if text.startswith(self.mark, index):
+            end = text.find(self.mark, index + len(self.mark))
             if end < 0:
                 raise BadCall("unbalanced_quotes", f"{self.mark} is not closed")
-            return text[at + len(self.mark) : end], end + len(self.mark)
-        if text.startswith("{", at):
-            return self._object(text, at + 1, depth + 1)
-        if text.startswith("[", at):
-            return self._list(text, at + 1, depth + 1)
-        word = _WORD.match(text, at)
+            return text[index + len(self.mark) : end], end + len(self.mark)
+        if text.startswith("{", index):
+            return self._object(text, index + 1, depth + 1)
+        if text.startswith("[", index):
+            return self._list(text, index + 1, depth + 1)
+        word = _WORD.match(text, index)
         if not word:
-            raise BadCall("not_json", f"no value at {quote(text[at:])}")
+            raise BadCall("not_json", f"no value at {quote(text[index:])}")
         return read_json(word[0].strip()), word.end()
 
     def write(self, calls: Sequence[Call]) -> str:
@@ -105,6 +108,7 @@ class Grammar:
         )
 
     def _written(self, value: Any) -> str:
+        """Return a value in this dialect. ValueError for a text that holds one of its markers."""
         match value:
             case str():
                 if any(marker in value for marker in (self.open, self.close, self.mark)):

@@ -53,6 +53,7 @@ class Messages(Stream):
     """A stream of messages instead of blocks."""
 
     def _outside(self) -> bool:
+        """Take the next message that is closed; return whether there was one."""
         match = _END.search(self.text, self._seek)
         if not match:
             self._seek = max(self._seek, len(self.text) - len("<|return|>") + 1)
@@ -62,6 +63,10 @@ class Messages(Stream):
         return True
 
     def _message(self, text: str, end: str) -> None:
+        """Take one message, up to its end marker: a call to a function, else a piece of content.
+
+        BadCall for other forms.
+        """
         header, separator, body = text.partition("<|message|>")
         if not separator:
             if text.strip():
@@ -81,7 +86,7 @@ class Messages(Stream):
             self._pieces.append(body)
 
     def _finish(self) -> None:
-        """The last message may end with the text; plain text without any marker is an answer, too."""
+        """Take the last message, which may end with the text. Plain text without any marker is an answer, too."""
         text = self.text[self._start :]
         self._kept = len(self.text)
         if self.text.count("<|message|>") > MAX_CALLS:

@@ -36,8 +36,8 @@ class Parts(Stream):
             return super().feed(piece)
         before = max(0, len(self._held) - MOST)
         self._held += piece
-        shown = _FIRST.search(self._held, before)
-        return self._read_on(shown[1] or shown[2] or "") if shown else ()
+        match = _FIRST.search(self._held, before)
+        return self._read_on(match[1] or match[2] or "") if match else ()
 
     def close(self) -> tuple[Call, ...]:
         """End the text; return the calls that its end completes."""

@@ -20,14 +20,15 @@ def shape(name: str = "name", arguments: Sequence[str] = ("arguments",), also: S
     known = frozenset((name, *arguments, *also))
 
     def call(value: Any) -> Call:
+        """Return the call of one object. BadCall for any other value."""
         if not isinstance(value, dict):
             raise BadCall("call_shape", "not an object")
-        called, given = value.get(name), None
+        called_name, values = value.get(name), None
         for key in arguments:
             if key in value:
-                given = None if given is not None else value[key]
-        if isinstance(called, str) and isinstance(given, dict) and (len(value) == 2 or value.keys() <= known):
-            return Call(called, given)
+                values = None if values is not None else value[key]
+        if isinstance(called_name, str) and isinstance(values, dict) and (len(value) == 2 or value.keys() <= known):
+            return Call(called_name, values)
         raise BadCall("call_shape", f"has {quote(sorted(value))}, not a {name} and an {arguments[0]} object")
 
     return call

@@ -21,6 +21,7 @@ from qualgate.scoring.tools.dialects.tagged import reader, writer
 
 
 def _read_kimi(text: str, tools: Tools) -> list[Call]:
+    """Read the one call of a block, `functions.name:index` and JSON arguments. BadCall for anything else."""
     head = _KIMI_HEAD.match(text)
     if not head:
         raise BadCall("call_shape", "no functions.name:index before the arguments")

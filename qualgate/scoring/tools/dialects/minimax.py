@@ -45,13 +45,13 @@ def read(text: str, tools: Tools) -> list[Call]:
     return [Call(name, arguments)]
 
 
-def _children(text: str, at: int) -> list[Element]:
+def _children(text: str, position: int) -> list[Element]:
     """Read the elements up to the end of the text, without recursion, so that no text can exhaust the stack."""
     levels: list[tuple[str, list[Element], list[str]]] = [("", [], [])]
-    for tag in _TAG.finditer(text, at):
+    for tag in _TAG.finditer(text, position):
         name, children, between = levels[-1]
-        between.append(text[at : tag.start()])
-        at = tag.end()
+        between.append(text[position : tag.start()])
+        position = tag.end()
         if not tag["close"]:
             if len(levels) > MAX_DEPTH:
                 raise BadCall("too_deep", f"more than {MAX_DEPTH} levels of elements")
@@ -64,7 +64,7 @@ def _children(text: str, at: int) -> list[Element]:
     name, children, between = levels[-1]
     if len(levels) > 1:
         raise BadCall("unbalanced", f"the element {quote(name)} is not closed")
-    between.append(text[at:])
+    between.append(text[position:])
     if stray := "".join(between).strip():
         raise BadCall("unbalanced" if MARK in stray else "stray_text", f"{quote(stray)} between arguments")
     return children
@@ -79,24 +79,28 @@ def _content(children: list[Element], text: str) -> Any:
 
 
 def _value(value: Any, schema: Any) -> Any:
-    kinds = types(schema)
+    """Return an element's value as `schema` types it: its text, or its children as a list or object.
+
+    A child's name that comes again makes a list of its values.
+    """
+    schema_types = types(schema)
     if isinstance(value, str):
-        if not value.strip() and "string" not in kinds and kinds & {"array", "object"}:
-            return [] if "array" in kinds else {}
+        if not value.strip() and "string" not in schema_types and schema_types & {"array", "object"}:
+            return [] if "array" in schema_types else {}
         return typed(value, schema)
     inner = schema if isinstance(schema, dict) else {}
-    if "array" in kinds:
+    if "array" in schema_types:
         return [_value(child, inner.get("items")) for _, child in value]
     known = inner.get("properties")
     known, members, repeated = known if isinstance(known, dict) else {}, {}, set()
     for key, child in value:
-        part = _value(child, known.get(key, inner.get("additionalProperties")))
+        child_value = _value(child, known.get(key, inner.get("additionalProperties")))
         if key not in members:
-            members[key] = part
+            members[key] = child_value
         elif key in repeated:
-            members[key].append(part)
+            members[key].append(child_value)
         else:
-            members[key] = [members[key], part]
+            members[key] = [members[key], child_value]
             repeated.add(key)
     return members
 

@@ -44,7 +44,10 @@ def lines(text: str, tools: Tools) -> list[Call]:
 
 
 def _parsed(text: str) -> ast.expr:
-    """Parse a text. Length, operators and chains of dots are capped here, the depth of brackets by the caller."""
+    """Parse a text as a Python expression. BadCall for any other text.
+
+    Length, operators and chains of dots are capped here, the depth of brackets by the caller.
+    """
     if len(text) > MAX_CHARACTERS:
         raise BadCall("too_large", f"more than {MAX_CHARACTERS:,} characters")
     end = _LITERALS.match(text).end()  # pyright: ignore[reportOptionalMemberAccess]
@@ -66,6 +69,7 @@ def _parsed(text: str) -> ast.expr:
 
 
 def _call(node: ast.expr) -> Call:
+    """Return a call with keyword arguments of literals. BadCall for anything else."""
     if not isinstance(node, ast.Call):
         raise BadCall("call_shape", "an item of the list is not a call")
     if node.args:
@@ -96,7 +100,10 @@ def dotted(node: ast.expr) -> str:
 
 
 def _value(node: ast.expr) -> Any:
-    """Evaluate a literal. Recursion is as deep as the brackets, so at most MAX_DEPTH."""
+    """Return the value of a literal. BadCall for anything else.
+
+    Recursion is as deep as the brackets, so at most MAX_DEPTH.
+    """
     match node:
         case ast.Constant(value=str() as text):
             if _SURROGATE.search(text):

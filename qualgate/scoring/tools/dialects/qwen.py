@@ -51,9 +51,10 @@ def read_whole(text: str, tools: Tools) -> Sequence[Call]:
 
 
 def _call(text: str, tools: Tools, value_of: Callable[[str], str]) -> Sequence[Call]:
-    name, given = _parts(text, tools)
+    """Read the one call of a block. value_of: decodes an argument's raw text. BadCall for anything else."""
+    name, raw_arguments = _parts(text, tools)
     schemas, arguments = properties(tools, name), {}
-    for key, value in given:
+    for key, value in raw_arguments:
         if key in arguments:
             raise BadCall("duplicate_key", f"the argument {quote(key)} twice in one call")
         arguments[key] = typed(value_of(value), schemas.get(key))
@@ -61,29 +62,32 @@ def _call(text: str, tools: Tools, value_of: Callable[[str], str]) -> Sequence[C
 
 
 def _parts(text: str, tools: Tools) -> tuple[str, list[Argument]]:
-    """Return the name and the raw arguments. BadCall if a tag is missing."""
+    """Return the name and the raw arguments of a call. BadCall if a tag is missing."""
     begin = _HEAD.match(text)
     if not begin:
         raise BadCall("call_shape", f"{quote(text)} does not begin with a name")
-    name, at = begin["name"].strip(), begin.end()
-    documented, given = properties(tools, name).keys(), []
+    name, position = begin["name"].strip(), begin.end()
+    documented, pairs = properties(tools, name).keys(), []
     to_come = set(documented)
-    while pair := _ARGUMENT.match(text, at):
+    while pair := _ARGUMENT.match(text, position):
         key = pair["key"].strip()
         to_come.discard(key)
-        at = _end_of_value(text, pair.end(), key, to_come if documented else None)
-        given.append((key, text[pair.end() : at]))
-        at += len("</parameter>")
-    if not _TAIL.match(text, at):
-        rest = text[at:].strip()
-        opened = rest.startswith("<") or not rest
-        raise BadCall("unbalanced" if opened else "stray_text", f"{quote(rest)} after {len(given)} arguments")
-    return name, given
+        position = _end_of_value(text, pair.end(), key, to_come if documented else None)
+        pairs.append((key, text[pair.end() : position]))
+        position += len("</parameter>")
+    if not _TAIL.match(text, position):
+        remainder = text[position:].strip()
+        opened = remainder.startswith("<") or not remainder
+        raise BadCall("unbalanced" if opened else "stray_text", f"{quote(remainder)} after {len(pairs)} arguments")
+    return name, pairs
 
 
 def _end_of_value(text: str, start: int, key: str, to_come: Collection[str] | None) -> int:
-    """Return the end of the value that begins at `start`. to_come: the tool's other arguments; None: not known."""
-    depth, within = 1, ""
+    """Return the end of the value that begins at `start`. BadCall if it is not closed.
+
+    to_come: the tool's other arguments, whose tags open a value; None: unknown, so any tag does.
+    """
+    depth, first_inner = 1, ""
     for tag in _TAG.finditer(text, start):
         if tag["key"] is None:
             follows = _NEXT.match(text, tag.end())[1]  # pyright: ignore[reportOptionalSubscript]
@@ -92,8 +96,8 @@ def _end_of_value(text: str, start: int, key: str, to_come: Collection[str] | No
                 if not depth:
                     return tag.start()
         elif to_come is None or tag["key"].strip() in to_come or _opens(text, tag.start()):
-            depth, within = depth + 1, within or tag["key"]
-    before = f" before {quote(within)}" if within else ""
+            depth, first_inner = depth + 1, first_inner or tag["key"]
+    before = f" before {quote(first_inner)}" if first_inner else ""
     raise BadCall("unbalanced", f"the argument {quote(key)} is not closed{before}")
 
 
@@ -112,6 +116,7 @@ class Blocks(Stream):
         self._ends = 0
 
     def _words(self, marker: str, start: int) -> bool | None:
+        """Return whether a marker is mere words of the answer; None: the text so far does not decide that."""
         text, end = self.text, start + len(marker)
         if marker in self.dialect.open:
             first = text[_SPACE.match(text, end).end() :][:1]  # pyright: ignore[reportOptionalMemberAccess]
@@ -124,13 +129,17 @@ class Blocks(Stream):
         assert named is not None, "it begins with the marker"
         if not named[2]:
             return None if named.end() == len(text) and len(named[1]) < 256 else True
-        rest = text[_SPACE.match(text, named.end()).end() :][:12]  # pyright: ignore[reportOptionalMemberAccess]
+        following = text[_SPACE.match(text, named.end()).end() :][:12]  # pyright: ignore[reportOptionalMemberAccess]
         tags = ("<parameter=", END)
-        if rest.startswith(tags):
+        if following.startswith(tags):
             return False
-        return None if any(tag.startswith(rest) for tag in tags) else True
+        return None if any(tag.startswith(following) for tag in tags) else True
 
     def _inside(self) -> bool:
+        """Take the call that ends at the next closing marker where it can be read; return whether there was one.
+
+        A closing marker may stand within a value, so that several are tried.
+        """
         close = self.dialect.close
         while (end := self.text.find(close, self._seek)) >= 0:
             body = self.text[self._start : end]

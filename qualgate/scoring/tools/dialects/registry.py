@@ -32,9 +32,9 @@ def dialect(name: str) -> Dialect:
     """Return the dialect of that name; UsageError if it does not exist or its distribution is broken."""
     if name in SHIPPED:
         return SHIPPED[name]
-    others = _plugins()
-    if name in others:
-        return plugins.load(others[name], Dialect)
+    others_by_name = _plugins()
+    if name in others_by_name:
+        return plugins.load(others_by_name[name], Dialect)
     near = close_names(name, names())
     hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(names())}"
     raise UsageError(f"no tool-call dialect is called {name!r}{hint}")

@@ -94,6 +94,7 @@ GRANITE_20B_FC = Dialect(
 
 
 def _read_mistral(text: str, tools: Tools) -> list[Call]:
+    """Read a call in Mistral's form, a name and JSON arguments, or a list of calls. BadCall for anything else."""
     header = _MISTRAL_HEADER.match(text)
     if not header:
         return listed(WITH_ID, or_one=True)(text, tools)
@@ -209,6 +210,7 @@ INKLING_JSON = Dialect(
 
 
 def _read_plamo(text: str, tools: Tools) -> list[Call]:
+    """Read the one call of a block. BadCall for anything else."""
     match = _PLAMO_CALL.fullmatch(text)
     if not match:
         raise BadCall("call_shape", "no name and arguments between their tokens")

@@ -203,17 +203,18 @@ class Stream:
         return tuple(self.calls[before:])
 
     def _finish(self) -> None:
+        """Raise BadCall for a call or block that the end of the text leaves open."""
         if self._state in (self._outside, self._anchor, self._info):
             return
-        rest = self.text[self._start :]
-        if self._anchored and not self._behind and not self.dialect.meant.search(rest):
+        remainder = self.text[self._start :]
+        if self._anchored and not self._behind and not self.dialect.meant.search(remainder):
             return
-        if sum(rest.count(marker) for marker in self.dialect.open) >= MAX_CALLS:
+        if sum(remainder.count(marker) for marker in self.dialect.open) >= MAX_CALLS:
             raise BadCall("too_many_calls", f"more than {MAX_CALLS} calls")
         if self._quote:
             raise BadCall("unbalanced_quotes", f"call {len(self.calls) + 1} ends inside a string")
-        what = "the block of calls" if self._state == self._between else f"call {len(self.calls) + 1}"
-        raise BadCall("unbalanced", f"{what} is not closed")
+        open_part = "the block of calls" if self._state == self._between else f"call {len(self.calls) + 1}"
+        raise BadCall("unbalanced", f"{open_part} is not closed")
 
     def _refuse_leaks(self) -> None:
         """Raise BadCall for special tokens in the content of an answer with calls; end-of-turn tokens may end it."""
@@ -245,6 +246,7 @@ class Stream:
     # A state reads on from _seek and returns whether it reached its end; if not, it waits for more text.
 
     def _outside(self) -> bool:
+        """State outside of calls: go on to the next marker. Like every state, False asks for more text."""
         dialect = self.dialect
         landmark = dialect.landmarks.search(self.text, self._seek)
         if not landmark:
@@ -308,6 +310,7 @@ class Stream:
         return True
 
     def _anchor(self) -> bool:
+        """State where a value may be a call although no marker begins it."""
         start = _SEPARATOR.match(self.text, self._seek).end()  # pyright: ignore[reportOptionalMemberAccess]
         if start == len(self.text):
             return False
@@ -330,7 +333,7 @@ class Stream:
         return None if any(marker.startswith(rest) for marker in self.dialect.open) else False
 
     def _between(self) -> bool:
-        """State within a frame, before a block or the frame's end."""
+        """State within a frame, before a block or the frame's end. BadCall for other text there."""
         dialect = self.dialect
         start = _SPACE.match(self.text, self._seek).end()  # pyright: ignore[reportOptionalMemberAccess]
         self._seek = start
@@ -351,7 +354,7 @@ class Stream:
         return False
 
     def _inside(self) -> bool:
-        """State within a block that a marker closes."""
+        """State within a block that a marker closes. BadCall if another one begins in it."""
         dialect = self.dialect
         end = self.text.find(dialect.close, self._seek)
         if end < 0:
@@ -366,7 +369,7 @@ class Stream:
         return True
 
     def _header(self) -> bool:
-        """State after a marker, before the value."""
+        """State between a marker and its value, where a name may stand."""
         start = _SPACE.match(self.text, self._start).end()  # pyright: ignore[reportOptionalMemberAccess]
         if start == len(self.text):
             return False
@@ -384,7 +387,7 @@ class Stream:
         return True
 
     def _value(self) -> bool:
-        """State within a value: count brackets outside strings."""
+        """State within a value: count its brackets outside of strings, up to its end."""
         text, brackets = self.text, _BRACKET_OR_QUOTE[self.dialect.quotes]
         while True:
             pattern = _END_OF_STRING[self._quote] if self._quote else brackets
@@ -417,6 +420,7 @@ class Stream:
         raise BadCall("too_deep", f"call {len(self.calls) + 1}: more than {MAX_DEPTH} levels of nesting")
 
     def _end_value(self) -> bool:
+        """Take the value that has ended. Without a marker, one that is no call is prose and is skipped."""
         body = self.text[self._start : self._seek]
         if self._anchored:
             if not self._behind and not self.dialect.meant.search(body):

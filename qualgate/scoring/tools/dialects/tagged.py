@@ -47,13 +47,13 @@ def types(schema: Any, depth: int = 0) -> frozenset[str]:
     if not isinstance(schema, dict) or depth > _MAX_SCHEMA_DEPTH:
         return frozenset()
     declared = schema.get("type")
-    kinds = {kind for kind in (declared if isinstance(declared, list) else [declared]) if isinstance(kind, str)}
+    type_names = {kind for kind in (declared if isinstance(declared, list) else [declared]) if isinstance(kind, str)}
     values = schema["enum"] if isinstance(schema.get("enum"), list) else []
-    kinds |= {_type(value) for value in (*values, *([schema["const"]] if "const" in schema else []))}
+    type_names |= {_type(value) for value in (*values, *([schema["const"]] if "const" in schema else []))}
     for branch in ("anyOf", "oneOf", "allOf"):
         for choice in schema[branch] if isinstance(schema.get(branch), list) else ():
-            kinds |= types(choice, depth + 1)
-    return frozenset(_ALIASES.get(kind.lower(), kind.lower()) for kind in kinds)
+            type_names |= types(choice, depth + 1)
+    return frozenset(_ALIASES.get(kind.lower(), kind.lower()) for kind in type_names)
 
 
 def _type(value: Any) -> str:
@@ -63,23 +63,23 @@ def _type(value: Any) -> str:
 
 def typed(text: str, schema: Any, guess: bool = False) -> Any:
     """Convert `text` to the value it stands for under its argument's `schema` (None: not known)."""
-    kinds = types(schema)
-    if not kinds:
+    type_names = types(schema)
+    if not type_names:
         return _json_or_text(text) if guess else text
-    bare = text.strip()
-    if "null" in kinds and bare.lower() == "null":
+    stripped = text.strip()
+    if "null" in type_names and stripped.lower() == "null":
         return None
-    if kinds & {"integer", "number"} and _INTEGER.fullmatch(bare) and len(bare) <= 400:
-        return int(bare)
-    if "number" in kinds and _NUMBER.fullmatch(bare) and abs(number := float(bare)) != float("inf"):
+    if type_names & {"integer", "number"} and _INTEGER.fullmatch(stripped) and len(stripped) <= 400:
+        return int(stripped)
+    if "number" in type_names and _NUMBER.fullmatch(stripped) and abs(number := float(stripped)) != float("inf"):
         return number
-    if "boolean" in kinds and bare.lower() in ("true", "false", "1", "0"):
-        return bare.lower() in ("true", "1")
-    if kinds & {"object", "array"} and bare[:1] in ("{", "["):
+    if "boolean" in type_names and stripped.lower() in ("true", "false", "1", "0"):
+        return stripped.lower() in ("true", "1")
+    if type_names & {"object", "array"} and stripped[:1] in ("{", "["):
         value = _json_or_text(text)
         if not isinstance(value, str):
             return value
-    return text if "string" in kinds else _json_or_text(text)
+    return text if "string" in type_names else _json_or_text(text)
 
 
 def _json_or_text(text: str) -> Any:
@@ -98,16 +98,16 @@ def reader(
     """
     # Without the blanks before it: searched for, those of a long value would be looked at from each of them.
     opening = re.compile(pair.partition("(?P<value>")[0].removeprefix(r"\s*"), re.DOTALL)
-    heading, pairs, ending = (re.compile(part, re.DOTALL) for part in (head, pair, rf"\s*{tail}\s*\Z"))
+    heading, pairs, ending = (re.compile(pattern, re.DOTALL) for pattern in (head, pair, rf"\s*{tail}\s*\Z"))
 
     def read(text: str, tools: Tools) -> list[Call]:
         begin = heading.match(text)
         if not begin:
             raise BadCall("call_shape", f"{quote(text)} does not begin with a name")
-        name, at, arguments = begin["name"].strip(), begin.end(), {}
+        name, position, arguments = begin["name"].strip(), begin.end(), {}
         schemas = properties(tools, name)
-        while match := pairs.match(text, at):
-            key, value, at = match["key"].strip(), match["value"], match.end()
+        while match := pairs.match(text, position):
+            key, value, position = match["key"].strip(), match["value"], match.end()
             if opening.search(value):
                 raise BadCall("unbalanced", f"the argument {quote(key)} is not closed before another begins")
             if key in arguments:
@@ -116,10 +116,10 @@ def reader(
                 arguments[key] = value if match["text"] else read_json(value)
             else:
                 arguments[key] = typed(plain(value), schemas.get(key), guess)
-        if not ending.match(text, at):
-            rest = text[at:].strip()
-            opened = rest.startswith("<") or not rest
-            raise BadCall("unbalanced" if opened else "stray_text", f"{quote(rest)} after {len(arguments)} arguments")
+        if not ending.match(text, position):
+            after = text[position:].strip()
+            opened = after.startswith("<") or not after
+            raise BadCall("unbalanced" if opened else "stray_text", f"{quote(after)} after {len(arguments)} arguments")
         return [Call(name, arguments)]
 
     return read
@@ -144,6 +144,7 @@ def writer(
     allowed = re.compile(named, re.DOTALL)
 
     def fill(form: str, key: str, value: Any, index: int = 0) -> str:
+        """Fill a form with one argument, or with the name as `key`. ValueError if it would be read as another."""
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         marked = any(marker in part for part in (key, text) for marker in markers)
         if marked or key != key.strip() or plain(text) != text or not key or not allowed.fullmatch(key):
