@@ -66,13 +66,15 @@ def _on_ray(gate: GateFile, plan: Plan, gpus: bool) -> OnRay | None:
 
 
 def _cluster(gate: GateFile, arms: Sequence[ArmSpec], gpus: bool) -> OnRay | None:
-    own = [arm for arm in arms if arm.served is None]
-    if gate.ray is None or not own:
+    """Return the Ray cluster of the gate file, with the paths that its nodes must read; None if it names none or
+    every arm is served. nbytes stays 0: the caller sets the memory that a worker needs. gpus: workers run on GPUs."""
+    own_arms = [arm for arm in arms if arm.served is None]
+    if gate.ray is None or not own_arms:
         return None
     return OnRay(
         address=gate.ray,
         nbytes=0,
-        reads=tuple(sorted(set(_read_by(own)))),
+        reads=tuple(sorted(set(_read_by(own_arms)))),
         shared=str(artifacts_folder(gate.store_url, gate.path.parent)),
         gpus=gpus,
     )
