@@ -173,7 +173,7 @@ def _variant_drift(
                 and len(mark["thought"]) == len(unit.kl)
                 and mark["thought"].any()
             ):
-                # The index is a bool: 0 if a thought follows the divergence, so they parted in it; 1 if none does.
+                # The index is a bool: 0 if thought tokens follow, so the two parted in the thought; 1 if none do.
                 parted[not mark["thought"][divergence:].any()] += 1
         where = {
             kind: _drift_numbers(
