@@ -64,10 +64,15 @@ def _last_nights(connection: Connection) -> dict[tuple[str, str], float]:
 
 def _night_exits(connection: Connection) -> dict[tuple[str, int], int]:
     """Count exit codes over the gates' newest nights only: removed models and past faults would stay for ever."""
-    due = select(nights.c.nightly, nights.c.gate, func.max(nights.c.due_at).label("at"))
-    due = due.group_by(nights.c.nightly, nights.c.gate).subquery()
+    newest_due = select(nights.c.nightly, nights.c.gate, func.max(nights.c.due_at).label("at"))
+    newest_due = newest_due.group_by(nights.c.nightly, nights.c.gate).subquery()
     newest = select(func.max(nights.c.night_id)).join(
-        due, and_(due.c.nightly == nights.c.nightly, due.c.gate == nights.c.gate, due.c.at == nights.c.due_at)
+        newest_due,
+        and_(
+            newest_due.c.nightly == nights.c.nightly,
+            newest_due.c.gate == nights.c.gate,
+            newest_due.c.at == nights.c.due_at,
+        ),
     )
     newest = newest.group_by(nights.c.nightly, nights.c.gate, nights.c.model)
     ended = select(nights.c.nightly, nights.c.exit, func.count()).where(nights.c.night_id.in_(newest))
