@@ -235,6 +235,8 @@ def check_rules(gate: GateFile, sets: Sequence[Evalset]) -> None:
 
 
 def _check_labels(rule: Rule, rule_sets: Sequence[Evalset], where: str) -> None:
+    """Raise UsageError for a label in the rule's `where` or `scope: tag:` that no case of its sets has. where: the
+    gate file and line, for the message."""
     rule_labels = [rule.where] if rule.where else []
     rule_labels += [rule.scope] if rule.scope.startswith("tag:") else []
     labels = {label for item in rule_sets for case in item.cases for label in case.labels}

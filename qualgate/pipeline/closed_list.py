@@ -80,6 +80,7 @@ def _chosen(gate: GateFile, name: str, all_ids: frozenset[str], listed: frozense
 
 
 def _not_known(name: str, ref: SetRef) -> str:
+    """Explain why the cases of an evalset are unknown, with remedies."""
     where = f"no evalset lies at {ref}" if isinstance(ref, str) else "what a task of lm-eval's asks is not looked up"
     return (
         f"which cases {name} has is not known ({where}), so what neither file holds could not be missed. Keep the "

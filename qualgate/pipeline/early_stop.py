@@ -22,7 +22,8 @@ class Settling:
     def __init__(
         self, plan: Plan, record: runs.RunRecord, store: Store, labels: Mapping[tuple[str, str], tuple[str, ...]]
     ) -> None:
-        """labels: (evalset, case) → tasks and tags, which a policy may need and the store does not hold."""
+        """Begin the looks of one run, from its plan and what is already stored. labels: (evalset, case) → tasks and
+        tags, which a policy may need and the store does not hold."""
         self._plan, self._run_id, self._store, self._labels = plan, record.run_id, store, labels
         self._evidence: RunEvidence | None = None  # as read for the last look
         self._unread: set[UnitKey] = set()  # units stored since then
@@ -69,6 +70,7 @@ class Settling:
                 self.stopped.add(variant)
 
     def _read(self) -> RunEvidence:
+        """Return the evidence for this look. After the first look only units stored since are read."""
         if self._evidence is None:
             self._evidence = replace(runs.evidence(self._store, self._run_id), labels=self._labels)
         else:

@@ -44,7 +44,7 @@ class Judged:
 
     @property
     def exit(self) -> Exit:
-        """The exit code of all of them."""
+        """The exit code of all verdicts together."""
         return exit_of(self.verdicts)
 
 

@@ -139,6 +139,7 @@ def scores_of(result: JobResult, cases: Cases, also: Mapping[str, tuple[str, ...
 def _scores(
     case: Case, item: Evalset, text: str, finish_reason: str, also: tuple[str, ...], calls: Calls | None
 ) -> tuple[Score, ...]:
+    """Return every score of one answer; for an lm-eval task its own scores first, then those of `also`."""
     if item.lm_eval is None:
         return score(case, item, text, finish_reason, also, calls)
     return (*tasks.score(case, item.lm_eval, text), *score(case, replace(item, metrics=()), text, finish_reason, also))

@@ -64,6 +64,7 @@ def _texts(strings: Iterable[str]) -> Iterator[str]:
 
 
 def _under(value: Any, keys: Collection[str]) -> Iterator[str]:
+    """Yield every text in the values of these keys, at any depth."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from strings_in(item) if key in keys else _under(item, keys)

@@ -350,6 +350,7 @@ def _with_scores(evidence: RunEvidence, new: Scores, texts: Mapping[UnitKey, str
     texts: the answers, kept where nothing could be read from them."""
 
     def rescored_unit(unit: UnitEvidence) -> UnitEvidence:
+        """Return the unit with its new scores and its own measurements."""
         scores = new[unit.key]
         measured = {name: value for name, value in unit.values.items() if name not in unit.scorers}
         values = {name: score.value for name, score in scores.items()} | measured

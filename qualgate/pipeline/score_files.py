@@ -165,6 +165,8 @@ class Scored:
         return self._over_repeats(k, lambda verdicts: all_of(k, verdicts))
 
     def _over_repeats(self, k: int, chance: Callable[[list[bool]], float]) -> PassAt:
+        """Return the mean over cases of `chance`, which maps a case's verdicts to a probability; or why there is
+        none. Cases with an answer that could not be judged are left out."""
         if k > self.repeats:
             return PassAt(k=k, rate=None, unavailable=f"needs {k:,} answers to each case, there are {self.repeats:,}")
         known_verdicts = [

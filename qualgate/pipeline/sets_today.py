@@ -99,6 +99,7 @@ def _resolved(old_case: Case, new_case: Case) -> dict:
 
 
 def _merged(old_case: Case, new_case: Case) -> Case:
+    """Return the stored case with the current file's values of the keys that only scorers read."""
     current_keys = SCORED_BY | {"tags"}
     recorded = {key: value for key, value in old_case.body.items() if key not in current_keys}
     new = {key: value for key, value in new_case.body.items() if key in current_keys}

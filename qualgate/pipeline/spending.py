@@ -46,12 +46,12 @@ class Foreseen:
 
     @property
     def most(self) -> Spent:
-        """The most that all of them can spend."""
+        """The most that the arms and the judge can spend together."""
         return sum((entry.most for entry in self.entries), Spent())
 
     @property
     def expected(self) -> Spent | None:
-        """Expected spending of all; None if one is unknown."""
+        """Expected spending of the arms and the judge; None if one is unknown."""
         amounts = [entry.expected for entry in self.entries if entry.expected is not None]
         return sum(amounts, Spent()) if len(amounts) == len(self.entries) and amounts else None
 

@@ -217,6 +217,7 @@ def _check_methods(methods: Sequence[str]) -> None:
 
 
 def _check_length(baseline: ModelFolder, max_new_tokens: int | None) -> None:
+    """Raise UsageError for a limit that leaves no room for a prompt in the model's context."""
     limit = baseline.files.context_length
     if limit is not None and (max_new_tokens or 0) >= limit:
         raise UsageError(
@@ -305,6 +306,7 @@ def _written(model: str) -> str:
 
 
 def _refuse_present(folder: Path, names: Sequence[str] | dict[str, str]) -> None:
+    """Raise UsageError if any of these files or links exists."""
     present = [name for name in names if (folder / name).exists() or (folder / name).is_symlink()]
     if present:
         raise UsageError(

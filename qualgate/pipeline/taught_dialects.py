@@ -38,6 +38,7 @@ def _is_auto(case: Case) -> bool:
 
 
 def _with_dialect(item: Evalset, name: str, line: str, tell: Callable[[str], None]) -> Evalset:
+    """Return the set with this dialect in place of `auto`, and report it. line: the result with its reason."""
     if not any(map(_is_auto, item.cases)):
         return item
     tell(f"{item.name}: {line}")

@@ -234,6 +234,8 @@ class _Once(logging.Handler):
 
 
 def _warn_once(warn: Warn) -> None:
+    """Report the library's first warning of this run to `warn`, and keep its warnings off stderr. An earlier run's
+    handler is removed."""
     logger = logging.getLogger("opentelemetry")
     for earlier in [handler for handler in logger.handlers if isinstance(handler, _Once)]:
         logger.removeHandler(earlier)

@@ -70,7 +70,7 @@ class Sampling:
 
     @property
     def penalties(self) -> dict[str, float]:
-        """Those of the three that change a logit."""
+        """Those of the three penalties that change a logit."""
         return {name: value for name, neutral in _NO_PENALTY.items() if (value := getattr(self, name)) != neutral}
 
     @property

@@ -52,6 +52,7 @@ def copy_store(source_url: str, target_url: str) -> Copied:
 
 
 def _check_empty(target: Store, connection: Connection) -> None:
+    """Raise UsageError if the target store holds any row."""
     for table in metadata.sorted_tables:
         if connection.execute(select(table).limit(1)).first() is not None:
             raise UsageError(

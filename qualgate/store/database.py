@@ -144,6 +144,7 @@ def open_store(url: str, create: bool = True) -> Store:
 
 
 def _check(url: str, current: str | None) -> None:
+    """Raise StoreVersionError unless the store has this program's revision."""
     _check_known(url, current)
     if current != REVISIONS[-1]:
         raise StoreVersionError(

@@ -311,6 +311,7 @@ def _arm(row: AnyRow, arm_units: Iterable[UnitEvidence], stopped: Stopped | None
 
 
 def _case_facts(case: AnyRow) -> CaseFacts:
+    """Return the facts of a stored case; UNKNOWN for a changed one, which `check_case` reports."""
     try:
         body = check_case(case)
     except IntegrityError:

@@ -113,6 +113,7 @@ def _resume_unfinished(store: Store, plan: Plan) -> RunRecord | None:
 
 
 def _unfinished(connection: Connection, plan: Plan) -> str | None:
+    """Return the newest run of this plan that is not complete; None if there is none."""
     return connection.execute(
         select(tables.runs.c.run_id)
         .where(tables.runs.c.plan_key == plan.key, tables.runs.c.status != "complete")

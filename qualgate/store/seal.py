@@ -39,6 +39,7 @@ def floats(blob: bytes | None) -> tuple[float, ...]:
 
 
 def _count(blob: bytes, size: int) -> int:
+    """Return the number of values in an array. size: bytes of each. Raises IntegrityError for a broken array."""
     if len(blob) % size:
         raise IntegrityError(
             f"an array of {len(blob)} bytes is stored where each number takes {size}: it is not what was recorded. "

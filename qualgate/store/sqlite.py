@@ -117,6 +117,7 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
 
 
 def _configure(connection: sqlite3.Connection, record: object) -> None:
+    """Set up a new connection: the transactions, durability and constraints that the store relies on."""
     connection.isolation_level = None  # the driver would start transactions of its own; `_begin` does
     _write_ahead(connection)
     connection.execute("PRAGMA synchronous = FULL")  # an acknowledged job or decision survives a power cut

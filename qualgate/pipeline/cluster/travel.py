@@ -129,6 +129,7 @@ def _folder_faults(gate: GateFile) -> Iterator[str]:
 
 
 def _store_faults(gate: GateFile) -> Iterator[str]:
+    """Yield a fault for a store that is a file, since the cluster cannot reach it."""
     if not is_postgresql(gate.store_url):
         yield (
             f"the store {gate.store_url} is a file of this machine: write `store: postgresql://USER@HOST/DATABASE`, a "

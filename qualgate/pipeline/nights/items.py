@@ -57,8 +57,9 @@ def items(nightly: Nightly) -> Iterator[Item]:
 
 
 def due(item: Item, nightly: Nightly, last: Night | None, now: datetime, again: datetime | None = None) -> Item:
-    """Return the item with the time at which it was due, if no night was made since; missed times count as one.
-    A refused item is due again once one of its inputs has changed. again: time of the next try after a failure."""
+    """Return the item with the time at which it was due, if no night was made since; missed times count as one. A
+    refused item is due again once one of its inputs has changed. last: its newest night; again: time of the next try
+    after a failure."""
     latest = nightly.schedule.last(now)
     if latest is None:
         return item

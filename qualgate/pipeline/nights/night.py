@@ -77,6 +77,8 @@ def planned(nightly: Nightly, now: datetime, *, every: bool = False) -> tuple[Pl
 
 
 def _plan_item(item: Item, gate: GateFile, store: Store | None, before: Night | None) -> Planned:
+    """Return what a night would do with a due item: repeat its run if nothing changed, else run it; refuse it if that
+    cannot be planned."""
     try:
         run_id, why = _unchanged(item, gate, store) if store else (None, "its first night")
     except QualgateError as error:
@@ -85,6 +87,7 @@ def _plan_item(item: Item, gate: GateFile, store: Store | None, before: Night | 
 
 
 def _refused(item: Item, before: Night | None, error: QualgateError | None) -> Planned:
+    """Return the plan of an item that cannot be judged. before: its newest night; error: the reason."""
     code = Exit.USAGE if error is None else error.exit
     return Planned(item=item, last=before, does="refuse", why=str(error), exit=code)
 

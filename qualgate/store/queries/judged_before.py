@@ -76,6 +76,7 @@ def judged_before(store: Store, run_id: str) -> dict[str, int]:
 
 
 def _has_repeats(connection: Connection, run_id: str) -> bool:
+    """Whether the run asked any case more than once."""
     return bool(
         connection.execute(select(func.coalesce(func.max(units.c.repeat), 0)).where(units.c.run_id == run_id)).scalar()
     )
@@ -102,6 +103,7 @@ def _arms(connection: Connection, ids: Runs) -> dict[str, dict[str, Arm]]:
 
 
 def _sets(connection: Connection, ids: Runs) -> dict[str, dict[str, str]]:
+    """Return run → evalset → hash of its content."""
     by_run: dict[str, dict[str, str]] = {}
     statement = select(evalsets.c.run_id, evalsets.c.name, evalsets.c.sha256).where(evalsets.c.run_id.in_(ids))
     for row in connection.execute(statement):

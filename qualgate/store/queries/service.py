@@ -48,6 +48,7 @@ def _counts(connection: Connection, column: object) -> dict[str, int]:
 
 
 def _under_way(connection: Connection) -> dict[tuple[str, str], int]:
+    """Return (arm, status) → units of the newest running runs, at most MOST_RUNS."""
     newest = select(runs.c.run_id).where(runs.c.status == "running").order_by(runs.c.created_at.desc())
     counts: dict[tuple[str, str], int] = {}
     counted = unit_counts(connection, connection.execute(newest.limit(MOST_RUNS)).scalars().all())

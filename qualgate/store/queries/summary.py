@@ -258,6 +258,7 @@ def as_pruned(run: RunSummary) -> RunSummary:
 
 
 def _invalid(run: RunSummary, exit: Exit, reasons: Callable[[StoredVerdict], tuple[str, ...]]) -> RunSummary:
+    """Return the run with each verdict invalid. reasons: the new reasons, given the stored verdict."""
     words = (
         Verdict(variant=stored.verdict.variant, word="invalid", exit=exit, reasons=reasons(stored))
         for stored in run.verdicts

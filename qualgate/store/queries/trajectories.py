@@ -97,6 +97,8 @@ def _trajectory(key: tuple[str, int], turns: list[tuple[int, bool | None, bool |
 
 
 def _summary(evalset: str, repeats: list[Trajectory]) -> Trajectories:
+    """Count an evalset's trajectories: right ones, right answers by turn, the turn of each first error, and those
+    that only the variant gets wrong. repeats: each trajectory of each repeat."""
     counts, right, diverged = Counter[int](), (Counter[int](), Counter[int]()), (Counter[int](), Counter[int]())
     for repeat in repeats:
         counts.update(repeat.turns)
