@@ -34,14 +34,14 @@ def check_speculation(gate: GateFile) -> None:
         return
     speculative_names = arms.speculation, arms.both
     served = [arm.name for arm in gate.variants if arm.served is not None]
-    silent = [
+    undrafted = [
         arm.name for arm in gate.variants if arm.name in speculative_names and not (speculates(arm) or arm.served)
     ]
     files = " ".join(f"--arm {name}={name}.jsonl" for name in (arms.quantization, *speculative_names))
-    if silent:
+    if undrafted:
         raise UsageError(
-            f"{gate.path.name}: {' and '.join(silent)} would speculate by `four_arm`, and nobody drafts for "
-            f"{'them' if len(silent) > 1 else 'it'} here: copies of their targets would be held against themselves. "
+            f"{gate.path.name}: {' and '.join(undrafted)} would speculate by `four_arm`, and nobody drafts for "
+            f"{'them' if len(undrafted) > 1 else 'it'} here: copies of their targets would be held against themselves. "
             "Say who drafts: `speculation: {draft: {quantize: mxfp4}}`. Or serve the four arms elsewhere and judge "
             f"what they answered: qualgate gate {gate.path.name} --baseline-scores baseline.jsonl {files}"
         )

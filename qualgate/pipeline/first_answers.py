@@ -281,11 +281,11 @@ def read_otherwise(store: Store, run_id: str, variant: str) -> Iterator[str]:
         for way in ways if scored and 2 * right < len(details) else ():
             if any(fault for answer in answers for fault in _unfit(way, answer)):
                 continue
-            would = round(sum(way.values(answers)))
-            if would > right + len(details) // 4:
+            other_right = round(sum(way.values(answers)))
+            if other_right > right + len(details) // 4:
                 yield (
                     f"{name}: the baseline is right on {right} of {counted(len(details), 'case')} by "
-                    f"{scored[0].metric}; `{way.label}` would score {would} of {len(details)}: write `metrics: "
+                    f"{scored[0].metric}; `{way.label}` would score {other_right} of {len(details)}: write `metrics: "
                     f"[{way.label}]` in the set's YAML"
                 )
                 break

@@ -20,10 +20,10 @@ def refuse_other_models(gate: GateFile, sides: Mapping[str, Scores]) -> None:
     arm, the baseline's first.
     """
     for arm, side in sides.items():
-        meant = _meant(gate, arm)
-        arm_models = {name for arm_name in meant for name in _stated(gate, arm_name)}
+        arms = _meant(gate, arm)
+        arm_models = {name for arm_name in arms for name in _stated(gate, arm_name)}
         others = {
-            name: arm_name for arm_name in _arms(gate) if arm_name not in meant for name in _stated(gate, arm_name)
+            name: arm_name for arm_name in _arms(gate) if arm_name not in arms for name in _stated(gate, arm_name)
         }
         for name in side.models:
             if name in others and name not in arm_models:
@@ -31,18 +31,18 @@ def refuse_other_models(gate: GateFile, sides: Mapping[str, Scores]) -> None:
                     f"{_where(side, name)}: {arm}'s rows name the model {name!r:.80}, which the gate file states of "
                     f"{others[name]}. Are two files swapped? A second name of one model is listed: `models: [{name}]`"
                 )
-            if all(name not in gate.models.get(arm_name, (name,)) for arm_name in meant):
-                listed_names = ", ".join(sorted({listed for arm_name in meant for listed in gate.models[arm_name]}))
+            if all(name not in gate.models.get(arm_name, (name,)) for arm_name in arms):
+                listed_names = ", ".join(sorted({listed for arm_name in arms for listed in gate.models[arm_name]}))
                 raise UsageError(
                     f"{_where(side, name)}: {arm}'s rows name the model {name!r:.80}; the gate file's `models` lists "
                     f"{listed_names}"
                 )
-        if len(side.models) > 1 and not any({*side.models} <= {*gate.models.get(arm_name, ())} for arm_name in meant):
+        if len(side.models) > 1 and not any({*side.models} <= {*gate.models.get(arm_name, ())} for arm_name in arms):
             model, second = side.models[:2]
             raise UsageError(
                 f"{_where(side, second)}: rows of two models, {model!r:.80} and {second!r:.80}, in one arm's file. "
                 f"Give each model's rows by themselves; if they are names of one, list them in the gate file: "
-                f"{meant[0]}: {{…, models: [{', '.join(side.models[:5])}]}}"
+                f"{arms[0]}: {{…, models: [{', '.join(side.models[:5])}]}}"
             )
 
 

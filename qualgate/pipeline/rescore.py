@@ -118,7 +118,7 @@ def rescore(
         stands = standing(store, run, gate, sets if gate is not None else ())
         if stands.evidence.integrity:
             raise IntegrityError(f"run {run} cannot be scored again: {stands.evidence.integrity[0]}")
-        was = stands.evidence
+        evidence_before = stands.evidence
         old = _newest(scoring)  # scores
         work = _work(scoring, old, sets, asked_by_rules(gate, sets) if gate is not None else {})
         refs = set_refs(gate) if gate is not None else ()
@@ -128,7 +128,7 @@ def rescore(
         time = plain.now()
         evidence = _evidence(store, stands.evidence, scoring, work, new, time) if work.needed else stands.evidence
         after = stands.decided(evidence)
-        before = _before(store, stands, was, work)
+        before = _before(store, stands, evidence_before, work)
         if keep:
             if work.needed:
                 scored = {answer.unit_id: tuple(new[answer.key].values()) for answer in scoring.answers}
@@ -197,12 +197,12 @@ def _work(
     if by_rules:
         for item in sets:
             # Metrics of an lm-eval task belong to the task; the file cannot leave them out.
-            still = (
+            undeclared = (
                 metric
                 for metric in scored_metrics.get(item.name, ())
                 if metric.startswith(LM_EVAL) or (metric in METRICS and METRICS[metric].everywhere)
             )
-            metrics[item.name] = tuple(dict.fromkeys((*item.metrics, *by_rules[item.name], *still)))
+            metrics[item.name] = tuple(dict.fromkeys((*item.metrics, *by_rules[item.name], *undeclared)))
     recorded_sets = {item.name: item for item in scoring.evalsets}
     scorers = _outdated(old_scores, metrics)
     rescored = {}

@@ -94,7 +94,9 @@ def start(
     _check_methods(models.quantize)
     _check_length(baseline, max_new_tokens)
     rows, look = _rows(baseline, cases, max_new_tokens), look and cases is not None
-    if free := look and max_new_tokens is None and (baseline.files.context_length or LENGTH * 8) >= LENGTH * 8:
+    has_room = (baseline.files.context_length or LENGTH * 8) >= LENGTH * 8
+    choose_lengths = look and max_new_tokens is None and has_room
+    if choose_lengths:
         rows = replace(rows, sets=tuple(own_set.with_length(max(own_set.length, LENGTH)) for own_set in rows.sets))
     dtype = str(baseline.files.config.get("dtype") or baseline.files.config.get("torch_dtype") or "")
     draft = _Draft(
@@ -113,7 +115,7 @@ def start(
         gate = load_gate_file(folder / GATE_FILE)
         make_plan(gate)
         if look:
-            sets, looked = _as_answered(sets, gate, margin[0], free, progress)
+            sets, looked = _as_answered(sets, gate, margin[0], choose_lengths, progress)
             texts, margin = draft.texts(sets, looked)
             for name, text in texts.items():
                 (folder / name).write_text(text, encoding="utf-8")
@@ -277,8 +279,8 @@ def _margin(sets: Sequence[OwnSet]) -> tuple[float, str, bool]:
             return margin, reason, True
     plan = rates(MARGINS[-1], search=True)
     more_cases = next((change for change in plan.changes if change.kind == "more cases"), None)
-    would = f"; of {sum(more_cases.cases.values()):,} cases it would in 9 of 10" if more_cases else ""
-    return MARGINS[-1], f"{answers}: an equal variant passes in {plan.approve:.0%} of runs{would}", False
+    more_text = f"; of {sum(more_cases.cases.values()):,} cases it would in 9 of 10" if more_cases else ""
+    return MARGINS[-1], f"{answers}: an equal variant passes in {plan.approve:.0%} of runs{more_text}", False
 
 
 def _clusters(own_set: OwnSet) -> tuple[int, ...]:

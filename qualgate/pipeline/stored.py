@@ -143,10 +143,10 @@ def _refuse_unscored(evidence: RunEvidence, policy: Policy, gate: GateFile | Non
             f"on. Name the gate file it was scored for: qualgate gate GATE.yaml --run {evidence.run_id}"
         )
     sets = [load_set(ref, gate.path.parent) for ref in set_refs(gate)] if unscored and gate is not None else []
-    if having := sorted(f"{item.name} by {metric}" for item in sets for metric in unscored & {*item.metrics}):
+    if missing_scores := sorted(f"{item.name} by {metric}" for item in sets for metric in unscored & {*item.metrics}):
         raise UsageError(
-            f"the answers of run {evidence.run_id} were not scored of {', '.join(having)}, which its file lists now. "
-            f"No model is needed: qualgate rescore {evidence.run_id} {gate.path.name if gate else ''}"
+            f"the answers of run {evidence.run_id} were not scored of {', '.join(missing_scores)}, which its file "
+            f"lists now. No model is needed: qualgate rescore {evidence.run_id} {gate.path.name if gate else ''}"
         )
 
 

@@ -177,8 +177,8 @@ def flipped_cases(
     with store.read() as connection:
         moved = _moved(connection, run_id, variant, of, direction)
         case_of = moved.c.evalset, moved.c.case_id, moved.c.direction
-        nth = func.row_number().over(partition_by=case_of, order_by=(moved.c.metric, moved.c.repeat))
-        numbered = select(moved, nth.label("nth")).subquery()
+        number_in_case = func.row_number().over(partition_by=case_of, order_by=(moved.c.metric, moved.c.repeat))
+        numbered = select(moved, number_in_case.label("nth")).subquery()
         columns = [numbered.c[column.name] for column in moved.c]
         statement = (
             select(*columns).where(numbered.c.nth == 1).order_by(*_in_order(numbered)).limit(limit).offset(offset)
