@@ -60,7 +60,7 @@ def deliver(store: Store, nightly: Nightly, wait: Wait = time.sleep) -> tuple[ni
             continue
         why, alone = "the nightly file no longer names it", False
         if pending.target in targets:
-            why, alone = _send(targets[pending.target], pending.target, pending.body, wait)
+            why, alone = _sent(targets[pending.target], pending.target, pending.body, wait)
         if why and not alone:
             failed.add(pending.target)
         nights.note_attempt(store, pending, why)
@@ -81,7 +81,7 @@ def gates_of(nightly: Nightly, target: str) -> frozenset[str] | None:
     return frozenset(name for name, gate in nightly.gates.items() if to in (gate.owners or ()))
 
 
-def _send(target: Hook | MailEntry, name: str, body: dict[str, Any], wait: Wait) -> tuple[str, bool]:
+def _sent(target: Hook | MailEntry, name: str, body: dict[str, Any], wait: Wait) -> tuple[str, bool]:
     """Send one digest; return (reason or "", whether the target rejects only this digest) after the last attempt."""
     pause = FIRST_WAIT
     for attempt in range(ATTEMPTS):
