@@ -184,8 +184,8 @@ def judge(
 
     called = Path(gate) if isinstance(gate, str | Path) else gate.path
     gate_file = load_gate_file(called, files=False) if isinstance(gate, str | Path) else gate
-    named = variants if isinstance(variants, Mapping) else {"variant": variants}
-    files = {name: Path(path) for name, path in named.items()}
+    by_name = variants if isinstance(variants, Mapping) else {"variant": variants}
+    files = {name: Path(path) for name, path in by_name.items()}
     return judge_files(
         gate_file,
         Path(baseline),

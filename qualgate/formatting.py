@@ -92,15 +92,15 @@ def drift_terms(drift: dict[str, float | None]) -> list[tuple[str, str]]:
     """(term, value) of each number, in words that need no formula id."""
     terms = []
     for name, value in drift.items():
-        shown = value_text(name, value)
+        text = value_text(name, value)
         if value is not None:
             if name == "drift.identical":
-                shown = f"{100 * value:.1f} %"
+                text = f"{100 * value:.1f} %"
             elif name.startswith("constraint."):
-                shown = f"{100 * value:.3g} %"
+                text = f"{100 * value:.3g} %"
             elif name in ("drift.length_ratio", "reasoning.tokens"):
-                shown = f"× {value:.3g}"
-        terms.append((_DRIFT_TERMS.get(name, name.removeprefix("drift.").replace("_", " ")), shown))
+                text = f"× {value:.3g}"
+        terms.append((_DRIFT_TERMS.get(name, name.removeprefix("drift.").replace("_", " ")), text))
     return terms
 
 
@@ -182,9 +182,9 @@ def reference_text(body: Mapping[str, Any]) -> str:
     """The case's reference: its `answer`, else the keys that its scorers read."""
     if "answer" in body:
         return str(body["answer"])
-    rest = {
+    references = {
         name: body[name]
         for name in ("references", "contains", "pattern", "expected_calls", "schema", "tests")
         if name in body
     }
-    return json.dumps(rest, indent=2, ensure_ascii=False) if rest else ""
+    return json.dumps(references, indent=2, ensure_ascii=False) if references else ""

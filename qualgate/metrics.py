@@ -49,6 +49,7 @@ def _drift(name: str, better: Literal["higher", "lower"], unit: str, meaning: st
 
 
 def _latency(name: str, meaning: str) -> Metric:
+    """Define a metric of time in seconds that rules bound by `max_ratio`."""
     return Metric(
         name=name,
         kind="latency",
@@ -402,8 +403,8 @@ def out_of_range(name: str, value: float) -> str:
     if name not in METRICS:
         return "" if isfinite(value) else "a finite number"
     if METRICS[name].kind == "quality":
-        wanted = "0 or 1" if METRICS[name].binary else "a number from 0 to 1"
-        return "" if 0 <= value <= 1 else wanted
+        range_text = "0 or 1" if METRICS[name].binary else "a number from 0 to 1"
+        return "" if 0 <= value <= 1 else range_text
     if METRICS[name].kind == "likelihood":
         return "" if 0 <= value <= MOST_NATS else f"nats from 0 to {MOST_NATS:g}"
     return "" if 0 <= value < inf else "a finite number from 0"

@@ -24,9 +24,9 @@ def offered(group: str, shipped: Collection[str]) -> dict[str, EntryPoint]:
                 f"{_package(entry)} offers {entry.name!r:.60} as {group}, and what is shipped under that name cannot "
                 "be replaced. Uninstall the package, or have it choose another name."
             )
-        if (other := entries.setdefault(entry.name, entry)) is not entry:
+        if (earlier := entries.setdefault(entry.name, entry)) is not entry:
             raise UsageError(
-                f"{_package(other)} and {_package(entry)} both offer {entry.name!r:.60} as {group}; uninstall one."
+                f"{_package(earlier)} and {_package(entry)} both offer {entry.name!r:.60} as {group}; uninstall one."
             )
     return entries
 

@@ -92,21 +92,23 @@ def with_witnesses(gate: GateFile) -> GateFile:
     the arithmetic is a server's, or if neither variant nor baseline has a float32 cache: two parts would change at
     once. Raises UsageError if no variant has such a part."""
     gate = with_own_caches(gate, lambda arm: read_files(Path(arm.model), CONFIG_FILES))
-    own = [arm for arm in gate.variants if arm.served is None]  # what a server leaves out, it is started without
-    packed = [arm for arm in own if arm.quantize or recognise(Path(arm.model)) is not None]
+    own_arms = [arm for arm in gate.variants if arm.served is None]  # what a server leaves out, it is started without
+    packed = [arm for arm in own_arms if arm.quantize or recognise(Path(arm.model)) is not None]
     packed = packed if gate.baseline.arithmetic == "float32" else []
     packed = [arm for arm in packed if "float32" in (arm.kv_cache, gate.baseline.kv_cache)]  # else two parts at once
     drafting = [arm for arm in gate.variants if arm.speculation is not None]
     baseline_cache = gate.baseline.kv_cache
-    rounding = [arm for arm in own if arm.kv_cache != baseline_cache]
+    rounding = [arm for arm in own_arms if arm.kv_cache != baseline_cache]
     if not packed and not drafting and not rounding:
         raise UsageError(
             "--blame leaves kernels, drafts and a KV cache in fewer bits out, and no variant of this gate file has "
             "quantized weights, speculates or has a `kv_cache` that the baseline has not; with `arithmetic: served` "
             "kernels are not left out."
         )
-    whole = {"kv_cache": "float32", "kv_said": True}  # padded batches hold nothing else
-    twins = [replace(arm, name=f"{arm.name}{TWIN}", kernels="torch", speculation=None, **whole) for arm in packed]
+    float32_cache = {"kv_cache": "float32", "kv_said": True}  # padded batches hold nothing else
+    twins = [
+        replace(arm, name=f"{arm.name}{TWIN}", kernels="torch", speculation=None, **float32_cache) for arm in packed
+    ]
     plain = [replace(arm, name=f"{arm.name}{PLAIN}", speculation=None) for arm in drafting]
     wide = [replace(arm, name=f"{arm.name}{WIDE}", kv_cache=baseline_cache, kv_said=True) for arm in rounding]
     return replace(gate, variants=(*gate.variants, *twins, *plain, *wide))

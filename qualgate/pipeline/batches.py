@@ -41,19 +41,19 @@ def least_batches(policy: Policy) -> int:
     return max(LEAST_BATCHES, LEAST_FOR_TAILS if policy.slo is not None else 0, groups_for(policy))
 
 
-def most_rows(prompts: int, least: int) -> int:
-    """Return the most rows of a batch. least: the least number of batches; 0 where times decide nothing."""
-    return min(TIMED_ROWS, max(1, prompts // least)) if least else JOB_ROWS
+def most_rows(prompts: int, min_batches: int) -> int:
+    """Return the most rows of a batch. min_batches: the least number of batches; 0 where times decide nothing."""
+    return min(TIMED_ROWS, max(1, prompts // min_batches)) if min_batches else JOB_ROWS
 
 
 # ---------------------------------------------------------------------------------------------------- the batches
 
 
 def batches(
-    prompts: Sequence[Prompt], most: int = JOB_ROWS, clusters: Mapping[Question, Hashable] | None = None
+    prompts: Sequence[Prompt], max_rows: int = JOB_ROWS, clusters: Mapping[Question, Hashable] | None = None
 ) -> Iterator[list[int]]:
-    """Yield the prompt positions of each batch, at most `most` each: of one kind and sampling, and of similar answer
-    length, since the longest answer sets the number of steps.
+    """Yield the prompt positions of each batch, at most `max_rows` each: of one kind and sampling, and of similar
+    answer length, since the longest answer sets the number of steps.
 
     clusters: prompts of one cluster depend on each other and stay in one batch; a cluster too large for one gets
     batches of its own. None: each prompt by itself.
@@ -67,35 +67,38 @@ def batches(
             prompts[i].key,
         ),
     )
-    together: dict[Hashable, list[int]] = {}  # in the order of the longest of each
+    members: dict[Hashable, list[int]] = {}  # in the order of the longest of each
     for i in order:
         name = i if clusters is None else (_kind(prompts[i]), clusters[_question(prompts[i].key)])
-        together.setdefault(name, []).append(i)
-    whole: list[list[int]] = []
-    for cluster in together.values():
-        parts = list(_filled(([i] for i in cluster), prompts, most))
-        if len(parts) == 1:
-            whole += parts
+        members.setdefault(name, []).append(i)
+    small_clusters: list[list[int]] = []
+    for cluster in members.values():
+        cluster_batches = list(_fill_batches(([i] for i in cluster), prompts, max_rows))
+        if len(cluster_batches) == 1:
+            small_clusters += cluster_batches
             continue
-        yield from _filled(whole, prompts, most)
-        yield from parts
-        whole = []
-    yield from _filled(whole, prompts, most)
+        yield from _fill_batches(small_clusters, prompts, max_rows)
+        yield from cluster_batches
+        small_clusters = []
+    yield from _fill_batches(small_clusters, prompts, max_rows)
 
 
-def _filled(units: Iterable[list[int]], prompts: Sequence[Prompt], most: int) -> Iterator[list[int]]:
-    """Yield batches of as many units as fit, in order; a unit is never split."""
+def _fill_batches(units: Iterable[list[int]], prompts: Sequence[Prompt], max_rows: int) -> Iterator[list[int]]:
+    """Yield batches of as many units as fit into max_rows and JOB_TOKENS, in order. A unit is a list of prompt
+    positions and is never split; a batch holds one kind of prompt."""
     batch: list[int] = []
-    longest = answer = 0
+    longest_prompt = longest_answer = 0
     for unit in units:
-        read = max(prompts[i].tokens_read for i in unit)
-        written = max(prompts[i].max_new_tokens for i in unit)
+        prompt_tokens = max(prompts[i].tokens_read for i in unit)
+        answer_tokens = max(prompts[i].max_new_tokens for i in unit)
         rows = len(batch) + len(unit)
-        full = rows > most or rows * (max(longest, read) + max(answer, written)) > JOB_TOKENS
+        tokens = max(longest_prompt, prompt_tokens) + max(longest_answer, answer_tokens)
+        full = rows > max_rows or rows * tokens > JOB_TOKENS
         if batch and (full or _kind(prompts[batch[0]]) != _kind(prompts[unit[0]])):
             yield batch
-            batch, longest, answer = [], 0, 0
-        batch, longest, answer = [*batch, *unit], max(longest, read), max(answer, written)
+            batch, longest_prompt, longest_answer = [], 0, 0
+        batch = [*batch, *unit]
+        longest_prompt, longest_answer = max(longest_prompt, prompt_tokens), max(longest_answer, answer_tokens)
     if batch:
         yield batch
 
@@ -107,16 +110,16 @@ def _kind(prompt: Prompt) -> tuple[bool, Sampling]:
 def staged(
     prompts: Sequence[Prompt],
     stages: Sequence[frozenset[Question]],
-    most: int,
+    max_rows: int,
     clusters: Mapping[Question, Hashable] | None = None,
 ) -> list[tuple[int, list[int]]]:
     """Return (stage, prompt positions) of each batch; no batch holds questions of two looks."""
-    placed = []
+    staged_batches = []
     for stage, questions in enumerate(stages):
-        mine = [i for i, prompt in enumerate(prompts) if _question(prompt.key) in questions]
-        laid = batches([prompts[i] for i in mine], most, clusters)
-        placed += [(stage, [mine[i] for i in batch]) for batch in laid]
-    return placed
+        positions = [i for i, prompt in enumerate(prompts) if _question(prompt.key) in questions]
+        stage_batches = batches([prompts[i] for i in positions], max_rows, clusters)
+        staged_batches += [(stage, [positions[i] for i in batch]) for batch in stage_batches]
+    return staged_batches
 
 
 def regrouped(prompts: Sequence[Prompt]) -> Iterator[list[int]]:
@@ -139,7 +142,7 @@ def in_turns(jobs: Sequence[Job], seed: int, *, looks: bool = False, turns: int 
     already have stages, which turns keep. Otherwise an A/A arm comes last: it has other batches, and its times are not
     compared.
     """
-    compared, again = (list(jobs), []) if looks else _apart(jobs)
+    compared, noise_jobs = (list(jobs), []) if looks else _split_noise_arm(jobs)
     count = 1 + max(job.index for job in compared)
     turns = min(turns or count, count)
     arms, generator = list(dict.fromkeys(job.arm.name for job in compared)), random.Random(seed)
@@ -147,7 +150,7 @@ def in_turns(jobs: Sequence[Job], seed: int, *, looks: bool = False, turns: int 
     compared = [replace(job, stage=job.index * turns // count) for job in compared]
     return [
         *sorted(compared, key=lambda job: (job.stage, orders[job.stage].index(job.arm.name), job.index)),
-        *_afterwards(again, turns),
+        *_after_turns(noise_jobs, turns),
     ]
 
 
@@ -157,7 +160,7 @@ def in_blocks(jobs: Sequence[Job], policy: Policy, baseline: str) -> tuple[list[
     An A/A arm is not compared: its jobs, in batches of their own, come after all turns. Raises UsageError if the run
     does not have exactly the four arms.
     """
-    jobs, again = _apart(jobs)
+    jobs, noise_jobs = _split_noise_arm(jobs)
     arms = policy.four_arm
     assert arms is not None
     letters = {baseline: "B", arms.quantization: "Q", arms.speculation: "S", arms.both: "X"}
@@ -170,11 +173,11 @@ def in_blocks(jobs: Sequence[Job], policy: Policy, baseline: str) -> tuple[list[
     orders = williams_blocks(1 + max(job.index for job in jobs), arms.seed)
     ordered = sorted(jobs, key=lambda job: (job.index, orders[job.index].index(letters[job.arm.name])))
     turns = [replace(job, stage=job.index) for job in ordered]
-    return [*turns, *_afterwards(again, len(orders))], replace(policy, four_arm=replace(arms, blocks=orders))
+    return [*turns, *_after_turns(noise_jobs, len(orders))], replace(policy, four_arm=replace(arms, blocks=orders))
 
 
-def _afterwards(again: Sequence[Job], turns: int) -> list[Job]:
-    return [replace(job, stage=turns + job.index) for job in again]
+def _after_turns(noise_jobs: Sequence[Job], turns: int) -> list[Job]:
+    return [replace(job, stage=turns + job.index) for job in noise_jobs]
 
 
 def williams_blocks(count: int, seed: int) -> tuple[str, ...]:
@@ -190,10 +193,10 @@ def williams_blocks(count: int, seed: int) -> tuple[str, ...]:
         arms, rows = list("BQSX"), list(square)
         generator.shuffle(arms)
         generator.shuffle(rows)
-        orders += ["".join(arms[place] for place in row) for row in rows]
+        orders += ["".join(arms[position] for position in row) for row in rows]
     return tuple(orders[:count])
 
 
-def _apart(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
-    again = [job for job in jobs if job.arm.name.endswith(NOISE)]
-    return [job for job in jobs if not job.arm.name.endswith(NOISE)], again
+def _split_noise_arm(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
+    noise_jobs = [job for job in jobs if job.arm.name.endswith(NOISE)]
+    return [job for job in jobs if not job.arm.name.endswith(NOISE)], noise_jobs

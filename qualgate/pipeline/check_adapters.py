@@ -19,8 +19,8 @@ def trained_elsewhere(plan: Plan) -> Iterator[str]:
             continue
         reported.add((arm.adapter.path, arm.model))
         base = read_adapter_folder(Path(arm.adapter.path)).base
-        here = {Path(model).resolve() for model in (arm.model, baseline.model)}
-        if base.startswith(("/", "./", "../")) and Path(base).resolve() not in here:
+        run_folders = {Path(model).resolve() for model in (arm.model, baseline.model)}
+        if base.startswith(("/", "./", "../")) and Path(base).resolve() not in run_folders:
             yield (
                 f"{arm.name}: the adapter {arm.adapter.path} says that it was trained on {base}, and runs here over "
                 f"{arm.model}: only you know whether these are the same weights"

@@ -23,9 +23,9 @@ def check_constraints(folder: ModelFolder, renderer: Renderer, prompts: Sequence
     words = Vocabulary(renderer.tokenizer, folder.stop_ids)
     mute = [case for grammar, cases in grammars.items() if not _begins(words, grammar, folder) for case in cases]
     if mute:
-        more = f" and {len(mute) - 5} more" if len(mute) > 5 else ""
+        remainder = f" and {len(mute) - 5} more" if len(mute) > 5 else ""
         raise UsageError(
-            f"{folder.path}: the constraint of {', '.join(mute[:5])}{more} admits no token of this model to begin "
+            f"{folder.path}: the constraint of {', '.join(mute[:5])}{remainder} admits no token of this model to begin "
             "with. Either nothing fulfils it, or its characters are in no token: change it, or take the case out."
         )
 

@@ -32,20 +32,22 @@ def check_speculation(gate: GateFile) -> None:
     arms = gate.policy.four_arm
     if arms is None:
         return
-    named = arms.speculation, arms.both
+    speculative_names = arms.speculation, arms.both
     served = [arm.name for arm in gate.variants if arm.served is not None]
-    silent = [arm.name for arm in gate.variants if arm.name in named and not (speculates(arm) or arm.served)]
-    files = " ".join(f"--arm {name}={name}.jsonl" for name in (arms.quantization, *named))
-    if silent:
+    undrafted = [
+        arm.name for arm in gate.variants if arm.name in speculative_names and not (speculates(arm) or arm.served)
+    ]
+    files = " ".join(f"--arm {name}={name}.jsonl" for name in (arms.quantization, *speculative_names))
+    if undrafted:
         raise UsageError(
-            f"{gate.path.name}: {' and '.join(silent)} would speculate by `four_arm`, and nobody drafts for "
-            f"{'them' if len(silent) > 1 else 'it'} here: copies of their targets would be held against themselves. "
+            f"{gate.path.name}: {' and '.join(undrafted)} would speculate by `four_arm`, and nobody drafts for "
+            f"{'them' if len(undrafted) > 1 else 'it'} here: copies of their targets would be held against themselves. "
             "Say who drafts: `speculation: {draft: {quantize: mxfp4}}`. Or serve the four arms elsewhere and judge "
             f"what they answered: qualgate gate {gate.path.name} --baseline-scores baseline.jsonl {files}"
         )
-    if here := [declared.arm for declared in arms.drafting if declared.arm not in served]:
+    if own_arms := [declared.arm for declared in arms.drafting if declared.arm not in served]:
         raise UsageError(
-            f"{gate.path.name}: `four_arm.drafting` declares what a server counted, and {' and '.join(here)} runs "
+            f"{gate.path.name}: `four_arm.drafting` declares what a server counted, and {' and '.join(own_arms)} runs "
             "here, where every answer's drafts are counted: take it out of the gate file"
         )
 
@@ -80,9 +82,9 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
 
 def _check_on_gpu(arm: ArmSpec, file: str) -> None:
     """Raise NotInThisVersion for a draft head on a GPU: heads read the target's states through C code."""
-    if alone := [level.names[0] for level in levels(arm.speculation) if level.draft.kind == "head"]:
+    if heads := [level.names[0] for level in levels(arm.speculation) if level.draft.kind == "head"]:
         raise NotInThisVersion(
-            f"{file}: {arm.name} drafts by {alone[0]}, which runs on a CPU alone in this version. Write `workers: "
+            f"{file}: {arm.name} drafts by {heads[0]}, which runs on a CPU alone in this version. Write `workers: "
             "{devices: cpu}`, or draft by `quantize`, another `model`, `ngram` or `suffix`."
         )
 
@@ -95,6 +97,9 @@ def _check_head(arm: ArmSpec, level: Speculation, folder: ModelFolder) -> None:
 
 
 def _check_weights(arm: ArmSpec, model: ArmSpec, folder: ModelFolder, *, made_of_target: bool) -> None:
+    """Raise UsageError if the weights of a draft cannot be made or loaded. arm: the speculating arm, for messages;
+    model: its draft; folder: the draft's; made_of_target: the draft quantizes its target's own weights, which must
+    not be quantized yet."""
     if made_of_target and folder.format is not None:
         raise UsageError(
             f"{arm.name}: `draft: {{quantize: …}}` makes a draft of its target's own weights, and those in "
@@ -165,12 +170,12 @@ def drafts_that_cannot_pay(plan: Plan) -> Iterator[str]:
     for arm in plan.arms:
         verifier = arm
         for model in draft_models(arm):
-            ours, theirs = (_bytes(spec, plan.models[spec.model]) for spec in (model, verifier))
-            if ours >= theirs:
+            draft_bytes, target_bytes = (_bytes(spec, plan.models[spec.model]) for spec in (model, verifier))
+            if draft_bytes >= target_bytes:
                 yield (
-                    f"{arm.name}: a draft of about {size_text(ours)} of weights for a model of about "
-                    f"{size_text(theirs)}: a token costs as much to draft as to say, so nothing is saved; draft with "
-                    "fewer bits or a smaller model"
+                    f"{arm.name}: a draft of about {size_text(draft_bytes)} of weights for a model of about "
+                    f"{size_text(target_bytes)}: a token costs as much to draft as to say, so nothing is saved; draft "
+                    "with fewer bits or a smaller model"
                 )
             verifier = model
 
@@ -179,8 +184,8 @@ def drafts_of_another_template(plan: Plan) -> Iterator[str]:
     """Yield a note for each draft whose folder has another chat template than its target."""
     for arm in plan.arms:
         for name in dict.fromkeys(draft.model for draft in draft_models(arm)):
-            its, targets = plan.models[name].template, plan.models[arm.model].template
-            if its not in (targets, sha256_text("")):
+            draft_template, target_template = plan.models[name].template, plan.models[arm.model].template
+            if draft_template not in (target_template, sha256_text("")):
                 yield (
                     f"{arm.name}: its draft {name} has another chat template than its target. The draft reads what the "
                     "target's template writes: where it learned on its own, less of it is accepted, and no answer is "

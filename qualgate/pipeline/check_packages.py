@@ -16,16 +16,18 @@ def packages_held(sets: Sequence[Evalset], planning: Callable[[str], None] = lam
     """
     contents: dict[tuple[str, ...], str] = {}
     for item in sets:
-        for wanted in dict.fromkeys(tuple(case.body["packages"]) for case in item.cases if case.body.get("packages")):
-            if wanted not in contents:
-                planning(f"planning: packages of {item.name}: {', '.join(wanted)}")
-                contents[wanted] = _held(item, wanted)
+        for packages in dict.fromkeys(tuple(case.body["packages"]) for case in item.cases if case.body.get("packages")):
+            if packages not in contents:
+                planning(f"planning: packages of {item.name}: {', '.join(packages)}")
+                contents[packages] = _install(item, packages)
     return tuple(sorted({content for content in contents.values() if content}))
 
 
-def _held(item: Evalset, wanted: tuple[str, ...]) -> str:
+def _install(item: Evalset, packages: tuple[str, ...]) -> str:
+    """Return the version and content hash of the packages, installed if needed. Raises UsageError naming the set
+    `item` if they are unavailable."""
     try:
-        return held_packages(wanted)
+        return held_packages(packages)
     except NoPackages as error:
         raise UsageError(
             f"evalset {item.name}: its `packages` cannot be had on this machine, so no program could be judged: "

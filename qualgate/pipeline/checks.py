@@ -35,6 +35,8 @@ from qualgate.records.arms import ReadAs
 
 
 def _refuse_on_gpu(arm: ArmSpec, gate: GateFile) -> None:
+    """Raise NotInThisVersion for a KV cache or arithmetic other than float32 on a device that runs padded batches: a
+    GPU without Triton."""
     if arm.kv_cache != "float32" or arm.arithmetic != "float32":
         if packs(choose_device(gate.devices)):
             return
@@ -88,20 +90,20 @@ def check_same_question(arm: ArmSpec, variant: ModelFolder, baseline: ModelFolde
     """Raise UsageError if the arm's folder tokenizes a case differently from the baseline's or ends answers elsewhere:
     such answers are never compared (see `gate.evidence.checks`), so they need not be generated."""
     _check_stops(arm, variant, baseline)
-    template, mend = differing_template(variant.files, baseline.files)
+    template, template_remedy = differing_template(variant.files, baseline.files)
     copied = "copy tokenizer.json and tokenizer_config.json from there"
-    for what, ours, theirs, mended in (
+    for part, variant_value, baseline_value, remedy in (
         ("tokenizer", variant.tokenizer_sha256, baseline.tokenizer_sha256, copied),
-        (template, variant.template_sha256, baseline.template_sha256, mend),
+        (template, variant.template_sha256, baseline.template_sha256, template_remedy),
         ("scaling of positions (rope)", variant.rope, baseline.rope, "copy rope_scaling of config.json from there"),
     ):
-        if ours != theirs:
-            key = tokenizer_difference(variant.files, baseline.files) if what == "tokenizer" else ""
+        if variant_value != baseline_value:
+            key = tokenizer_difference(variant.files, baseline.files) if part == "tokenizer" else ""
             differs = f" ({key})" if key else ""
             raise UsageError(
-                f"variant {arm.name}: the {what} in {variant.path} is not that of the baseline {baseline.path}, so the "
+                f"variant {arm.name}: the {part} in {variant.path} is not that of the baseline {baseline.path}, so the "
                 f"two would not be asked the same question and nothing could be compared{differs}. If the variant was "
-                f"made from this baseline, {mended}; else name the baseline that it was made from."
+                f"made from this baseline, {remedy}; else name the baseline that it was made from."
             )
     if name := differing_beside(variant.files, baseline.files):
         raise UsageError(
@@ -112,26 +114,28 @@ def check_same_question(arm: ArmSpec, variant: ModelFolder, baseline: ModelFolde
 
 
 def _check_stops(arm: ArmSpec, variant: ModelFolder, baseline: ModelFolder) -> None:
-    ours, theirs = variant.stops_by_server, baseline.stops_by_server
-    counts: list[ReadAs] = [name for name in ours if name != "llama.cpp" or variant.header]
-    counts = [variant.read_as] if variant.read_as else counts
-    differ: list[ReadAs] = [name for name in counts if ours[name] != theirs[name]]
-    if not differ and variant.stop_ids != baseline.stop_ids:
+    """Raise UsageError if variant and baseline stop at different tokens as any server would read their folders. Only
+    the server of `read_as` counts if the variant has one; llama.cpp counts only for GGUF folders."""
+    variant_stops, baseline_stops = variant.stops_by_server, baseline.stops_by_server
+    servers: list[ReadAs] = [name for name in variant_stops if name != "llama.cpp" or variant.header]
+    servers = [variant.read_as] if variant.read_as else servers
+    differing: list[ReadAs] = [name for name in servers if variant_stops[name] != baseline_stops[name]]
+    if not differing and variant.stop_ids != baseline.stop_ids:
         raise UsageError(
             f"variant {arm.name}: {variant.path} is read as {variant.read_as or 'all servers'} would read it and the "
             f"baseline {baseline.path} as {baseline.read_as or 'all servers'} would, so their answers would end at "
             "different tokens. Write the same `read_as` for both arms."
         )
-    if not differ:
+    if not differing:
         return
-    alike: list[ReadAs] = [name for name in counts if name not in differ]
-    either = f"; or write `read_as: {alike[0]}` for both arms if they are served by it alone" if alike else ""
+    agreeing: list[ReadAs] = [name for name in servers if name not in differing]
+    either = f"; or write `read_as: {agreeing[0]}` for both arms if they are served by it alone" if agreeing else ""
     raise UsageError(
         f"variant {arm.name}: the set of stop tokens in {variant.path} is not that of the baseline {baseline.path} as "
-        f"{', '.join(differ)} would read it: {by_server({name: ours[name] for name in differ})} against "
-        f"{by_server({name: theirs[name] for name in differ})}. Its answers would end elsewhere, and nothing could be "
-        "compared. If the variant was made from this baseline, copy generation_config.json from there, and the "
-        f"eos_token_id of config.json{either}."
+        f"{', '.join(differing)} would read it: {by_server({name: variant_stops[name] for name in differing})} against "
+        f"{by_server({name: baseline_stops[name] for name in differing})}. Its answers would end elsewhere, and "
+        "nothing could be compared. If the variant was made from this baseline, copy generation_config.json from "
+        f"there, and the eos_token_id of config.json{either}."
     )
 
 
@@ -219,9 +223,9 @@ def check_rules(gate: GateFile, sets: Sequence[Evalset]) -> None:
                 f"{where}: rule on evalset {rule.evalset!r}, which this gate file does not run. It runs: "
                 f"{', '.join(sorted(names))}."
             )
-        judged = [item for item in sets if rule.evalset in (None, item.name)]
-        _check_labels(rule, judged, where)
-        scored, metric = {metric for item in judged for metric in item.metrics}, METRICS[rule.metric]
+        rule_sets = [item for item in sets if rule.evalset in (None, item.name)]
+        _check_labels(rule, rule_sets, where)
+        scored, metric = {metric for item in rule_sets for metric in item.metrics}, METRICS[rule.metric]
         if metric.approves and not metric.everywhere and rule.metric not in scored:
             elsewhere = " `qualgate intake lm-eval` judges it of lm-eval's logs." if metric.kind == "likelihood" else ""
             raise UsageError(
@@ -230,14 +234,18 @@ def check_rules(gate: GateFile, sets: Sequence[Evalset]) -> None:
             )
 
 
-def _check_labels(rule: Rule, judged: Sequence[Evalset], where: str) -> None:
-    wanted = [rule.where] if rule.where else []
-    wanted += [rule.scope] if rule.scope.startswith("tag:") else []
-    labels = {label for item in judged for case in item.cases for label in case.labels}
-    for wish in wanted:
-        if not any(label == wish or (wish == rule.scope and label.startswith(f"{wish}:")) for label in labels):
+def _check_labels(rule: Rule, rule_sets: Sequence[Evalset], where: str) -> None:
+    """Raise UsageError for a label in the rule's `where` or `scope: tag:` that no case of its sets has. where: the
+    gate file and line, for the message."""
+    rule_labels = [rule.where] if rule.where else []
+    rule_labels += [rule.scope] if rule.scope.startswith("tag:") else []
+    labels = {label for item in rule_sets for case in item.cases for label in case.labels}
+    for rule_label in rule_labels:
+        if not any(
+            label == rule_label or (rule_label == rule.scope and label.startswith(f"{rule_label}:")) for label in labels
+        ):
             raise UsageError(
-                f"{where}: no case of {rule.evalset or 'any evalset here'} has the {wish!r} that the rule names."
+                f"{where}: no case of {rule.evalset or 'any evalset here'} has the {rule_label!r} that the rule names."
             )
 
 
@@ -254,11 +262,11 @@ def check_lengths(folder: ModelFolder, prompts: Sequence[Prompt]) -> None:
         if limit is not None and before + after > limit
     ]
     if too_long:
-        more = f" and {len(too_long) - 10} more" if len(too_long) > 10 else ""
+        remainder = f" and {len(too_long) - 10} more" if len(too_long) > 10 else ""
         raise UsageError(
             f"{counted(len(too_long), 'prompt with its max_new_tokens does', 'prompts with their max_new_tokens do')} "
             f"not fit the {limit} tokens of context of "
-            f"{folder.path}: {', '.join(too_long[:10])}{more}. Lower max_new_tokens, shorten or remove these "
+            f"{folder.path}: {', '.join(too_long[:10])}{remainder}. Lower max_new_tokens, shorten or remove these "
             "cases, or use a model with a longer context."
         )
 
@@ -285,9 +293,9 @@ def check_repeats(gate: GateFile, prompts: Sequence[Prompt]) -> None:
 
 def check_same_head(variant: ModelFolder, baseline: ModelFolder) -> None:
     """Raise UsageError if the output heads differ in size: their drift would have no meaning."""
-    ours, theirs = variant.vocabulary, baseline.vocabulary
-    if ours is not None and theirs is not None and ours != theirs:
+    variant_size, baseline_size = variant.vocabulary, baseline.vocabulary
+    if variant_size is not None and baseline_size is not None and variant_size != baseline_size:
         raise UsageError(
-            f"{variant.path}: its output head has {ours} entries, that of the baseline {baseline.path} has {theirs}, "
-            "so their distributions cannot be compared. Use checkpoints with the same output head."
+            f"{variant.path}: its output head has {variant_size} entries, that of the baseline {baseline.path} has "
+            f"{baseline_size}, so their distributions cannot be compared. Use checkpoints with the same output head."
         )

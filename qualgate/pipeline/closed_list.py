@@ -61,18 +61,18 @@ def closed_list(gate: GateFile, lying_there: Mapping[str, Collection[str]], defa
     return ClosedList(expected=expected, unknown=tuple(unknown), notes=tuple(notes))
 
 
-def _chosen(gate: GateFile, name: str, own: frozenset[str], listed: frozenset[str] | None) -> frozenset[str]:
+def _chosen(gate: GateFile, name: str, all_ids: frozenset[str], listed: frozenset[str] | None) -> frozenset[str]:
     """Return the cases that `expected` chooses from an evalset; all if it does not list the evalset."""
     if listed is None:
-        return own
-    if strange := sorted(listed - own):
+        return all_ids
+    if strange := sorted(listed - all_ids):
         raise UsageError(
             f"{gate.expected}: no case {strange[0]!r:.80} in the evalset {name} that lies beside the gate file"
-            f"{nearest(strange[0], close_names(strange[0], own))}. Take it out, or name the evalset that has it."
+            f"{nearest(strange[0], close_names(strange[0], all_ids))}. Take it out, or name the evalset that has it."
         )
-    if listed != own and not gate.subset:
+    if listed != all_ids and not gate.subset:
         raise UsageError(
-            f"{gate.expected}: names {len(listed):,} of the {counted(len(own), 'case')} of the evalset {name} that "
+            f"{gate.expected}: names {len(listed):,} of the {counted(len(all_ids), 'case')} of the evalset {name} that "
             "lies beside the gate file. Leave `expected` out, name all of them, or say why these are enough: "
             "`gate: {subset: REASON}`, which the verdict repeats."
         )
@@ -80,6 +80,7 @@ def _chosen(gate: GateFile, name: str, own: frozenset[str], listed: frozenset[st
 
 
 def _not_known(name: str, ref: SetRef) -> str:
+    """Explain why the cases of an evalset are unknown, with remedies."""
     where = f"no evalset lies at {ref}" if isinstance(ref, str) else "what a task of lm-eval's asks is not looked up"
     return (
         f"which cases {name} has is not known ({where}), so what neither file holds could not be missed. Keep the "
@@ -89,6 +90,8 @@ def _not_known(name: str, ref: SetRef) -> str:
 
 
 def _listed(gate: GateFile, default: str | None) -> dict[str, frozenset[str]]:
+    """Return evalset → case ids that the file `expected` names; {} without such a file. default: the evalset of lines
+    that name none. Raises UsageError for a line without an id or evalset."""
     ids: dict[str, set[str]] = {}
     for line, body in read_objects(gate.expected) if gate.expected is not None else ():
         name, case = body.get("evalset", default), body.get("id")

@@ -20,8 +20,8 @@ def measure_coverage(plan: Plan, run_id: str, store: Store, gate: GateFile) -> N
     elsewhere the gate file names the calibration set. Skipped for variants without known calibration data, and for
     runs whose cases are only read.
     """
-    wanted = {rule.metric for rule in plan.policy.rules if rule.metric.startswith("coverage.")}
-    if not wanted or any("requests" in case.body for item in plan.evalsets for case in item.cases):
+    coverage_metrics = {rule.metric for rule in plan.policy.rules if rule.metric.startswith("coverage.")}
+    if not coverage_metrics or any("requests" in case.body for item in plan.evalsets for case in item.cases):
         return
     from qualgate.engine.coverage import coverage
 
@@ -30,7 +30,7 @@ def measure_coverage(plan: Plan, run_id: str, store: Store, gate: GateFile) -> N
     facts_of: dict[str, dict[str, float]] = {}
     for arm in gate.variants:
         spec = arm.quantize or arm
-        if not spec.calibration_sha256 or wanted <= measured_before[arm.name]:
+        if not spec.calibration_sha256 or coverage_metrics <= measured_before[arm.name]:
             continue
         if spec.calibration_sha256 not in facts_of:
             calibration_set = evalsets.read(Path(spec.calibration).with_suffix(".yaml"))

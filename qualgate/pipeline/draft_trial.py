@@ -68,12 +68,12 @@ class Tried:
         return asdict(self)
 
 
-def trial_file(model: str, drafts: Sequence[str], sets: Sequence[str], quantize: str | None, here: Path) -> str:
+def trial_file(model: str, drafts: Sequence[str], sets: Sequence[str], quantize: str | None, folder: Path) -> str:
     """Return the text of a gate file with a variant for each draft. model: an absolute path, or `reference`; drafts:
-    values of `draft:` or of a whole `speculation:`; here: the folder that evalset paths are relative to."""
-    made = f"quantize: {quantize}, " if quantize else ""
-    named = [str((here / Path(ref).expanduser()).absolute()) if evalsets.is_path(ref) else ref for ref in sets]
-    rules = margins([evalsets.load(ref, here) for ref in sets])
+    values of `draft:` or of a whole `speculation:`; folder: the folder that evalset paths are relative to."""
+    quantize_entry = f"quantize: {quantize}, " if quantize else ""
+    set_paths = [str((folder / Path(ref).expanduser()).absolute()) if evalsets.is_path(ref) else ref for ref in sets]
+    rules = margins([evalsets.load(ref, folder) for ref in sets])
     lines = [
         f"{WRITTEN}, and anew by the next: copy it, say what you accept, `qualgate run` it.",
         "# Every key: docs/reference/gate-file.md",
@@ -81,10 +81,10 @@ def trial_file(model: str, drafts: Sequence[str], sets: Sequence[str], quantize:
         f"baseline: {{model: {json.dumps(model)}}}",
         "variants:",
         *(
-            f"  draft-{at}: {{{made}speculation: {_whole(draft)}}}"
-            for at, draft in enumerate(drafts or DRAFTS, start=1)
+            f"  draft-{number}: {{{quantize_entry}speculation: {_whole(draft)}}}"
+            for number, draft in enumerate(drafts or DRAFTS, start=1)
         ),
-        f"evalsets: [{', '.join(map(json.dumps, named))}]",
+        f"evalsets: [{', '.join(map(json.dumps, set_paths))}]",
         "gate:",
         "  rules:",
         *(f"    - {rule}" for rule in rules),
@@ -117,28 +117,30 @@ def try_drafts(gate: GateFile, cases: int, cache: Path, progress: Progress) -> I
                 alone[target] = load_arm(target, cache, {}, device="cpu").footprint
             drafted = load_arm(arm, cache, {}, device="cpu")
             plain = replace(drafted, draft=None, spec=target, footprint=alone[target])
-            yield _tried(plan, plain, drafted, prompts[arm.name], gate.seed, progress)
+            yield _try_draft(plan, plain, drafted, prompts[arm.name], gate.seed, progress)
 
 
-def _tried(
+def _try_draft(
     plan: Plan, plain: LoadedArm, drafted: LoadedArm, prompts: Sequence[Prompt], seed: int, progress: Progress
 ) -> Tried:
+    """Answer every prompt in three ways and return the measurements. plain: the arm's target without a draft;
+    drafted: the same with it; seed: for sampled answers; progress: called after each prompt."""
     ways = {PLAIN: plain, DRAFTED: drafted, AGAIN: plain}
     units: dict[str, list[UnitEvidence]] = {way: [] for way in ways}
     generation = Generation()  # counters of the drafted answers
     with uncollected():
         for arm in (plain, drafted):
             warm_up(arm, _job(arm.spec, prompts[0], 0, seed))
-        for at, prompt in enumerate(prompts):
-            order = [*ways][at % len(ways) :] + [*ways][: at % len(ways)]
+        for index, prompt in enumerate(prompts):
+            order = [*ways][index % len(ways) :] + [*ways][: index % len(ways)]
             for way in order:
-                result = run_job(ways[way], _job(ways[way].spec, prompt, at, seed))
-                units[way].append(_answer(way, at, result))
+                result = run_job(ways[way], _job(ways[way].spec, prompt, index, seed))
+                units[way].append(_answer(way, index, result))
                 generation += result.generation if way == DRAFTED else Generation()
-            progress(drafted.spec.name, at + 1, len(prompts))
+            progress(drafted.spec.name, index + 1, len(prompts))
     tasks = {(case.evalset, case.id): case.task for item in plan.evalsets for case in item.cases}
-    drawn = any(prompt.sampling.temperature > 0 for prompt in prompts)
-    return replace(_said(ways, units, tasks, generation), drawn=drawn)
+    sampled = any(prompt.sampling.temperature > 0 for prompt in prompts)
+    return replace(_measurements(ways, units, tasks, generation), drawn=sampled)
 
 
 def _job(spec: ArmSpec, prompt: Prompt, index: int, seed: int) -> Job:
@@ -146,6 +148,8 @@ def _job(spec: ArmSpec, prompt: Prompt, index: int, seed: int) -> Job:
 
 
 def _answer(way: str, job: int, result: JobResult) -> UnitEvidence:
+    """Return one job's answer as evidence, under the way that produced it. job: the prompt's number, which pairs the
+    three ways."""
     [completion] = result.completions
     return UnitEvidence(
         key=replace(completion.key, arm=way),
@@ -161,12 +165,15 @@ def _answer(way: str, job: int, result: JobResult) -> UnitEvidence:
     )
 
 
-def _said(
+def _measurements(
     ways: Mapping[str, LoadedArm],
     units: Mapping[str, Sequence[UnitEvidence]],
     tasks: Mapping[tuple[str, str], str],
     generation: Generation,
 ) -> Tried:
+    """Compare the drafted answers, and plain decoding with itself, to plain decoding. ways, units: by PLAIN, DRAFTED
+    and AGAIN; tasks: (evalset, case id) → task; generation: counters of the drafted answers. `drawn` of the result
+    keeps its default."""
     evidence = {
         way: ArmEvidence(
             name=way,
@@ -181,12 +188,12 @@ def _said(
     run = RunEvidence(
         run_id="", expected=(), metrics={}, baseline=evidence[PLAIN], variants=(evidence[DRAFTED],), tasks=tasks
     )
-    again = gain_of(paired(run, evidence[AGAIN]), (evidence[PLAIN], True), (), {}, ALPHA)
+    self_gain = gain_of(paired(run, evidence[AGAIN]), (evidence[PLAIN], True), (), {}, ALPHA)
     pairs = paired(run, evidence[DRAFTED])
     return Tried(
         name=ways[DRAFTED].spec.name,
         found=speculated(run, evidence[DRAFTED], ALPHA),
-        again=again.measured,
+        again=self_gain.measured,
         accepted=_accepted(evidence[DRAFTED].units, tasks),
         prompts=len(pairs),
         unlike=sum(pair.baseline.answer != pair.variant.answer for pair in pairs),
@@ -195,14 +202,14 @@ def _said(
 
 def _accepted(units: Sequence[UnitEvidence], tasks: Mapping[tuple[str, str], str]) -> dict[str, float]:
     """Return the acceptance rate by task; tasks without proposed tokens are left out."""
-    counts: dict[str, list[int]] = {}
+    tallies: dict[str, list[int]] = {}
     for unit in units:
-        tally = counts.setdefault(tasks[unit.key.evalset, unit.key.case_id], [0, 0])
+        tally = tallies.setdefault(tasks[unit.key.evalset, unit.key.case_id], [0, 0])
         for step in unit.draft_steps:
             if step.level == 1:
                 tally[0] += step.accepted
                 tally[1] += step.proposed
-    return {task: accepted / proposed for task, (accepted, proposed) in sorted(counts.items()) if proposed}
+    return {task: accepted / proposed for task, (accepted, proposed) in sorted(tallies.items()) if proposed}
 
 
 @contextmanager

@@ -64,8 +64,8 @@ def token_bytes(token: str, *, spaced: bool = False) -> bytes:
 def _byte_alphabet() -> dict[str, int]:
     """Return character → byte: printable Latin-1 characters encode themselves, the other bytes follow from U+0100."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+    unprintable = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(0x100 + n): byte for n, byte in enumerate(unprintable)}
 
 
 _BYTES = _byte_alphabet()
@@ -77,20 +77,20 @@ def token_spans(tokens: Sequence[bytes], text: str) -> tuple[Span, ...] | None:
     Tokens after the text's last byte (the end of turn) cover nothing. A token that is part of a character covers the
     character. The first token's leading space may be missing in the text: SentencePiece decoders drop it.
     """
-    whole = text.encode("utf-8", "surrogatepass")
-    if tokens and tokens[0][:1] == b" " != whole[:1]:
+    text_bytes = text.encode("utf-8", "surrogatepass")
+    if tokens and tokens[0][:1] == b" " != text_bytes[:1]:
         tokens = (tokens[0][1:], *tokens[1:])
     stops = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
-    spoken = int(np.searchsorted(stops, len(whole), side="right")) - 1
-    if b"".join(tokens[:spoken]) != whole:
+    text_tokens = int(np.searchsorted(stops, len(text_bytes), side="right")) - 1
+    if b"".join(tokens[:text_tokens]) != text_bytes:
         return None
-    first_bytes = (np.frombuffer(whole, np.uint8) & 0xC0) != 0x80
+    first_bytes = (np.frombuffer(text_bytes, np.uint8) & 0xC0) != 0x80
     character = np.cumsum(first_bytes) - 1  # of each byte
-    nothing = (len(text), len(text))
+    empty_span = (len(text), len(text))
     return tuple(
         (int(character[start]), int(character[stop - 1]) + 1 if stop > start else int(character[start]))
-        if index < spoken and start < len(whole)
-        else nothing
+        if index < text_tokens and start < len(text_bytes)
+        else empty_span
         for index, (start, stop) in enumerate(zip(stops[:-1].tolist(), stops[1:].tolist(), strict=True))
     )
 
@@ -99,9 +99,9 @@ def kinds_of(spans: Sequence[Span], places: dict[str, tuple[Span, ...]], length:
     """Return kind of place → whether each token counts for it, [tokens]. `end`: tokens after the text."""
     starts, stops = np.array(spans, dtype=np.int64).reshape(-1, 2).T
     marked = {}
-    for kind, of_kind in places.items():
+    for kind, kind_spans in places.items():
         edges = np.zeros(length + 1, dtype=np.int64)
-        for start, stop in of_kind:
+        for start, stop in kind_spans:
             edges[start] += 1
             edges[stop] -= 1
         inside = np.concatenate([[0], np.cumsum(np.cumsum(edges)[:-1] > 0)])  # characters in a place, before each

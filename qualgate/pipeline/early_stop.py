@@ -22,7 +22,8 @@ class Settling:
     def __init__(
         self, plan: Plan, record: runs.RunRecord, store: Store, labels: Mapping[tuple[str, str], tuple[str, ...]]
     ) -> None:
-        """labels: (evalset, case) → tasks and tags, which a policy may need and the store does not hold."""
+        """Begin the looks of one run, from its plan and what is already stored. labels: (evalset, case) → tasks and
+        tags, which a policy may need and the store does not hold."""
         self._plan, self._run_id, self._store, self._labels = plan, record.run_id, store, labels
         self._evidence: RunEvidence | None = None  # as read for the last look
         self._unread: set[UnitKey] = set()  # units stored since then
@@ -51,24 +52,25 @@ class Settling:
         for key in keys:
             self._answered[key.arm].add((key.evalset, key.case_id, key.repeat))
             self._unread.add(key)
-        due = {}
+        due_looks = {}
         for variant in sorted(self._variants - self.stopped):
-            first, reached = self._looked[variant], self._looked[variant]
+            looks_taken, reached = self._looked[variant], self._looked[variant]
             # The last look has every case, so it could stop nothing.
             while reached < len(self._stages) - 1 and self._has(variant, reached):
                 reached += 1
-            if reached > first:
-                due[variant], self._looked[variant] = range(first + 1, reached + 1), reached
-        if not due:
+            if reached > looks_taken:
+                due_looks[variant], self._looked[variant] = range(looks_taken + 1, reached + 1), reached
+        if not due_looks:
             return
-        evidence, now = self._read(), plain.now()
-        for variant, numbers in due.items():
-            settled = first_settled(evidence, self._plan.policy, variant, self._order, numbers, now)
+        evidence, time = self._read(), plain.now()
+        for variant, numbers in due_looks.items():
+            settled = first_settled(evidence, self._plan.policy, variant, self._order, numbers, time)
             if settled is not None:
                 stoppings.stop(self._store, self._run_id, variant, settled)
                 self.stopped.add(variant)
 
     def _read(self) -> RunEvidence:
+        """Return the evidence for this look. After the first look only units stored since are read."""
         if self._evidence is None:
             self._evidence = replace(runs.evidence(self._store, self._run_id), labels=self._labels)
         else:

@@ -107,14 +107,14 @@ def choose(own_set: OwnSet, answers: Sequence[Answer], margin: float) -> Looked:
     """Choose the strictest way to score the set by which the baseline is right often enough to lose `margin`: at the
     rate seen here the gate's lower bound must exceed its floor. For a set without references, take every such metric.
     """
-    least = max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin)
+    min_rate = max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin)
     tried, fit = [], []
     for way in ways_of(own_set):
         if fit and (own_set.kind not in BY_FORM or way.metrics == fit[-1].metrics):
             continue
         values = np.array(way.values(answers))
         tried.append((way, round(float(values.sum()))))
-        if _surely(np.resize(np.sort(values), len(own_set.cases))) >= least:
+        if _lower_bound(np.resize(np.sort(values), len(own_set.cases))) >= min_rate:
             fit.append(way)
     metrics = tuple(metric for way in fit for metric in way.metrics)
     return Looked(
@@ -130,7 +130,7 @@ def length_for(answers: Sequence[Answer]) -> int:
     return max(32, 1 << (4 * max(answer.tokens for answer in answers) - 1).bit_length())
 
 
-def _surely(values: np.ndarray, alpha: float = 0.05) -> float:
+def _lower_bound(values: np.ndarray, alpha: float = 0.05) -> float:
     """Return the lower bound of the baseline's rate, computed as the gate does."""
     if np.isin(values, (0, 1)).all():
         return binomial_lower(int(values.sum()), len(values), alpha)
@@ -149,15 +149,15 @@ def why_chosen(looked: Looked) -> str:
     findings = "; ".join(f"by {way.label} it is right on {right} of {count}" for way, right in looked.tried)
     ids = ", ".join(str(answer.case["id"]) for answer in looked.answers)
     text = f"The baseline was asked {counted(count, 'case')} ({ids}): {findings}."
-    taken = way_of(looked).metrics
-    if len(taken) > 1 and (omitted := [way.label for way, _ in looked.tried if not {*way.metrics} & {*taken}]):
+    chosen = way_of(looked).metrics
+    if len(chosen) > 1 and (omitted := [way.label for way, _ in looked.tried if not {*way.metrics} & {*chosen}]):
         text += f" Left out, as it is right too rarely to lose any: {', '.join(omitted)}."
     return text
 
 
 def looked_as_lines(name: str, looked: Looked) -> list[str]:
     """Return a line for each asked case with answer and reference, then one on the choice."""
-    lines = [f"{name}: {_beside(answer)}" for answer in looked.answers]
+    lines = [f"{name}: {_answer_line(answer)}" for answer in looked.answers]
     return [*lines, f"{name}: {why_chosen(looked)}"] if looked.way else lines
 
 
@@ -170,10 +170,10 @@ def refuse_unjudgeable(looked: Mapping[str, Looked]) -> None:
         tried = "; ".join(f"{right} of {count} by {way.label}" for way, right in look.tried)
         way = max(look.tried, key=lambda tried: tried[1])[0]
         wrong = [answer for answer, value in zip(look.answers, way.values(look.answers), strict=True) if value < 1]
-        shown = "\n".join(f"  {_beside(answer)}" for answer in wrong[:3])
+        examples = "\n".join(f"  {_answer_line(answer)}" for answer in wrong[:3])
         raise UsageError(
             f"{name}: the baseline is right on too few cases to lose any: {tried}. {look.advice}; `--no-look` writes "
-            f"the files all the same.\n{shown}"
+            f"the files all the same.\n{examples}"
         )
 
 
@@ -188,6 +188,8 @@ _ASK_FOR = {  # kind → what to write into the prompts
 
 
 def _advice(own_set: OwnSet, answers: Sequence[Answer]) -> str:
+    """Suggest a change for a set on which the baseline is right too rarely: a higher limit if most answers were cut,
+    else a clearer prompt for this kind of set."""
     if 2 * sum(answer.cut for answer in answers) > len(answers):
         return f"Most answers were cut at {own_set.length:,} tokens: give --max-new-tokens more"
     if own_set.kind in _ASK_FOR:
@@ -198,10 +200,10 @@ def _advice(own_set: OwnSet, answers: Sequence[Answer]) -> str:
     )
 
 
-def _beside(answer: Answer) -> str:
-    wanted = answer.case.get("references", answer.case.get("answer", answer.case.get("contains", "")))
+def _answer_line(answer: Answer) -> str:
+    expected = answer.case.get("references", answer.case.get("answer", answer.case.get("contains", "")))
     cut = ", cut" if answer.cut else ""
-    reference = f"; reference {quote(wanted, 40)}" if wanted != "" else ""
+    reference = f"; reference {quote(expected, 40)}" if expected != "" else ""
     return f"{quote(question_of(answer.case), 60)} -> {quote(answer.text, 80)}{cut}{reference}"
 
 
@@ -210,8 +212,8 @@ def ways_of(own_set: OwnSet) -> tuple[Way, ...]:
     plain = Way(metrics=own_set.metrics, settings=SETTINGS.get(own_set.kind, {}))
     match own_set.kind:
         case "answers":
-            forgiving = Way(metrics=own_set.metrics, settings={"normalizers": FORGIVING})
-            return plain, forgiving, *_in_sentences(own_set)
+            normalized = Way(metrics=own_set.metrics, settings={"normalizers": FORGIVING})
+            return plain, normalized, *_in_sentences(own_set)
         case "numbers":
             return plain, *_in_sentences(own_set)
         case "choices":
@@ -239,7 +241,7 @@ def ways_of(own_set: OwnSet) -> tuple[Way, ...]:
 def _in_sentences(own_set: OwnSet) -> tuple[Way, ...]:
     """Return the way to score answers in sentences: `pattern` for a closed list of references, else `contains`, which
     needs references of two characters or more."""
-    references = [each for case in own_set.cases for each in references_in(case)]
+    references = [text for case in own_set.cases for text in references_in(case)]
     different = dict.fromkeys(text.strip().casefold() for text in references)
     shared = len(different) <= min(CLOSED, len(references) // 2)
     if shared or different.keys() <= {"yes", "no", "true", "false", "maybe", "unknown"}:
@@ -279,11 +281,11 @@ def read_otherwise(store: Store, run_id: str, variant: str) -> Iterator[str]:
         for way in ways if scored and 2 * right < len(details) else ():
             if any(fault for answer in answers for fault in _unfit(way, answer)):
                 continue
-            would = round(sum(way.values(answers)))
-            if would > right + len(details) // 4:
+            other_right = round(sum(way.values(answers)))
+            if other_right > right + len(details) // 4:
                 yield (
                     f"{name}: the baseline is right on {right} of {counted(len(details), 'case')} by "
-                    f"{scored[0].metric}; `{way.label}` would score {would} of {len(details)}: write `metrics: "
+                    f"{scored[0].metric}; `{way.label}` would score {other_right} of {len(details)}: write `metrics: "
                     f"[{way.label}]` in the set's YAML"
                 )
                 break

@@ -29,12 +29,12 @@ class Address:
     key: str = ""
 
 
-def look_file(a: Address, b: Address, sets: Sequence[str], here: Path) -> str:
-    """Return the gate file's text. here: the folder that evalset paths are relative to.
+def look_file(a: Address, b: Address, sets: Sequence[str], folder: Path) -> str:
+    """Return the gate file's text. folder: the one that evalset paths are relative to.
     Raises UsageError for an invalid address, a server with several models and no `--model-a` or `--model-b`, twice the
     same model, and faulty evalsets; InfrastructureError if a server does not answer."""
     arms = [_checked(address) for address in (a, b)]
-    named = [evalsets.load(ref, here) for ref in sets]
+    loaded_sets = [evalsets.load(ref, folder) for ref in sets]
     models = [address.model or _only_model(address, option) for address, option in ((a, "--model-a"), (b, "--model-b"))]
     if (server_at(arms[0]), models[0]) == (server_at(arms[1]), models[1]):
         raise UsageError(
@@ -47,10 +47,10 @@ def look_file(a: Address, b: Address, sets: Sequence[str], here: Path) -> str:
         "version: 1",
         f"baseline: {_arm(arms[0], models[0], a.key)}",
         f"variants: {{{OTHER}: {_arm(arms[1], models[1], b.key)}}}",
-        f"evalsets: [{', '.join(_scalar(_ref(ref, here)) for ref in sets)}]",
+        f"evalsets: [{', '.join(_scalar(_ref(ref, folder)) for ref in sets)}]",
         "gate:",
         "  rules:",
-        *(f"    - {rule}" for rule in margins(named)),
+        *(f"    - {rule}" for rule in margins(loaded_sets)),
         "store: sqlite:///qualgate.db",
     ]
     return "\n".join(lines) + "\n"
@@ -91,6 +91,8 @@ def _arm(url: str, model: str, key: str) -> str:
 
 
 def _only_model(address: Address, option: str) -> str:
+    """Ask the server for the only model that it lists. option: the command-line option that names a model, for the
+    error of a server with several."""
     from qualgate.served.client import Client  # what asks no server need not wait for an HTTP library
 
     async def ask() -> str:
@@ -100,9 +102,9 @@ def _only_model(address: Address, option: str) -> str:
     return asyncio.run(ask())
 
 
-def _ref(ref: str, here: Path) -> str:
+def _ref(ref: str, folder: Path) -> str:
     """Return the reference with an absolute path, for a gate file in another folder."""
-    return str((here / Path(ref).expanduser()).absolute()) if evalsets.is_path(ref) else ref
+    return str((folder / Path(ref).expanduser()).absolute()) if evalsets.is_path(ref) else ref
 
 
 def _scalar(text: str) -> str:

@@ -78,19 +78,22 @@ def forecast(plan: Plan, workers: int, past: Past | None = None) -> Forecast:
     for arm in plan.arms:
         jobs = [job for job in plan.jobs if job.arm == arm]
         prompts = [prompt for job in jobs for prompt in job.prompts]
-        counts = [prompt.tokens_read for prompt in prompts]
-        read, limits = sum(counts) if all(counts) else None, sum(p.max_new_tokens for p in prompts)
-        seen = _seen(jobs, plan.identities[arm.name].engine, past)
-        if seen:
-            seconds = _batch_seconds(jobs, seen) / workers + LOADING / workers
-            expected = round(sum(answer.tokens for answer in seen.values()) / len(seen) * len(prompts))
-            place_seconds = sum(answer.seconds for answer in seen.values()) / len(seen) * len(prompts)
+        prompt_lengths = [prompt.tokens_read for prompt in prompts]
+        prompt_tokens = sum(prompt_lengths) if all(prompt_lengths) else None
+        limits = sum(prompt.max_new_tokens for prompt in prompts)
+        earlier_times = _earlier_times(jobs, plan.identities[arm.name].engine, past)
+        if earlier_times:
+            seconds = _batch_seconds(jobs, earlier_times) / workers + LOADING / workers
+            expected = round(
+                sum(answer.tokens for answer in earlier_times.values()) / len(earlier_times) * len(prompts)
+            )
+            place_seconds = sum(answer.seconds for answer in earlier_times.values()) / len(earlier_times) * len(prompts)
         else:
             expected, place_seconds, seconds = round(limits * ASSUMED_LENGTH), None, None
             if plan.identities[arm.name].engine.endswith(("cpu float32", "cpu served")):
                 probe = probe or _matmul_flops()
                 drafted = any(job.drafted for job in jobs)
-                rows = (sum(counts) + expected * drafted) / READING
+                rows = (sum(prompt_lengths) + expected * drafted) / READING
                 rows += expected * (ASSUMED_REST if drafted else 1.0) / DECODING
                 seconds = 2.0 * plan.models[arm.model].parameters * rows / probe + LOADING / workers
         arms.append(
@@ -98,19 +101,19 @@ def forecast(plan: Plan, workers: int, past: Past | None = None) -> Forecast:
                 name=arm.name,
                 weights=_weights(arm, plan.models.get(arm.model)),
                 cases=len(prompts),
-                prompt_tokens=read,
+                prompt_tokens=prompt_tokens,
                 answer_tokens=limits,
                 expected_tokens=expected,
                 seconds=seconds,
-                measured=bool(seen),
-                cost=_cost(prices, read, expected, place_seconds),
-                most=None if prices and prices.device_second else _cost(prices, read, limits, None),
+                measured=bool(earlier_times),
+                cost=_cost(prices, prompt_tokens, expected, place_seconds),
+                most=None if prices and prices.device_second else _cost(prices, prompt_tokens, limits, None),
             )
         )
     return Forecast(arms=tuple(arms), run=past.run if any(arm.measured for arm in arms) else "", prices=prices)
 
 
-def _seen(jobs: Sequence[Job], engine: str, past: Past) -> dict[UnitKey, AnswerTime]:
+def _earlier_times(jobs: Sequence[Job], engine: str, past: Past) -> dict[UnitKey, AnswerTime]:
     """Return the arm's units that an earlier run answered alike: same case, engine and drafting."""
     matches = {
         prompt.key: earlier
@@ -122,23 +125,29 @@ def _seen(jobs: Sequence[Job], engine: str, past: Past) -> dict[UnitKey, AnswerT
     return matches if drafted == any(answer.drafted for answer in matches.values()) else {}
 
 
-def _batch_seconds(jobs: Sequence[Job], seen: Mapping[UnitKey, AnswerTime]) -> float:
+def _batch_seconds(jobs: Sequence[Job], earlier_times: Mapping[UnitKey, AnswerTime]) -> float:
     """Return the time of all jobs, one after the other. A batch takes as long as its slowest answer; a batch without
     known times takes the others' average."""
     slowest = [
         max(known)
         for job in jobs
-        if (known := [seen[prompt.key].seconds for prompt in job.prompts if prompt.key in seen])
+        if (known := [earlier_times[prompt.key].seconds for prompt in job.prompts if prompt.key in earlier_times])
     ]
     return sum(slowest) / len(slowest) * len(jobs)
 
 
-def _cost(prices: Prices | None, read: int | None, written: int, place_seconds: float | None) -> float | None:
+def _cost(
+    prices: Prices | None, prompt_tokens: int | None, answer_tokens: int, place_seconds: float | None
+) -> float | None:
     """Return the cost; None if unknown. place_seconds: time in batches, summed over answers; None if unknown."""
-    if prices is None or (prices.device_second and place_seconds is None) or (prices.prompt_token and read is None):
+    if (
+        prices is None
+        or (prices.device_second and place_seconds is None)
+        or (prices.prompt_token and prompt_tokens is None)
+    ):
         return None
-    of_device = prices.device_second / prices.concurrency * (place_seconds or 0.0)
-    return (read or 0) * prices.prompt_token + written * prices.output_token + of_device
+    device_cost = prices.device_second / prices.concurrency * (place_seconds or 0.0)
+    return (prompt_tokens or 0) * prices.prompt_token + answer_tokens * prices.output_token + device_cost
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -168,11 +168,11 @@ def outlook(gate: GateFile, plan: Plan, store: Store, record: RunRecord) -> str:
 
 def left_to_do(total: int, done: int, seconds: float | None, run: str) -> str:
     """Describe the rest answers. seconds: time of all answers, None if unknown; run: the source of that time."""
-    rest, source = total - done, f"as in run {run}" if run else "guessed from a probe of this machine"
+    remaining, source = total - done, f"as in run {run}" if run else "guessed from a probe of this machine"
     duration = (
-        "time unknown until measured" if seconds is None else f"about {time_text(seconds * rest / total)}, {source}"
+        "time unknown until measured" if seconds is None else f"about {time_text(seconds * remaining / total)}, {source}"
     )
-    return f"planned: {counted(rest, 'answer')} to generate, {duration}"
+    return f"planned: {counted(remaining, 'answer')} to generate, {duration}"
 
 
 def _sets(plan: Plan, quarantine: Held) -> list[PlannedSet]:

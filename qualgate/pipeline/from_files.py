@@ -44,7 +44,7 @@ class Judged:
 
     @property
     def exit(self) -> Exit:
-        """The exit code of all of them."""
+        """The exit code of all verdicts together."""
         return exit_of(self.verdicts)
 
 
@@ -87,6 +87,9 @@ def judge_files(
 
 
 def _judge(gate: GateFile, files: Mapping[str, Path], called: Path, looks: Path | None) -> Judged:
+    """Read the files and judge them. files: arm → its score file, the baseline's first; called: the gate file's name
+    in errors; looks: the file that keeps looks, None: not kept. Raises UsageError for rows that do not fit the gate
+    file."""
     names = [evalsets.name_of(ref) for ref in set_refs(gate)]
     default = names[0] if len(names) == 1 else None
     sides = {arm: read_score_rows(path, default or "", gate.error_texts) for arm, path in files.items()}
@@ -159,23 +162,23 @@ def judge_scores(
     return evidence, replace(decided, verdicts=_with_reasons(decided.verdicts, (*notes, *cases.notes)))
 
 
-def _with_reasons(verdicts: Sequence[Verdict], more: tuple[str, ...]) -> tuple[Verdict, ...]:
-    return tuple(replace(verdict, reasons=(*verdict.reasons, *more)) for verdict in verdicts)
+def _with_reasons(verdicts: Sequence[Verdict], notes: tuple[str, ...]) -> tuple[Verdict, ...]:
+    return tuple(replace(verdict, reasons=(*verdict.reasons, *notes)) for verdict in verdicts)
 
 
 def _answers_to_a_case(evidence: RunEvidence) -> dict[str, int]:
     numbers: dict[str, set[int]] = {}
     for key in evidence.expected:
         numbers.setdefault(key.evalset, set()).add(key.repeat)
-    return {at: len(repeats) for at, repeats in sorted(numbers.items())}
+    return {evalset: len(repeats) for evalset, repeats in sorted(numbers.items())}
 
 
 def _not_stated(answers: Mapping[str, int]) -> tuple[str, ...]:
     """Return notes on answer counts known from the files alone: an answer missing on both sides goes unnoticed."""
     return tuple(
-        f"{at}: {count} answers to each case, as many as the files hold: the gate file does not state "
+        f"{evalset}: {count} answers to each case, as many as the files hold: the gate file does not state "
         f"`generation: {{repeats: {count}}}`"
-        for at, count in answers.items()
+        for evalset, count in answers.items()
         if count > 1
     )
 
@@ -183,12 +186,12 @@ def _not_stated(answers: Mapping[str, int]) -> tuple[str, ...]:
 def _single_answers(policy: Policy, answers: Mapping[str, int]) -> tuple[str, ...]:
     """Explain why a rule on the best or worst of several answers does not apply to files with one answer per case."""
     return tuple(
-        f"{at}: {rule.metric} is to count {rule.repeats} of a case's answers, and the files hold one of each; a case "
-        "with several has a row for each, numbered by `repeat`. Of one alone say so: `generation: {repeats: 1}`"
+        f"{evalset}: {rule.metric} is to count {rule.repeats} of a case's answers, and the files hold one of each; a "
+        "case with several has a row for each, numbered by `repeat`. Of one alone say so: `generation: {repeats: 1}`"
         for rule in policy.rules
         if rule.repeats != "mean"
-        for at, count in answers.items()
-        if count == 1 and rule.evalset in (None, at)
+        for evalset, count in answers.items()
+        if count == 1 and rule.evalset in (None, evalset)
     )
 
 
@@ -203,6 +206,8 @@ def _unnamed_scorers(evidence: RunEvidence) -> tuple[str, ...]:
 
 
 def _in_order(gate: GateFile, variants: Mapping[str, Path]) -> dict[str, Path]:
+    """Return the three files in the order quantization, speculation, both. Raises UsageError unless exactly these
+    arms are given."""
     assert gate.four_arm is not None
     names = (gate.four_arm.quantization, gate.four_arm.speculation, gate.four_arm.both)
     if set(variants) != set(names):

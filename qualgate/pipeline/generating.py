@@ -48,12 +48,12 @@ def generate(
     parts: dict[tuple[str, int], JobResult] = {}  # results so far of jobs under way
     answering, refusals = {key.arm for key in record.done}, Counter[str]()
     progress("", done, total)
-    wanted = remaining([job for job in plan.jobs if settling.wants(job)], record.done)
+    open_jobs = remaining([job for job in plan.jobs if settling.wants(job)], record.done)
     how = worker_settings(gate, plan), workers_for(gate, plan), lambda: stop() is not None
     run = lambda jobs: run_jobs(jobs, *how, needed=settling.wants, tell=warn)  # noqa: E731
     answered = probing(run, warn, ledger_of(gate, plan.artifacts))
     with spending(gate, plan, store, record.run_id) as spent:
-        for outcome in with_servers(wanted, gate.path.parent, lambda: stop() is not None, answered):
+        for outcome in with_servers(open_jobs, gate.path.parent, lambda: stop() is not None, answered):
             job = outcome.arm, outcome.index
             if isinstance(outcome, JobFailure):
                 runs.record_failure(store, record.run_id, outcome)
@@ -69,11 +69,11 @@ def generate(
             runs.record(store, record.run_id, outcome, scored, spent(outcome.arm) if outcome.part else None)
             progress(outcome.arm, done := done + len(new), total)
             answering.add(outcome.arm)
-            whole = parts.pop(job).joined(outcome) if job in parts else outcome
+            joined_result = parts.pop(job).joined(outcome) if job in parts else outcome
             if outcome.part:
-                parts[job] = whole
+                parts[job] = joined_result
             else:
-                observe(events.answered(record.run_id, whole, done, total))
+                observe(events.answered(record.run_id, joined_result, done, total))
             settling.answered(new)
     if (received := stop()) is not None:
         raise interrupted(received, f"stopped with {done} of {counted(total, 'unit')} done and stored")

@@ -66,13 +66,15 @@ def _on_ray(gate: GateFile, plan: Plan, gpus: bool) -> OnRay | None:
 
 
 def _cluster(gate: GateFile, arms: Sequence[ArmSpec], gpus: bool) -> OnRay | None:
-    own = [arm for arm in arms if arm.served is None]
-    if gate.ray is None or not own:
+    """Return the Ray cluster of the gate file, with the paths that its nodes must read; None if it names none or
+    every arm is served. nbytes stays 0: the caller sets the memory that a worker needs. gpus: workers run on GPUs."""
+    own_arms = [arm for arm in arms if arm.served is None]
+    if gate.ray is None or not own_arms:
         return None
     return OnRay(
         address=gate.ray,
         nbytes=0,
-        reads=tuple(sorted(set(_read_by(own)))),
+        reads=tuple(sorted(set(_read_by(own_arms)))),
         shared=str(artifacts_folder(gate.store_url, gate.path.parent)),
         gpus=gpus,
     )
@@ -96,12 +98,12 @@ def cases_of(plan: Plan) -> Cases:
 def remaining(jobs: Sequence[Job], done: frozenset[UnitKey]) -> list[Job]:
     """Return the jobs with units to do, and baseline jobs whose missing artifact such a variant's job needs. A partly
     answered job keeps only its open prompts, except a baseline job with an artifact or a timed job."""
-    still = {id(job): tuple(prompt for prompt in job.prompts if prompt.key not in done) for job in jobs}
-    needed = {job.index for job in jobs if still[id(job)] and not job.arm.is_baseline and job.artifact}
+    open_prompts = {id(job): tuple(prompt for prompt in job.prompts if prompt.key not in done) for job in jobs}
+    needed = {job.index for job in jobs if open_prompts[id(job)] and not job.arm.is_baseline and job.artifact}
     return [
-        job if (job.arm.is_baseline and job.artifact) or job.timed else replace(job, prompts=still[id(job)])
+        job if (job.arm.is_baseline and job.artifact) or job.timed else replace(job, prompts=open_prompts[id(job)])
         for job in jobs
-        if still[id(job)] or (job.arm.is_baseline and job.index in needed and not Path(job.artifact).is_file())
+        if open_prompts[id(job)] or (job.arm.is_baseline and job.index in needed and not Path(job.artifact).is_file())
     ]
 
 
@@ -137,6 +139,7 @@ def scores_of(result: JobResult, cases: Cases, also: Mapping[str, tuple[str, ...
 def _scores(
     case: Case, item: Evalset, text: str, finish_reason: str, also: tuple[str, ...], calls: Calls | None
 ) -> tuple[Score, ...]:
+    """Return every score of one answer; for an lm-eval task its own scores first, then those of `also`."""
     if item.lm_eval is None:
         return score(case, item, text, finish_reason, also, calls)
     return (*tasks.score(case, item.lm_eval, text), *score(case, replace(item, metrics=()), text, finish_reason, also))

@@ -108,16 +108,22 @@ def judged_most(plan: Plan, labels: Path) -> Spent:
     judge, metrics = plan.policy.judge, {item.name: item.metrics for item in plan.evalsets}
     assert judge is not None, "asked of plans with one"
     bodies = [body for pair in _labels(read_labels(labels)) for _, body in pair.orders(judge)]
-    read = sum(map(prompt_most, bodies))
+    prompt_tokens = sum(map(prompt_most, bodies))
     slices = _judged_slices(plan.policy, metrics, labels_of(plan.evalsets))
     questions = {(item.name, case.id): question_text(case.body) for item in plan.evalsets for case in item.cases}
-    bare = {at: prompt_most(request(judge, text, "", "")) for at, text in questions.items() if _holds(slices, *at)}
+    bare = {
+        case_key: prompt_most(request(judge, text, "", ""))
+        for case_key, text in questions.items()
+        if _holds(slices, *case_key)
+    }
     variants = [arm.name for arm in plan.arms[1:] if _is_named(arm.name)]
     prompts = [prompt for job in plan.jobs if job.arm.name in variants for prompt in job.prompts]
     pairs = [prompt for prompt in prompts if (prompt.key.evalset, prompt.key.case_id) in bare]
-    read += sum(2 * (bare[prompt.key.evalset, prompt.key.case_id] + 2 * prompt.max_new_tokens) for prompt in pairs)
+    prompt_tokens += sum(
+        2 * (bare[prompt.key.evalset, prompt.key.case_id] + 2 * prompt.max_new_tokens) for prompt in pairs
+    )
     requests = len(bodies) + 2 * len(pairs)
-    return Spent(requests=requests, prompt=read, answer=requests * judge.max_tokens)
+    return Spent(requests=requests, prompt=prompt_tokens, answer=requests * judge.max_tokens)
 
 
 def judge_there(policy: Policy) -> None:
@@ -135,11 +141,11 @@ def own_judge(policy: Policy, arms: Sequence[ArmSpec]) -> Iterator[str]:
     """Yield a note if the judge has the name of a model that it judges."""
     if (judge := policy.judge) is None:
         return
-    mine = Path(judge.model).name.lower()
-    if same := [arm.name for arm in arms if Path(arm.model).name.lower() == mine and "@" not in arm.name]:
+    judge_name = Path(judge.model).name.lower()
+    if same_named := [arm.name for arm in arms if Path(arm.model).name.lower() == judge_name and "@" not in arm.name]:
         yield (
-            f"the judge {judge.model} is called as the model of {', '.join(same)}: a model prefers what it would say "
-            "itself. Name another one under `judge`, unless they are not the same"
+            f"the judge {judge.model} is called as the model of {', '.join(same_named)}: a model prefers what it would "
+            "say itself. Name another one under `judge`, unless they are not the same"
         )
 
 
@@ -158,9 +164,9 @@ def ask_judge(
     if judge is None or labels is None:
         return True
     run_id, name = evidence.run_id, version(judge)
-    known = _replies(store, run_id, judge)
+    replies = _replies(store, run_id, judge)
     pairs = (*_labels(read_labels(labels)), *_pairs(store, evidence, policy))
-    missing = [request for pair in pairs for request in pair.orders(judge) if _at(request[0]) not in known]
+    missing = [request for pair in pairs for request in pair.orders(judge) if _at(request[0]) not in replies]
     if not missing:
         return True
     say(f"judging: {counted(len(missing), 'request')} to {judge.model}")
@@ -190,19 +196,20 @@ def with_judgements(store: Store, evidence: RunEvidence, policy: Policy) -> RunE
     replies, fault = judgements.read(store, evidence.run_id, version(judge))
     if fault:
         return replace(evidence, integrity=(*evidence.integrity, fault))
-    known = {_at(judgement): judgement for judgement in replies}
-    labels, fault = _labels_of(judge, known)
+    replies_by_key = {_at(judgement): judgement for judgement in replies}
+    labels, fault = _labels_of(judge, replies_by_key)
     if len(served := {judgement.served for judgement in replies}) > 1:
         fault = f"the judge's server was not always the same: {' and '.join(sorted(served))!r:.300}"
     pairs: dict[str, dict[tuple[str, str, int], Judged]] = {}
     try:
         for pair in _pairs(store, evidence, policy):
-            if (outcome := _judged(judge, pair, known)) is not None:
+            if (outcome := _judged(judge, pair, replies_by_key)) is not None:
                 pairs.setdefault(pair.variant, {})[pair.evalset, pair.case_id, pair.repeat] = outcome
     except IntegrityError as error:
         return replace(evidence, integrity=(*evidence.integrity, str(error)))
 
     def judged_arm(name: str) -> JudgedArm:
+        """Return the judge's results for the variant `name`."""
         return JudgedArm(
             judge=f"{version(judge)} ({judge.model})",
             floor=judge.floor,
@@ -234,10 +241,10 @@ def _labels(labels: Sequence[Label]) -> Iterator[_Pair]:
         yield _Pair("", sample, label.id, 0, label.question, label.first, label.second, text)
 
 
-def _labels_of(judge: Judge, known: Replies) -> tuple[tuple[JudgedLabel, ...], str]:
+def _labels_of(judge: Judge, replies: Replies) -> tuple[tuple[JudgedLabel, ...], str]:
     """Return the judged sample and "", or () and why it cannot be used. A partly judged sample is not used: rows could
     have been left out on purpose."""
-    bodies = {reply.case_id: reply.label for reply in known.values() if reply.label and reply.evalset == judge.labels}
+    bodies = {reply.case_id: reply.label for reply in replies.values() if reply.label and reply.evalset == judge.labels}
     try:
         labels = tuple(Label(**json.loads(text)) for _, text in sorted(bodies.items()))
     except (TypeError, ValueError):
@@ -246,18 +253,18 @@ def _labels_of(judge: Judge, known: Replies) -> tuple[tuple[JudgedLabel, ...], s
         return (), "its labelled sample was not judged whole: qualgate rescore with this gate file"
     judged_labels = []
     for pair, label in zip(_labels(labels), labels, strict=True):
-        outcome = _judged(judge, pair, known)
+        outcome = _judged(judge, pair, replies)
         if outcome is None:
             return (), f"label {label.id!r:.60} was not judged in both orders: qualgate rescore with this gate file"
         judged_labels.append(JudgedLabel(preferred=label.preferred, question=label.question, judged=outcome))
     return tuple(judged_labels), ""
 
 
-def _judged(judge: Judge, pair: _Pair, known: Replies) -> Judged | None:
+def _judged(judge: Judge, pair: _Pair, known_replies: Replies) -> Judged | None:
     """Return a pair's outcome; None if an order is missing. Raises IntegrityError for a reply to other texts."""
     replies = []
     for order, _ in pair.orders(judge):
-        reply = known.get(_at(order))
+        reply = known_replies.get(_at(order))
         if reply is None:
             return None
         if reply.asked != order.asked:
@@ -278,20 +285,24 @@ def _pairs(store: Store, evidence: RunEvidence, policy: Policy) -> Iterator[_Pai
         if not _is_named(arm.name):
             continue
         for key in sorted(key for key in texts if key.arm == arm.name):
-            before = texts.get(replace(key, arm=base))
-            wanted = _holds(slices, key.evalset, key.case_id)
-            if before is None or not wanted or (body := bodies.get(before[1])) is None:
+            baseline = texts.get(replace(key, arm=base))
+            is_covered = _holds(slices, key.evalset, key.case_id)
+            if baseline is None or not is_covered or (body := bodies.get(baseline[1])) is None:
                 continue
-            first, second = (_without_thought(body, text) for text in (before[0], texts[key][0]))
-            yield _Pair(arm.name, key.evalset, key.case_id, key.repeat, question_text(body), first, second)
+            baseline_answer, variant_answer = (_without_thought(body, text) for text in (baseline[0], texts[key][0]))
+            yield _Pair(
+                arm.name, key.evalset, key.case_id, key.repeat, question_text(body), baseline_answer, variant_answer
+            )
 
 
 def _judged_slices(policy: Policy, metrics: Mapping[str, tuple[str, ...]], labels: Labels | None) -> list[Slice]:
-    return [part for part in check_policy(policy, dict(metrics), labels) if METRICS[part.rule.metric].kind == "judged"]
+    return [
+        slice_ for slice_ in check_policy(policy, dict(metrics), labels) if METRICS[slice_.rule.metric].kind == "judged"
+    ]
 
 
 def _holds(slices: Sequence[Slice], evalset: str, case_id: str) -> bool:
-    return any(part.holds(evalset, case_id) for part in slices)
+    return any(slice_.holds(evalset, case_id) for slice_ in slices)
 
 
 def _is_named(arm: str) -> bool:

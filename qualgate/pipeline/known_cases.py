@@ -27,37 +27,42 @@ def known_cases(gate: GateFile, default: str | None, sides: Sequence[Scores]) ->
     default: the evalset of rows that name none. Raises UsageError for a misspelt evalset path, an `expected` that
     contradicts the evalset, and a row that names another cluster than its case has.
     """
-    items = _lying_there(gate)
+    items = _sets_beside(gate)
     cases = {(item.name, case.id): case for item in items for case in item.cases}
-    clusters = {at: case.cluster for at, case in cases.items()}
-    versions = {at: case.hash for at, case in cases.items()}
-    alone = _of_their_lines(items)
+    clusters = {case_key: case.cluster for case_key, case in cases.items()}
+    versions = {case_key: case.hash for case_key, case in cases.items()}
+    line_hashes = _line_hashes(items)
     closed = closed_list(gate, {item.name: {case.id for case in item.cases} for item in items}, default)
-    known = KnownCases(
+    collected = KnownCases(
         default=default,
         expected=closed.expected,
         required={item.name: _asked(gate, item) for item in items},
         labels=labels_of(items),
         clusters=clusters,
-        questions={at: case.question for at, case in cases.items()},
-        budgets={at: case.max_new_tokens for at, case in cases.items()},
-        references={at: reference_keys(case.body) for at, case in cases.items()},
+        questions={case_key: case.question for case_key, case in cases.items()},
+        budgets={case_key: case.max_new_tokens for case_key, case in cases.items()},
+        references={case_key: reference_keys(case.body) for case_key, case in cases.items()},
         repeats=gate.repeats if gate.repeats_stated else None,
-        stale=(*_other_versions(items, versions, alone, sides), *closed.unknown),
-        notes=(*closed.notes, *_without_their_yaml(items, alone, sides)),
+        stale=(*_other_versions(items, versions, line_hashes, sides), *closed.unknown),
+        notes=(*closed.notes, *_without_their_yaml(items, line_hashes, sides)),
     )
-    _refuse_other_clusters(sides, clusters, {at: {hash, alone.get(at, hash)} for at, hash in versions.items()})
-    return known
+    _refuse_other_clusters(
+        sides, clusters, {case_key: {hash, line_hashes.get(case_key, hash)} for case_key, hash in versions.items()}
+    )
+    return collected
 
 
-def _lying_there(gate: GateFile) -> list[Evalset]:
+def _sets_beside(gate: GateFile) -> list[Evalset]:
+    """Load the evalsets that the gate file names and that can be read: files beside it and shipped sets. Raises
+    UsageError for a path that looks misspelt, and for a set called external although its file lies beside the gate
+    file."""
     folder, refs = gate.path.parent, set_refs(gate)
     for ref in refs:
         if isinstance(ref, str) and evalsets.is_path(ref) and not os.path.isfile(folder / ref):
             _refuse_a_near_miss(ref, folder, {evalsets.name_of(ref) for ref in refs})
-        elif isinstance(ref, ExternalCases) and (lying := _of_that_name(ref.name, folder)):
+        elif isinstance(ref, ExternalCases) and (set_path := _external_file(ref.name, folder)):
             raise UsageError(
-                f"{gate.path}: the cases of {ref.name} are called external, and {lying} lies beside the gate file: "
+                f"{gate.path}: the cases of {ref.name} are called external, and {set_path} lies beside the gate file: "
                 "name that file, which says what there is to answer, or take it away"
             )
     return [
@@ -67,24 +72,27 @@ def _lying_there(gate: GateFile) -> list[Evalset]:
     ]
 
 
-def _of_that_name(name: str, folder: Path) -> Path | None:
+def _external_file(name: str, folder: Path) -> Path | None:
     """Return the evalset file with the name of an external set, regardless of letter case and file ending."""
     stem = re.sub(r"\.(ya?ml|jsonl)$", "", name, flags=re.IGNORECASE).casefold()
-    lying = evalsets.lying_in(folder).items()
-    return next((path for set_name, path in lying if set_name.casefold() in (name.casefold(), stem)), None)
+    set_files = evalsets.lying_in(folder).items()
+    return next((path for set_name, path in set_files if set_name.casefold() in (name.casefold(), stem)), None)
 
 
-def _refuse_a_near_miss(ref: str, folder: Path, named: Collection[str]) -> None:
+def _refuse_a_near_miss(ref: str, folder: Path, gate_names: Collection[str]) -> None:
     """Raise UsageError if a wrong path resembles an evalset that no other path names: it is a typo."""
-    name, places = evalsets.name_of(ref), [Path(os.path.normpath(folder / ref)).parent, folder]
-    lying = {
-        set_name: at for place in reversed(places) for set_name, at in evalsets.lying_in(place, below=True).items()
+    name, folders = evalsets.name_of(ref), [Path(os.path.normpath(folder / ref)).parent, folder]
+    set_files = {
+        set_name: path
+        for searched in reversed(folders)
+        for set_name, path in evalsets.lying_in(searched, below=True).items()
     }
-    for near in close_names(name, [set_name for set_name in lying if set_name == name or set_name not in named]):
-        at = Path(os.path.relpath(lying[near], folder)).as_posix()
+    candidates = [set_name for set_name in set_files if set_name == name or set_name not in gate_names]
+    if close := close_names(name, candidates):
+        guess = Path(os.path.relpath(set_files[close[0]], folder)).as_posix()
         raise UsageError(
-            f"no evalset at {folder / ref}; did you mean {at if at.startswith('../') else './' + at}? A set that lies "
-            f"elsewhere is named {{name: {name}, cases: external}}"
+            f"no evalset at {folder / ref}; did you mean {guess if guess.startswith('../') else './' + guess}? A set "
+            f"that lies elsewhere is named {{name: {name}, cases: external}}"
         )
 
 
@@ -97,22 +105,27 @@ def _asked(gate: GateFile, item: Evalset) -> list[str]:
 
 
 def _other_versions(
-    items: Sequence[Evalset], versions: Mapping[CaseId, str], alone: Mapping[CaseId, str], sides: Sequence[Scores]
+    items: Sequence[Evalset], versions: Mapping[CaseId, str], line_hashes: Mapping[CaseId, str], sides: Sequence[Scores]
 ) -> tuple[str, ...]:
     """Return a line for each evalset of which rows name another version, with `identity: ids` too."""
-    other: dict[str, set[str]] = {}
+    cases_by_set: dict[str, set[str]] = {}
     for evalset, case, stated_hash in {(row.evalset, row.id, row.case_hash) for side in sides for row in side.rows}:
-        if stated_hash and stated_hash not in (versions.get((evalset, case), stated_hash), alone.get((evalset, case))):
-            other.setdefault(evalset, set()).add(case)
-    counts = {at: counted(len(cases), "case was scored", "cases were scored") for at, cases in other.items()}
+        if stated_hash and stated_hash not in (
+            versions.get((evalset, case), stated_hash),
+            line_hashes.get((evalset, case)),
+        ):
+            cases_by_set.setdefault(evalset, set()).add(case)
+    count_texts = {
+        name: counted(len(cases), "case was scored", "cases were scored") for name, cases in cases_by_set.items()
+    }
     return tuple(
-        f"{item.name}: {counts[item.name]} in another version than the one that lies there"
+        f"{item.name}: {count_texts[item.name]} in another version than the one that lies there"
         for item in items
-        if item.name in counts
+        if item.name in count_texts
     )
 
 
-def _of_their_lines(items: Sequence[Evalset]) -> dict[CaseId, str]:
+def _line_hashes(items: Sequence[Evalset]) -> dict[CaseId, str]:
     """Return the hashes of cases without the YAML's settings, as `qualgate score` writes them for lines alone."""
     return {
         (item.name, case.id): case_hash({key: value for key, value in case.body.items() if value != added.get(key)})
@@ -128,10 +141,12 @@ def _declared(item: Evalset) -> dict[str, str]:
 
 
 def _without_their_yaml(
-    items: Sequence[Evalset], alone: Mapping[CaseId, str], sides: Sequence[Scores]
+    items: Sequence[Evalset], line_hashes: Mapping[CaseId, str], sides: Sequence[Scores]
 ) -> tuple[str, ...]:
     """Return a note for each evalset whose rows were scored without its YAML, and so without its `dialect`."""
-    bare = {row.evalset for side in sides for row in side.rows if row.case_hash == alone.get((row.evalset, row.id), 0)}
+    bare = {
+        row.evalset for side in sides for row in side.rows if row.case_hash == line_hashes.get((row.evalset, row.id), 0)
+    }
     return tuple(
         f"{item.name}: rows were scored without the set's YAML, which declares "
         + ", ".join(f"`{key}: {value}`" for key, value in _declared(item).items())
@@ -150,9 +165,9 @@ def _refuse_other_clusters(
             if row.cluster is None or case not in clusters or row.cluster == clusters[case]:
                 continue
             if not row.case_hash or row.case_hash in versions[case]:
-                own = "none" if clusters[case] is None else repr(clusters[case])[:60]
+                own_cluster = "none" if clusters[case] is None else repr(clusters[case])[:60]
                 raise UsageError(
                     f"{side.source}:{row.line}: the `cluster` of {row.id!r:.80} is {row.cluster!r:.60}, and in the "
-                    f"evalset {row.evalset} that lies there it is {own}, which is what counts. Leave `cluster` out of "
-                    "the rows, or change the evalset and score again with it."
+                    f"evalset {row.evalset} that lies there it is {own_cluster}, which is what counts. Leave `cluster` "
+                    "out of the rows, or change the evalset and score again with it."
                 )

@@ -85,7 +85,7 @@ def stop_requested() -> Iterator[Callable[[], signal.Signals | None]]:
             signal.signal(number, handler)
 
 
-def interrupted(received: signal.Signals | None, what: str) -> Interrupted:
-    """Return the error of a run that was asked to stop. what: its progress."""
+def interrupted(received: signal.Signals | None, progress: str) -> Interrupted:
+    """Return the error of a run that was asked to stop. progress: how much of it is done."""
     code = Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED
-    return Interrupted(f"{what}; run the same command again to resume", code)
+    return Interrupted(f"{progress}; run the same command again to resume", code)

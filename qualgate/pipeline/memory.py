@@ -56,21 +56,21 @@ def workers_for(gate: GateFile, plan: Plan) -> int:
 def memory_for(gate: GateFile, plan: Plan) -> MemoryNeed:
     """Return the plan's least memory and this machine's limit; a cluster's limit is unknown until it is reached."""
     gpus = sum(map(len, gate.devices)) if isinstance(gate.devices, tuple) else 1
-    here = 0 if gate.ray is not None else memory(choose_device(gate.devices)) * gpus
-    return replace(memory_need(plan, workers_for(gate, plan), here), gpus=gpus)
+    limit = 0 if gate.ray is not None else memory(choose_device(gate.devices)) * gpus
+    return replace(memory_need(plan, workers_for(gate, plan), limit), gpus=gpus)
 
 
 def memory_need(plan: Plan, workers: int, limit: int) -> MemoryNeed:
     """Return a plan's least memory with this number of workers and a limit in bytes."""
-    own = [arm for arm in plan.arms if arm.served is None]  # a server has memory of its own
+    own_arms = [arm for arm in plan.arms if arm.served is None]  # a server has memory of its own
     longest = {arm.name: 0 for arm in plan.arms}
     for job in plan.jobs:
         tokens = max(len(prompt.token_ids) + prompt.max_new_tokens for prompt in job.prompts)
         longest[job.arm.name] = max(longest[job.arm.name], tokens)
     return MemoryNeed(
-        weights={arm.name: sum(_weights(plan, arm)) for arm in own},
-        cache={arm.name: longest[arm.name] * sum(_kept(plan, arm)) * _bits(arm) // 8 for arm in own},
-        drafts={arm.name: _drafting(plan, arm) for arm in own if arm.speculation is not None},
+        weights={arm.name: sum(_weights(plan, arm)) for arm in own_arms},
+        cache={arm.name: longest[arm.name] * sum(_kept(plan, arm)) * _bits(arm) // 8 for arm in own_arms},
+        drafts={arm.name: _drafting(plan, arm) for arm in own_arms if arm.speculation is not None},
         workers=workers,
         limit=limit,
     )
@@ -81,10 +81,10 @@ def check_memory(need: MemoryNeed) -> None:
     if not need.weights:
         return
     arm = need.largest
-    least, weights, cache, drafts = need.of(arm), need.weights[arm], need.cache[arm], need.drafts.get(arm, 0)
-    if not need.limit or least * need.workers <= need.limit:
+    total, weights, cache, drafts = need.of(arm), need.weights[arm], need.cache[arm], need.drafts.get(arm, 0)
+    if not need.limit or total * need.workers <= need.limit:
         return
-    fit, help_ = need.limit // least, list[str]()
+    fit, help_ = need.limit // total, list[str]()
     if fit and need.gpus > 1:
         help_.append("GPUs that hold it together, as in `workers: {devices: [[0, 1]]}`")
     elif fit:
@@ -96,7 +96,7 @@ def check_memory(need: MemoryNeed) -> None:
     help_.append("a machine, or a container, with more memory")
     beside = f", {size_text(drafts)} to draft for it" if drafts else ""
     raise UsageError(
-        f"This run does not fit into memory: {arm} needs {size_text(least)} at least ({size_text(weights)} of weights, "
+        f"This run does not fit into memory: {arm} needs {size_text(total)} at least ({size_text(weights)} of weights, "
         f"{size_text(cache)} of keys and values of its longest answer{beside}) in each of "
         f"{counted(need.workers, 'worker')}, "
         f"and this machine gives {size_text(need.limit)}. What would help: {', or '.join(help_)}."

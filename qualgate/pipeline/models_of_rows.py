@@ -20,38 +20,40 @@ def refuse_other_models(gate: GateFile, sides: Mapping[str, Scores]) -> None:
     arm, the baseline's first.
     """
     for arm, side in sides.items():
-        meant = _meant(gate, arm)
-        ours = {name for arm_name in meant for name in _stated(gate, arm_name)}
+        arms = _meant(gate, arm)
+        arm_models = {name for arm_name in arms for name in _stated(gate, arm_name)}
         others = {
-            name: arm_name for arm_name in _arms(gate) if arm_name not in meant for name in _stated(gate, arm_name)
+            name: arm_name for arm_name in _arms(gate) if arm_name not in arms for name in _stated(gate, arm_name)
         }
         for name in side.models:
-            if name in others and name not in ours:
+            if name in others and name not in arm_models:
                 raise UsageError(
                     f"{_where(side, name)}: {arm}'s rows name the model {name!r:.80}, which the gate file states of "
                     f"{others[name]}. Are two files swapped? A second name of one model is listed: `models: [{name}]`"
                 )
-            if all(name not in gate.models.get(arm_name, (name,)) for arm_name in meant):
-                known = ", ".join(sorted({listed for arm_name in meant for listed in gate.models[arm_name]}))
+            if all(name not in gate.models.get(arm_name, (name,)) for arm_name in arms):
+                listed_names = ", ".join(sorted({listed for arm_name in arms for listed in gate.models[arm_name]}))
                 raise UsageError(
                     f"{_where(side, name)}: {arm}'s rows name the model {name!r:.80}; the gate file's `models` lists "
-                    f"{known}"
+                    f"{listed_names}"
                 )
-        if len(side.models) > 1 and not any({*side.models} <= {*gate.models.get(arm_name, ())} for arm_name in meant):
-            model, other = side.models[:2]
+        if len(side.models) > 1 and not any({*side.models} <= {*gate.models.get(arm_name, ())} for arm_name in arms):
+            model, second = side.models[:2]
             raise UsageError(
-                f"{_where(side, other)}: rows of two models, {model!r:.80} and {other!r:.80}, in one arm's file. Give "
-                f"each model's rows by themselves; if they are names of one, list them in the gate file: {meant[0]}: "
-                f"{{…, models: [{', '.join(side.models[:5])}]}}"
+                f"{_where(side, second)}: rows of two models, {model!r:.80} and {second!r:.80}, in one arm's file. "
+                f"Give each model's rows by themselves; if they are names of one, list them in the gate file: "
+                f"{arms[0]}: {{…, models: [{', '.join(side.models[:5])}]}}"
             )
 
 
 def one_name_of_two(sides: Mapping[str, Scores]) -> Iterator[str]:
     """Yield a note for each two arms whose rows name the same model: it may be an alias, or the wrong file."""
-    for arm, other in combinations(sides, 2):
+    for arm, second in combinations(sides, 2):
         for name in sides[arm].models:
-            if name in sides[other].models:
-                yield f"the rows of {arm} and {other} name one model, {name!r:.80}: an alias, or one model's rows twice"
+            if name in sides[second].models:
+                yield (
+                    f"the rows of {arm} and {second} name one model, {name!r:.80}: an alias, or one model's rows twice"
+                )
 
 
 def unnamed(sides: Mapping[str, Scores]) -> Iterator[str]:
@@ -78,9 +80,11 @@ def _stated(gate: GateFile, arm: str) -> set[str]:
     """Return the model names that the gate file gives an arm: a variant's name, its folder's, and those in `models`.
     `baseline` is a role and no model name."""
     spec = next(candidate for candidate in (gate.baseline, *gate.variants) if candidate.name == arm)
-    named = set() if spec.is_baseline else {arm}
-    listed = {spec.model} if spec.served else set[str]()  # by its server: "org/model", of which a folder is the last
-    return {*named, *listed, Path(spec.model).name, *gate.models.get(arm, ())}
+    names = set() if spec.is_baseline else {arm}
+    server_names = (
+        {spec.model} if spec.served else set[str]()
+    )  # by its server: "org/model", of which a folder is the last
+    return {*names, *server_names, Path(spec.model).name, *gate.models.get(arm, ())}
 
 
 def _where(side: Scores, model: str) -> str:

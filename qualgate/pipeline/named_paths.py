@@ -41,11 +41,11 @@ def strings_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for part in value.values():
-            yield from strings_in(part)
+        for item in value.values():
+            yield from strings_in(item)
     elif isinstance(value, list | tuple):
-        for part in value:
-            yield from strings_in(part)
+        for item in value:
+            yield from strings_in(item)
 
 
 def _read(path: Path) -> Any:
@@ -64,9 +64,10 @@ def _texts(strings: Iterable[str]) -> Iterator[str]:
 
 
 def _under(value: Any, keys: Collection[str]) -> Iterator[str]:
+    """Yield every text in the values of these keys, at any depth."""
     if isinstance(value, dict):
-        for key, part in value.items():
-            yield from strings_in(part) if key in keys else _under(part, keys)
+        for key, item in value.items():
+            yield from strings_in(item) if key in keys else _under(item, keys)
     elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _under(part, keys)
+        for item in value:
+            yield from _under(item, keys)

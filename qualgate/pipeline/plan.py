@@ -123,103 +123,107 @@ def make_plan(
     return so_far.whole
 
 
-def _read_sets(now: PlanSoFar) -> PlanSoFar:
+def _read_sets(so_far: PlanSoFar) -> PlanSoFar:
     """Load the gate file's evalsets, check its rules against them, and install their packages."""
-    now.planning(f"planning: reading {counted(len(now.gate.evalset_refs), 'evalset')}")
-    sets = tuple(load_set(ref, now.gate.path.parent) for ref in set_refs(now.gate))
-    check_rules(now.gate, sets)
-    for line in too_few_labels(now.gate.policy, now.gate.labels):
-        now.tell(line)
-    packages_held(sets, now.planning)
-    return replace(now, sets=sets)
+    so_far.planning(f"planning: reading {counted(len(so_far.gate.evalset_refs), 'evalset')}")
+    sets = tuple(load_set(ref, so_far.gate.path.parent) for ref in set_refs(so_far.gate))
+    check_rules(so_far.gate, sets)
+    for line in too_few_labels(so_far.gate.policy, so_far.gate.labels):
+        so_far.tell(line)
+    packages_held(sets, so_far.planning)
+    return replace(so_far, sets=sets)
 
 
-def _read_folders(now: PlanSoFar) -> PlanSoFar:
+def _read_folders(so_far: PlanSoFar) -> PlanSoFar:
     """Read the folders of models, drafts and tokenizers, and complete the arms' KV caches."""
-    ours = [spec for arm in now.arms if arm.served is None for spec in (arm, *draft_models(arm))]
-    models = tuple(dict.fromkeys(spec.model for spec in ours))
-    now.planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
-    folders = read_folders(ours)
-    gate = with_own_caches(now.gate, lambda arm: folders[arm.model].files)
+    own_specs = [spec for arm in so_far.arms if arm.served is None for spec in (arm, *draft_models(arm))]
+    models = tuple(dict.fromkeys(spec.model for spec in own_specs))
+    so_far.planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
+    folders = read_folders(own_specs)
+    gate = with_own_caches(so_far.gate, lambda arm: folders[arm.model].files)
     facts = {model: _facts(folder) for model, folder in folders.items()}
-    return replace(now, gate=gate, facts=facts, folders={**tokenizers_of(now.arms), **folders})
+    return replace(so_far, gate=gate, facts=facts, folders={**tokenizers_of(so_far.arms), **folders})
 
 
-def _resolve_auto(now: PlanSoFar) -> PlanSoFar:
+def _resolve_auto(so_far: PlanSoFar) -> PlanSoFar:
     """Resolve `reasoning: auto` and `dialect: auto` by the baseline's chat template, and add the parsers of calls."""
-    folder = now.folders.get(now.gate.baseline.reads)
-    sets = with_dialects(with_ways(now.sets, folder, now.tell), folder, now.tell)
-    return replace(now, sets=with_servers(sets, now.arms, now.gate, now.tell))
+    folder = so_far.folders.get(so_far.gate.baseline.reads)
+    sets = with_dialects(with_ways(so_far.sets, folder, so_far.tell), folder, so_far.tell)
+    return replace(so_far, sets=with_servers(sets, so_far.arms, so_far.gate, so_far.tell))
 
 
-def _lay_out_cases(now: PlanSoFar) -> PlanSoFar:
+def _lay_out_cases(so_far: PlanSoFar) -> PlanSoFar:
     """Lay out the looks of `stop: early`, with the questions that each adds, and choose a trial's cases."""
-    policy, stages = now.gate.policy, ()
+    policy, stages = so_far.gate.policy, ()
     if policy.stop is not None:
-        stop, stages = lay_out(policy, (case for item in now.sets for case in item.cases), now.gate.repeats)
+        stop, stages = lay_out(policy, (case for item in so_far.sets for case in item.cases), so_far.gate.repeats)
         policy = replace(policy, stop=stop)
-    policy, chosen = tried(policy, now.sets, now.gate.seed)
-    return replace(now, policy=policy, stages=stages, chosen=chosen)
+    policy, chosen = tried(policy, so_far.sets, so_far.gate.seed)
+    return replace(so_far, policy=policy, stages=stages, chosen=chosen)
 
 
-def _identify_arms(now: PlanSoFar) -> PlanSoFar:
-    gate, folders = now.gate, now.folders
+def _identify_arms(so_far: PlanSoFar) -> PlanSoFar:
+    """Add the identity of each arm: the folder's weights, tokenizer and engine, or a server's own description."""
+    gate, folders = so_far.gate, so_far.folders
     sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
-    declarations = told_of(now.arms, now.planning)
+    declarations = told_of(so_far.arms, so_far.planning)
     identities = {
         arm.name: identify(arm, folders[arm.model], sampling, engine, folders)
         if arm.served is None
         else identify_served(arm, folders.get(arm.reads), sampling, declarations.get(arm.name, ""))
-        for arm in now.arms
+        for arm in so_far.arms
     }
-    return replace(now, identities=identities)
+    return replace(so_far, identities=identities)
 
 
-def _lay_out_jobs(now: PlanSoFar) -> PlanSoFar:
-    gate, policy, stages = now.gate, now.policy, now.stages
+def _lay_out_jobs(so_far: PlanSoFar) -> PlanSoFar:
+    """Add the plan: the run's key, and its jobs in the order that the policy needs. Four arms run in blocks; where
+    times decide, the arms take turns; else they run one after the other."""
+    gate, policy, stages = so_far.gate, so_far.policy, so_far.stages
     assert policy is not None, "`_lay_out_cases` sets it"
-    also = asked_by_rules(gate, now.sets)
-    key = content_hash(_generated_by(gate, policy, now.sets, now.identities, also))
+    also = asked_by_rules(gate, so_far.sets)
+    key = content_hash(_key_content(gate, policy, so_far.sets, so_far.identities, also))
     artifacts = artifacts_folder(gate.store_url, gate.path.parent) / key[:16]
-    now.planning(f"planning: rendering {counted(gate.repeats * sum(len(item.cases) for item in now.chosen), 'prompt')}")
-    jobs = list(_jobs(gate, now.chosen, now.folders, now.identities, stages, artifacts))
+    prompts = gate.repeats * sum(len(item.cases) for item in so_far.chosen)
+    so_far.planning(f"planning: rendering {counted(prompts, 'prompt')}")
+    jobs = list(_jobs(gate, so_far.chosen, so_far.folders, so_far.identities, stages, artifacts))
     if policy.four_arm is not None:
         jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
     elif times_decide(policy):
-        parameters = {model: folder.parameters for model, folder in now.folders.items()}
-        fit = fit_together(weight_counts(now.arms, parameters), gate.devices)
+        parameters = {model: folder.parameters for model, folder in so_far.folders.items()}
+        fit = fit_together(weight_counts(so_far.arms, parameters), gate.devices)
         jobs = in_turns(jobs, gate.seed, looks=bool(stages), turns=None if fit or stages else least_batches(policy))
     plan = Plan(
         key=key,
         gate_file=gate.text,
         gate_name=gate.path.name,
         policy=policy,
-        arms=now.arms,
-        identities=now.identities,
-        evalsets=now.sets,
+        arms=so_far.arms,
+        identities=so_far.identities,
+        evalsets=so_far.sets,
         jobs=tuple(jobs),
         artifacts=str(artifacts),
         also=also,
-        models=now.facts,
+        models=so_far.facts,
     )
-    return replace(now, plan=plan)
+    return replace(so_far, plan=plan)
 
 
 STEPS: tuple[Callable[[PlanSoFar], PlanSoFar | None], ...] = (
-    lambda now: check_speculation(now.gate),
+    lambda so_far: check_speculation(so_far.gate),
     _read_sets,
-    lambda now: check_served(now.gate, now.sets),
-    lambda now: replace(now, gate=with_weights(now.gate)),
+    lambda so_far: check_served(so_far.gate, so_far.sets),
+    lambda so_far: replace(so_far, gate=with_weights(so_far.gate)),
     _read_folders,
     _resolve_auto,
-    lambda now: replace(now, gate=with_config_differences(now.gate, now.folders)),
-    lambda now: check_arms(now.gate, now.folders, now.sets, now.tell),
-    lambda now: check_drafts(now.gate, now.folders, now.sets),
+    lambda so_far: replace(so_far, gate=with_config_differences(so_far.gate, so_far.folders)),
+    lambda so_far: check_arms(so_far.gate, so_far.folders, so_far.sets, so_far.tell),
+    lambda so_far: check_drafts(so_far.gate, so_far.folders, so_far.sets),
     _lay_out_cases,
     _identify_arms,
-    lambda now: check_targets(now.gate, now.identities),
+    lambda so_far: check_targets(so_far.gate, so_far.identities),
     _lay_out_jobs,
-    lambda now: check_memory(memory_for(now.gate, now.whole)),
+    lambda so_far: check_memory(memory_for(so_far.gate, so_far.whole)),
 )
 
 
@@ -228,8 +232,8 @@ def sampling_settings(gate: GateFile) -> dict[str, Any]:
 
     The number of repeats is left out: more repeats do not change the earlier ones. So is the seed if nothing is drawn.
     """
-    drawn = gate.sampling.drawn or any(isinstance(ref, LmEvalTask) for ref in gate.evalset_refs)
-    return {**gate.sampling.content, "seed": gate.seed if drawn else 0, "repeats": 1}
+    draws = gate.sampling.drawn or any(isinstance(ref, LmEvalTask) for ref in gate.evalset_refs)
+    return {**gate.sampling.content, "seed": gate.seed if draws else 0, "repeats": 1}
 
 
 def load_set(ref: SetRef, relative_to: Path) -> Evalset:
@@ -246,8 +250,8 @@ def load_set(ref: SetRef, relative_to: Path) -> Evalset:
 def set_refs(gate: GateFile) -> tuple[SetRef, ...]:
     """Return the gate file's evalsets, lm-eval groups expanded to tasks. Raises UsageError for one named twice."""
     refs: dict[str, SetRef] = {}
-    for named in gate.evalset_refs:
-        for ref in tasks.members(named) if isinstance(named, LmEvalTask) else (named,):
+    for entry in gate.evalset_refs:
+        for ref in tasks.members(entry) if isinstance(entry, LmEvalTask) else (entry,):
             name = evalsets.name_of(ref)
             if name in refs:
                 raise UsageError(f"{gate.path}: the evalset {name!r} is named twice, once as a task of a group")
@@ -260,9 +264,9 @@ def asked_in_two_sets(plan: Plan) -> tuple[str, ...]:
     shared = [cases for cases in evalsets.asked_again(plan.evalsets) if len({case.evalset for case in cases}) > 1]
     if not shared:
         return ()
-    few = "; ".join(" = ".join(f"{case.evalset}/{case.id}" for case in cases[:3]) for cases in shared[:3])
+    examples = "; ".join(" = ".join(f"{case.evalset}/{case.id}" for case in cases[:3]) for cases in shared[:3])
     return (
-        f"{counted(len(shared), 'question stands', 'questions stand')} in more than one evalset ({few}"
+        f"{counted(len(shared), 'question stands', 'questions stand')} in more than one evalset ({examples}"
         f"{'; …' if len(shared) > 3 else ''}): a rule over both counts each as one cluster, and the rates that "
         "`qualgate plan` foretells of such a rule take them for several",
     )
@@ -280,6 +284,8 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _facts(folder: ModelFolder) -> ModelFacts:
+    """Return the facts of a model's folder that a plan keeps; method "" for weights that are not quantized,
+    vocabulary 0 if unknown."""
     method = folder.format.method if folder.format else ""
     return ModelFacts(
         method=method,
@@ -291,7 +297,7 @@ def _facts(folder: ModelFolder) -> ModelFacts:
     )
 
 
-def _generated_by(
+def _key_content(
     gate: GateFile,
     policy: Policy,
     sets: Sequence[Evalset],
@@ -299,8 +305,10 @@ def _generated_by(
     also: Mapping[str, tuple[str, ...]],
 ) -> dict[str, Any]:
     """Return everything that answers and scores depend on: if any of it changes, it is another run."""
-    versions, least = scorer_versions(), least_batches(gate.policy)
-    learned = {arm.name: arm.calibration_sha256 for arm in (gate.baseline, *gate.variants) if arm.calibration_sha256}
+    versions, min_batches = scorer_versions(), least_batches(gate.policy)
+    calibrations = {
+        arm.name: arm.calibration_sha256 for arm in (gate.baseline, *gate.variants) if arm.calibration_sha256
+    }
     constrained = any("constraint" in case.body for item in sets for case in item.cases)
     packages, servers = packages_held(sets), servers_held(sets)
     at_once = [arm.served.concurrency for arm in (gate.baseline, *gate.variants) if arm.served is not None]
@@ -315,7 +323,7 @@ def _generated_by(
         },
         "drafted": not times_decide(policy),
         "job": [JOB_ROWS, JOB_TOKENS],
-        **({"timed": [least, TIMED]} if least else {}),
+        **({"timed": [min_batches, TIMED]} if min_batches else {}),
         **({"repeats": gate.repeats} if gate.repeats > 1 else {}),
         **({"constraints": constraint_library()} if constrained else {}),
         **({"reasoning": [reasoning.VERSION, *sorted(ways)]} if ways else {}),
@@ -323,7 +331,7 @@ def _generated_by(
         **({"served_by": servers} if servers else {}),
         **({"four_arm": policy.four_arm.seed} if policy.four_arm else {}),
         **({"at_once": at_once} if policy.four_arm and at_once else {}),  # times depend on it
-        **({"calibrations": learned} if learned else {}),
+        **({"calibrations": calibrations} if calibrations else {}),
         # These policies decide what is generated.
         **({"stop": _as_plain(policy)} if policy.stop else {}),
         **({"trial": asdict(policy.trial)} if policy.trial else {}),
@@ -377,22 +385,22 @@ def _jobs(
     arms = (gate.baseline, *gate.variants)
     renderers = {name: Renderer(folders[name].files) for name in dict.fromkeys(arm.reads for arm in arms) if name}
     cases = {(item.name, case.id): case for item in sets for case in item.cases}
-    of_baseline = folders.get(gate.baseline.reads)
-    baseline = prompts_of(gate, of_baseline, renderers.get(gate.baseline.reads), sets)
-    laid = _batches(gate, baseline, sets, stages)
+    baseline_folder = folders.get(gate.baseline.reads)
+    baseline = prompts_of(gate, baseline_folder, renderers.get(gate.baseline.reads), sets)
+    layout = _batches(gate, baseline, sets, stages)
     for arm in arms:
-        again, folder = arm.name.endswith(NOISE), folders.get(arm.reads)
-        same = _same_tokens(identities[arm.name], identities[gate.baseline.name])
-        comparable = same and not again and drift_is_read(arm, gate.baseline)
+        is_noise, folder = arm.name.endswith(NOISE), folders.get(arm.reads)
+        same_tokens = _same_tokens(identities[arm.name], identities[gate.baseline.name])
+        comparable = same_tokens and not is_noise and drift_is_read(arm, gate.baseline)
         prompts = baseline
-        if same and folder is not None and of_baseline is not None:
+        if same_tokens and folder is not None and baseline_folder is not None:
             check_lengths(folder, prompts)
-        if comparable and arm.served is None and folder is not None and of_baseline is not None:
-            check_same_head(folder, of_baseline)
-        if not same:
+        if comparable and arm.served is None and folder is not None and baseline_folder is not None:
+            check_same_head(folder, baseline_folder)
+        if not same_tokens:
             prompts = prompts_of(gate, folder, renderers.get(arm.reads), sets)
         check_drafted_prompts(arm, folders, prompts)
-        for index, (stage, batch) in enumerate(_apart(baseline) if again and not stages else laid):
+        for index, (stage, batch) in enumerate(_noise_batches(baseline) if is_noise and not stages else layout):
             yield Job(
                 index=index,
                 arm=arm,
@@ -408,14 +416,16 @@ def _jobs(
 def _batches(
     gate: GateFile, prompts: Sequence[Prompt], sets: Sequence[Evalset], stages: Sequence[frozenset[Question]]
 ) -> list[tuple[int, list[int]]]:
-    least = least_batches(gate.policy)
-    most, clusters = most_rows(len(prompts), least), _clusters(sets, gate.repeats) if least else None
+    """Return (stage, prompt positions) of each batch; without `stages` all are of stage 0. Clusters stay together,
+    and the number of batches has a minimum, only where times decide."""
+    min_batches = least_batches(gate.policy)
+    max_rows, clusters = most_rows(len(prompts), min_batches), _clusters(sets, gate.repeats) if min_batches else None
     if stages:
-        return staged(prompts, stages, most, clusters)
-    return [(0, batch) for batch in batches(prompts, most, clusters)]
+        return staged(prompts, stages, max_rows, clusters)
+    return [(0, batch) for batch in batches(prompts, max_rows, clusters)]
 
 
-def _apart(prompts: Sequence[Prompt]) -> list[tuple[int, list[int]]]:
+def _noise_batches(prompts: Sequence[Prompt]) -> list[tuple[int, list[int]]]:
     """Return the batches of an A/A arm, whose prompts have other neighbours."""
     return [(0, batch) for batch in regrouped(prompts)]
 

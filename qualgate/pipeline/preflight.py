@@ -30,8 +30,8 @@ def try_store(gate: GateFile) -> None:
         check_store(gate.store_url)
     except UsageError as error:
         document = read_yaml(gate.path)
-        named = document.value.get("store", DEFAULT) if isinstance(document.value, dict) else ""
-        if placed(named, gate.path.parent) != gate.store_url:  # the command named another
+        stated = document.value.get("store", DEFAULT) if isinstance(document.value, dict) else ""
+        if placed(stated, gate.path.parent) != gate.store_url:  # the command named another
             raise
         raise type(error)(str(document.fault(("store",), str(error)))) from None
 
@@ -42,7 +42,7 @@ def try_folders(gate: GateFile) -> None:
     if path is not None and path.exists() and not os.access(path, os.W_OK):
         raise UsageError(f"{path}: the store can be read and not written. Give the file to the user who runs qualgate.")
     for folder in (artifacts_folder(gate.store_url, gate.path.parent), gate.path.parent / "qualgate-reports"):
-        existing = next(place for place in (folder, *folder.parents) if os.path.exists(place))
+        existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
         try:
             with tempfile.TemporaryFile(dir=existing):
                 pass

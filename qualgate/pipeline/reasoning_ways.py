@@ -36,10 +36,10 @@ def _resolved(item: Evalset, renderer: Renderer | None, tell: Callable[[str], No
         chat = next((case for case in _auto_cases(item) if "messages" in case.body), None)
         way, why = of_template(renderer.text(chat) if chat else "", chat_template(renderer.files))
     if way == AUTO:
-        known = ", ".join(name for name in NAMES if name != NONE)
+        names = ", ".join(name for name in NAMES if name != NONE)
         raise UsageError(
             f"{item.name}: `reasoning: auto`: {why}, so it would be scored as the answer. Say `reasoning: none` for "
-            f"that, or one of {known} if the model writes another than its template."
+            f"that, or one of {names} if the model writes another than its template."
         )
     tell(f"{item.name}: reasoning is {way}: {why}")
     return replace(item, cases=tuple(_as(case, way) for case in item.cases))

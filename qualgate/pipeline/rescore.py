@@ -112,35 +112,35 @@ def rescore(
     """
     with open_store(store_url, create=False) as store:
         run = run_meant(store, run_id, gate)
-        last = scorings.read(store, run)
+        scoring = scorings.read(store, run)
         trial = runs.policy(store, run).trial is not None
-        sets = sets_today(gate, run, last.recorded, trial=trial) if gate is not None else last.evalsets
+        sets = sets_today(gate, run, scoring.recorded, trial=trial) if gate is not None else scoring.evalsets
         stands = standing(store, run, gate, sets if gate is not None else ())
         if stands.evidence.integrity:
             raise IntegrityError(f"run {run} cannot be scored again: {stands.evidence.integrity[0]}")
-        was = stands.evidence
-        old = _newest(last)
-        work = _work(last, old, sets, asked_by_rules(gate, sets) if gate is not None else {})
+        evidence_before = stands.evidence
+        old = _newest(scoring)  # scores
+        work = _work(scoring, old, sets, asked_by_rules(gate, sets) if gate is not None else {})
         refs = set_refs(gate) if gate is not None else ()
-        new = _scored(last, old, work, {ref.task: ref for ref in refs if isinstance(ref, LmEvalTask)}, progress)
+        new = _scored(scoring, old, work, {ref.task: ref for ref in refs if isinstance(ref, LmEvalTask)}, progress)
         # A judge costs money, so it is asked last, after all checks.
         stands = _with_judge(store, stands, gate) if keep and gate is not None else stands
-        now = plain.now()
-        evidence = _evidence(store, stands.evidence, last, work, new, now) if work.needed else stands.evidence
+        time = plain.now()
+        evidence = _evidence(store, stands.evidence, scoring, work, new, time) if work.needed else stands.evidence
         after = stands.decided(evidence)
-        before = _before(store, stands, was, work)
+        before = _before(store, stands, evidence_before, work)
         if keep:
             if work.needed:
-                scored = {answer.unit_id: tuple(new[answer.key].values()) for answer in last.answers}
-                scorings.add(store, run, last.number, scored, work.text, now)
+                scored = {answer.unit_id: tuple(new[answer.key].values()) for answer in scoring.answers}
+                scorings.add(store, run, scoring.number, scored, work.text, time)
             # Also without new scores: an earlier rescoring may have stopped just before this.
             runs.add_verdicts(store, run, after.verdicts, after.policy)
     return Rescored(
         run_id=run,
         scorers=work.scorers,
-        added=_more(work.wanted, _metrics_by_set(old)),
-        removed=_more(_metrics_by_set(old), work.wanted),
-        corrected=_corrected(last.evalsets, sets),
+        added=_extra_metrics(work.wanted, _metrics_by_set(old)),
+        removed=_extra_metrics(_metrics_by_set(old), work.wanted),
+        corrected=_corrected(scoring.evalsets, sets),
         answers=sum(bool(work.again[key.evalset]) for key in old),
         changes=tuple(
             ScoreChange(key=key, before=old[key][metric], after=score)
@@ -161,61 +161,68 @@ def _before(store: Store, stands: Standing, was: RunEvidence, work: _Work) -> di
     return {verdict.variant: verdict for verdict in stands.decided(was).verdicts}
 
 
-def _more(metrics: Mapping[str, Iterable[str]], than: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
+def _extra_metrics(
+    metrics: Mapping[str, Iterable[str]], than: Mapping[str, Iterable[str]]
+) -> dict[str, tuple[str, ...]]:
     """Return evalset → metrics that are missing in `than`, without empty entries."""
-    extra = {name: tuple(sorted(set(some) - set(than.get(name, ())))) for name, some in metrics.items()}
+    extra = {name: tuple(sorted(set(names) - set(than.get(name, ())))) for name, names in metrics.items()}
     return {name: some for name, some in extra.items() if some}
 
 
 def _metrics_by_set(scores: Scores) -> dict[str, dict[str, None]]:
     metrics: dict[str, dict[str, None]] = {}
-    for key, given in scores.items():
-        metrics.setdefault(key.evalset, {}).update(dict.fromkeys(given))
+    for key, by_metric in scores.items():
+        metrics.setdefault(key.evalset, {}).update(dict.fromkeys(by_metric))
     return metrics
 
 
-def _corrected(before: Sequence[Evalset], now: Sequence[Evalset]) -> tuple[str, ...]:
-    then = {(item.name, case.id): case for item in before for case in item.cases}
+def _corrected(recorded: Sequence[Evalset], current: Sequence[Evalset]) -> tuple[str, ...]:
+    """Return "set/case" of each case whose references differ between the recorded and the current sets. Tags are no
+    part of a case's hash, so changed tags do not count."""
+    cases_before = {(item.name, case.id): case for item in recorded for case in item.cases}
     return tuple(
         f"{item.name}/{case.id}"
-        for item in now
+        for item in current
         for case in item.cases
-        if then[item.name, case.id].hash != case.hash  # tags are no part of it
+        if cases_before[item.name, case.id].hash != case.hash  # tags are no part of it
     )
 
 
 def _work(
-    last: scorings.Scoring, old: Scores, sets: tuple[Evalset, ...], by_rules: Mapping[str, tuple[str, ...]]
+    scoring: scorings.Scoring, old_scores: Scores, sets: tuple[Evalset, ...], by_rules: Mapping[str, tuple[str, ...]]
 ) -> _Work:
     """Plan the scoring. by_rules: evalset → metrics that rules ask for; {}: no gate file, so the scored metrics."""
-    had = _metrics_by_set(old)
-    wanted = {item.name: tuple(had.get(item.name, ())) for item in sets}
+    scored_metrics = _metrics_by_set(old_scores)
+    metrics = {item.name: tuple(scored_metrics.get(item.name, ())) for item in sets}
     if by_rules:
         for item in sets:
             # Metrics of an lm-eval task belong to the task; the file cannot leave them out.
-            still = (
+            undeclared = (
                 metric
-                for metric in had.get(item.name, ())
+                for metric in scored_metrics.get(item.name, ())
                 if metric.startswith(LM_EVAL) or (metric in METRICS and METRICS[metric].everywhere)
             )
-            wanted[item.name] = tuple(dict.fromkeys((*item.metrics, *by_rules[item.name], *still)))
-    then = {item.name: item for item in last.evalsets}
-    scorers = _outdated(old, wanted)
-    again = {}
+            metrics[item.name] = tuple(dict.fromkeys((*item.metrics, *by_rules[item.name], *undeclared)))
+    recorded_sets = {item.name: item for item in scoring.evalsets}
+    scorers = _outdated(old_scores, metrics)
+    rescored = {}
     for item in sets:
-        other = differs(then[item.name], item)
-        again[item.name] = tuple(
+        changed = differs(recorded_sets[item.name], item)
+        rescored[item.name] = tuple(
             metric
-            for metric in wanted[item.name]
-            if (other and not metric.startswith(LM_EVAL)) or metric in scorers or metric not in had.get(item.name, ())
+            for metric in metrics[item.name]
+            if (changed and not metric.startswith(LM_EVAL))
+            or metric in scorers
+            or metric not in scored_metrics.get(item.name, ())
         )
     return _Work(
         sets=sets,
-        wanted=wanted,
-        again=again,
+        wanted=metrics,
+        again=rescored,
         scorers=scorers,
-        text=sets_to_json(last.recorded, sets),
-        other_sets=any(differs(then[item.name], item) for item in sets) or bool(_more(had, wanted)),
+        text=sets_to_json(scoring.recorded, sets),
+        other_sets=any(differs(recorded_sets[item.name], item) for item in sets)
+        or bool(_extra_metrics(scored_metrics, metrics)),
     )
 
 
@@ -228,58 +235,67 @@ def _with_judge(store: Store, stands: Standing, gate: GateFile) -> Standing:
     return replace(stands, evidence=with_judgements(store, stands.evidence, stands.policy))
 
 
-def _outdated(old: Scores, wanted: Mapping[str, Collection[str]]) -> dict[str, tuple[str, str]]:
-    then: dict[str, set[str]] = {}
-    for key, scores in old.items():
-        for metric, given in scores.items():
-            if metric in wanted[key.evalset]:
-                then.setdefault(metric, set()).add(given.scorer)
-    now = scorer_versions()
-    today = {metric: {of_today(metric, scorer, now) for scorer in scorers} for metric, scorers in then.items()}
-    if gone := sorted(metric for metric, scorers in today.items() if "" in scorers):
-        raise UsageError(f"this version has no scorer of {', '.join(gone)}, which the run was scored by: run again.")
+def _outdated(old_scores: Scores, metrics_of_sets: Mapping[str, Collection[str]]) -> dict[str, tuple[str, str]]:
+    """Return metric → its stored and its current scorer versions, for metrics of the new scoring whose versions
+    differ. metrics_of_sets: evalset → metrics of the new scoring. Raises UsageError for a metric that no scorer of
+    this version has."""
+    stored_scorers: dict[str, set[str]] = {}
+    for key, scores in old_scores.items():
+        for metric, old_score in scores.items():
+            if metric in metrics_of_sets[key.evalset]:
+                stored_scorers.setdefault(metric, set()).add(old_score.scorer)
+    current = scorer_versions()
+    today = {
+        metric: {of_today(metric, scorer, current) for scorer in scorers} for metric, scorers in stored_scorers.items()
+    }
+    if missing := sorted(metric for metric, scorers in today.items() if "" in scorers):
+        raise UsageError(f"this version has no scorer of {', '.join(missing)}, which the run was scored by: run again.")
     return {
         metric: (", ".join(sorted(versions)), ", ".join(sorted(today[metric])))
-        for metric, versions in sorted(then.items())
+        for metric, versions in sorted(stored_scorers.items())
         if versions != today[metric]
     }
 
 
 def _scored(
-    last: scorings.Scoring, old: Scores, work: _Work, theirs: Mapping[str, LmEvalTask], progress: Progress
+    scoring: scorings.Scoring,
+    old_scores: Scores,
+    work: _Work,
+    lm_eval_tasks: Mapping[str, LmEvalTask],
+    progress: Progress,
 ) -> Scores:
-    """Return every unit's scores, new or retained. theirs: evalset → lm-eval task."""
+    """Return every unit's scores, new or retained. lm_eval_tasks: evalset → lm-eval task."""
     if not work.needed:
-        return old
+        return old_scores
     sets = {item.name: item for item in work.sets}
-    ours = {name: tuple(m for m in metrics if not m.startswith(LM_EVAL)) for name, metrics in work.again.items()}
-    _refuse_unscorable(tuple(replace(sets[name], metrics=metrics) for name, metrics in ours.items()))
-    by_theirs = {name for name, metrics in work.again.items() if len(ours[name]) < len(metrics)}
-    _refuse_other_questions([sets[name] for name in sorted(by_theirs)], theirs)
+    own_metrics = {name: tuple(m for m in metrics if not m.startswith(LM_EVAL)) for name, metrics in work.again.items()}
+    _refuse_unscorable(tuple(replace(sets[name], metrics=metrics) for name, metrics in own_metrics.items()))
+    by_lm_eval = {name for name, metrics in work.again.items() if len(own_metrics[name]) < len(metrics)}
+    _refuse_other_questions([sets[name] for name in sorted(by_lm_eval)], lm_eval_tasks)
     cases = {(item.name, case.id): case for item in work.sets for case in item.cases}
     new: Scores = {}
-    for answer in last.answers:
+    for answer in scoring.answers:
         key = answer.key
         case, item = cases[key.evalset, key.case_id], sets[key.evalset]
         scores = score(
-            case, replace(item, metrics=()), answer.text, answer.finish_reason, ours[item.name], answer.calls
+            case, replace(item, metrics=()), answer.text, answer.finish_reason, own_metrics[item.name], answer.calls
         )
-        if item.name in by_theirs:
-            scores = (*scores, *tasks.score(case, theirs[item.name], answer.text))
+        if item.name in by_lm_eval:
+            scores = (*scores, *tasks.score(case, lm_eval_tasks[item.name], answer.text))
         fresh = {scored.metric: scored for scored in scores if scored.metric in work.again[item.name]}
-        retained = {metric: scored for metric, scored in old[key].items() if metric in work.wanted[item.name]}
+        retained = {metric: scored for metric, scored in old_scores[key].items() if metric in work.wanted[item.name]}
         new[key] = retained | fresh
-        if len(new) % PROGRESS_EVERY == 0 or len(new) == len(last.answers):
-            progress(key.arm, len(new), len(last.answers))
+        if len(new) % PROGRESS_EVERY == 0 or len(new) == len(scoring.answers):
+            progress(key.arm, len(new), len(scoring.answers))
     return new
 
 
 def _refuse_unscorable(sets: tuple[Evalset, ...]) -> None:
     """Raise UsageError for cases that lack what a scorer needs, and for normalizers that are not installed."""
     for item in sets:
-        if "exact_match" in item.metrics and (gone := [name for name in item.normalizers if name not in known()]):
+        if "exact_match" in item.metrics and (missing := [name for name in item.normalizers if name not in known()]):
             raise UsageError(
-                f"{item.name} was scored with the normalizer {', '.join(gone)}, which no installed package offers; "
+                f"{item.name} was scored with the normalizer {', '.join(missing)}, which no installed package offers; "
                 "install the package that the run had"
             )
     faults = [
@@ -290,48 +306,51 @@ def _refuse_unscorable(sets: tuple[Evalset, ...]) -> None:
         for fault in scorer.unscorable(case.body, item)
     ]
     if faults:
-        more = f"\nand {len(faults) - FAULTS_SHOWN:,} more" if len(faults) > FAULTS_SHOWN else ""
-        raise UsageError("this version cannot score cases of the run:\n" + "\n".join(faults[:FAULTS_SHOWN]) + more)
+        remainder = f"\nand {len(faults) - FAULTS_SHOWN:,} more" if len(faults) > FAULTS_SHOWN else ""
+        raise UsageError("this version cannot score cases of the run:\n" + "\n".join(faults[:FAULTS_SHOWN]) + remainder)
 
 
-def _refuse_other_questions(sets: list[Evalset], theirs: Mapping[str, LmEvalTask]) -> None:
+def _refuse_other_questions(sets: list[Evalset], lm_eval_tasks: Mapping[str, LmEvalTask]) -> None:
     """Raise UsageError unless lm-eval's tasks, read from the gate file, ask the recorded questions."""
     for item in sets:
-        if item.name not in theirs:
+        if item.name not in lm_eval_tasks:
             raise UsageError(
                 f"{item.name} was scored by another version of lm-eval; to score it again, give the gate file that "
                 "names its task: qualgate rescore GATE.yaml"
             )
-        today = {case.id: case.hash for case in tasks.load(theirs[item.name]).cases}
-        if other := [case.id for case in item.cases if today.get(case.id) != case.hash]:
+        today = {case.id: case.hash for case in tasks.load(lm_eval_tasks[item.name]).cases}
+        if changed := [case.id for case in item.cases if today.get(case.id) != case.hash]:
             raise UsageError(
-                f"{tasks.library()} asks otherwise in {len(other):,} of {counted(len(item.cases), 'document')} of "
-                f"{item.name} than the run did, first in {other[0]}: run again"
+                f"{tasks.library()} asks otherwise in {len(changed):,} of {counted(len(item.cases), 'document')} of "
+                f"{item.name} than the run did, first in {changed[0]}: run again"
             )
 
 
 def _evidence(
-    store: Store, evidence: RunEvidence, last: scorings.Scoring, work: _Work, new: Scores, now: str
+    store: Store, evidence: RunEvidence, scoring: scorings.Scoring, work: _Work, new: Scores, time: str
 ) -> RunEvidence:
     """Return the evidence as the store will return it after this scoring."""
-    texts = {answer.key: answer.text for answer in last.answers}
+    texts = {answer.key: answer.text for answer in scoring.answers}
     sets = sets_of_json(work.text)
     bodies = {(item.name, case.id): case.body for item in work.sets for case in item.cases}
     references = {(name, case): reference_keys(bodies[name, case]) for name in sets for case in sets[name].cases}
-    recorded = {name: set(metrics) for name, metrics in _metrics_by_set(_newest(last)).items()}
-    for name, (then, _) in (evidence.scored_again.metrics if evidence.scored_again else {}).items():
-        recorded[name] = set(then)
-    how = scored_again(now, recorded, _metrics_by_set(new), sets)
-    return with_readers(store, as_scored_again(_by(evidence, new, texts), sets, references, how))
+    recorded = {name: set(metrics) for name, metrics in _metrics_by_set(_newest(scoring)).items()}
+    for name, (before, _) in (evidence.scored_again.metrics if evidence.scored_again else {}).items():
+        recorded[name] = set(before)
+    how = scored_again(time, recorded, _metrics_by_set(new), sets)
+    return with_readers(store, as_scored_again(_with_scores(evidence, new, texts), sets, references, how))
 
 
-def _newest(last: scorings.Scoring) -> Scores:
-    return {answer.key: {score.metric: score for score in answer.scores} for answer in last.answers}
+def _newest(scoring: scorings.Scoring) -> Scores:
+    return {answer.key: {score.metric: score for score in answer.scores} for answer in scoring.answers}
 
 
-def _by(evidence: RunEvidence, new: Scores, texts: Mapping[UnitKey, str]) -> RunEvidence:
+def _with_scores(evidence: RunEvidence, new: Scores, texts: Mapping[UnitKey, str]) -> RunEvidence:
+    """Return the evidence with each unit's new scores in place of the old ones; measurements such as times stay.
+    texts: the answers, kept where nothing could be read from them."""
 
     def rescored_unit(unit: UnitEvidence) -> UnitEvidence:
+        """Return the unit with its new scores and its own measurements."""
         scores = new[unit.key]
         measured = {name: value for name, value in unit.values.items() if name not in unit.scorers}
         values = {name: score.value for name, score in scores.items()} | measured

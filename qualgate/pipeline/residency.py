@@ -25,8 +25,8 @@ def weight_counts(arms: Iterable[ArmSpec], parameters: Mapping[str, int]) -> Ite
 
 def fit_together(parameters: Iterable[int], devices: Devices) -> bool:
     """Return whether models with these numbers of weights fit into the devices' memory together."""
-    together = len(devices[0]) if isinstance(devices, tuple) else 1
-    return BYTES * sum(parameters) <= SHARE * memory(choose_device(devices)) * together
+    gpu_count = len(devices[0]) if isinstance(devices, tuple) else 1
+    return BYTES * sum(parameters) <= SHARE * memory(choose_device(devices)) * gpu_count
 
 
 def memory(device: Device) -> int:

@@ -91,7 +91,7 @@ def drift_report(store_url: str, run_id: str | None) -> DriftReport:
     return DriftReport(
         run_id=run,
         complete=summary.status == "complete",
-        variants=tuple(_variant(evidence, arm, marks, placed=spelled is not None) for arm in evidence.variants),
+        variants=tuple(_variant_drift(evidence, arm, marks, placed=spelled is not None) for arm in evidence.variants),
         unavailable=unavailable,
     )
 
@@ -114,6 +114,7 @@ def _speller(folder: Path, baseline: ArmEvidence) -> tuple[Spelled | None, str]:
     spaced = "▁" in tokenizer.get_vocab()
 
     def spelled(ids: tuple[int, ...]) -> list[bytes] | None:
+        """Return the bytes of each token; None if an id is no token of this tokenizer."""
         if any(not 0 <= token < len(tokenizer) for token in ids):
             return None
         tokens = tokenizer.convert_ids_to_tokens(list(ids))
@@ -136,13 +137,16 @@ def _marks(answer: queries.Said, spelled: Spelled) -> dict[str, NDArray[np.bool_
 def _tool_names(body: dict[str, Any]) -> list[str]:
     tools = body.get("tools")
     offered = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
-    named = [tool["function"] if isinstance(tool.get("function"), dict) else tool for tool in offered]
-    return [tool["name"] for tool in named if isinstance(tool.get("name"), str)]
+    functions = [tool["function"] if isinstance(tool.get("function"), dict) else tool for tool in offered]
+    return [tool["name"] for tool in functions if isinstance(tool.get("name"), str)]
 
 
-def _variant(
+def _variant_drift(
     evidence: RunEvidence, arm: ArmEvidence, marks: dict[Question, dict[str, NDArray[np.bool_]] | None], *, placed: bool
 ) -> VariantDrift:
+    """Return the drift of one variant. marks: question → kind of place → whether each token of the baseline's answer
+    counts for it, None if its tokens do not spell its text. placed: the tokenizer was available; without it there are
+    no places. Raises IntegrityError for an impossible KL."""
     expected = sum(key.arm == arm.name for key in evidence.expected)
     measured = [unit for unit in arm.units if unit.status == "done" and unit.kl and unit.kl_upper is None]
     for unit in measured:
@@ -156,19 +160,25 @@ def _variant(
     if placed:
         unit_marks = [marks.get((u.key.evalset, u.key.case_id, u.key.repeat)) for u in measured]
         fitting = [
-            (values, same, cluster, mark)
-            for values, same, cluster, mark in zip(kl, map(_same_top, measured), numbers, unit_marks, strict=True)
+            (values, agreement, cluster, mark)
+            for values, agreement, cluster, mark in zip(kl, map(_same_top, measured), numbers, unit_marks, strict=True)
             if mark is not None and len(mark["end"]) == len(values)
         ]
         unplaced = len(measured) - len(fitting)
         for unit, mark in zip(measured, unit_marks, strict=True):
-            at = unit.first_divergence
-            if mark is not None and at is not None and len(mark["thought"]) == len(unit.kl) and mark["thought"].any():
-                parted[not mark["thought"][at:].any()] += 1
+            divergence = unit.first_divergence
+            if (
+                mark is not None
+                and divergence is not None
+                and len(mark["thought"]) == len(unit.kl)
+                and mark["thought"].any()
+            ):
+                # The index is a bool: 0 if thought tokens follow, so the two parted in the thought; 1 if none do.
+                parted[not mark["thought"][divergence:].any()] += 1
         where = {
-            kind: _numbers(
+            kind: _drift_numbers(
                 [values[mark[kind]] for values, _, _, mark in fitting],
-                [None if same is None else same[mark[kind]] for _, same, _, mark in fitting],
+                [None if agreement is None else agreement[mark[kind]] for _, agreement, _, mark in fitting],
                 [cluster[mark[kind]] for _, _, cluster, mark in fitting],
             )
             for kind in PLACES
@@ -178,7 +188,7 @@ def _variant(
         answers=len(measured),
         silent=expected - len(measured),
         certified=_certified(measured),
-        overall=_numbers(kl, [_agreement(unit) for unit in measured], numbers),
+        overall=_drift_numbers(kl, [_agreement(unit) for unit in measured], numbers),
         where=where,
         unplaced=unplaced,
         parted_in_thought=parted[0],
@@ -200,9 +210,9 @@ def _same_top(unit: UnitEvidence) -> NDArray[np.float64] | None:
     """Return 1 at positions with the same most likely token, else 0; None if not stored by position."""
     if unit.top1_differs is None:
         return None
-    same = np.ones(len(unit.kl))
-    same[list(unit.top1_differs)] = 0
-    return same
+    agreement = np.ones(len(unit.kl))
+    agreement[list(unit.top1_differs)] = 0
+    return agreement
 
 
 def _agreement(unit: UnitEvidence) -> NDArray[np.float64] | None:
@@ -210,16 +220,19 @@ def _agreement(unit: UnitEvidence) -> NDArray[np.float64] | None:
     return None if unit.top1_agreement is None else np.full(len(unit.kl), unit.top1_agreement)
 
 
-def _numbers(
-    kl: list[NDArray[np.float64]], same: list[NDArray[np.float64] | None], clusters: list[NDArray[np.int64]]
+def _drift_numbers(
+    kl: list[NDArray[np.float64]], agreements: list[NDArray[np.float64] | None], clusters: list[NDArray[np.int64]]
 ) -> DriftNumbers:
+    """Summarize drift over the positions of several answers. kl, agreements, clusters: an array for each answer, by
+    position; an agreement of None is unknown by position, and makes the share unknown. Without positions every number
+    is None."""
     values, cluster_numbers = np.concatenate([np.zeros(0), *kl]), np.concatenate([np.zeros(0, np.int64), *clusters])
     if not len(values):
         return DriftNumbers(positions=0, clusters=0, mean=None, mean_error=None, p99=None, p99_lower=None,
                             p99_upper=None, max=None, same_top=None, same_top_error=None, same_top_lower=None,
                             same_top_upper=None)  # fmt: skip
-    known = [answer for answer in same if answer is not None]
-    agreed = np.concatenate(known) if len(known) == len(same) else None
+    known_agreements = [answer for answer in agreements if answer is not None]
+    agreed = np.concatenate(known_agreements) if len(known_agreements) == len(agreements) else None
     tail = clustered_percentile(values, cluster_numbers, 99, 0.0)
     share = None if agreed is None else clustered_share(agreed, np.ones(len(agreed)), cluster_numbers, 0.5)
     return DriftNumbers(

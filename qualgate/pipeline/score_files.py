@@ -99,13 +99,13 @@ class Rate:
         if not n:
             return None
         labels: dict[tuple[str, str], int] = {}
-        places = [
+        numbers = [
             labels.setdefault((c, "") if (c := case.cluster) else ("", case.id), len(labels)) for _, case in values
         ]
         if len(labels) == n and total == int(total):
             lower, upper = binomial_lower(int(total), n, ALPHA), binomial_upper(int(total), n, ALPHA)
         else:
-            bounds = clustered_share([value for value, _ in values], [1] * n, places, 0.5, ALPHA)
+            bounds = clustered_share([value for value, _ in values], [1] * n, numbers, 0.5, ALPHA)
             lower, upper = max(0.0, bounds.lower), min(1.0, bounds.upper)
         return cls(n=n, mean=total / n, lower=lower, upper=upper)
 
@@ -136,8 +136,8 @@ class Scored:
     def rate(self) -> Rate | None:
         """Rate of right answers, for `turns.*` of trajectories; None if no row has a value."""
         if self.metric in BY_TRAJECTORY:
-            whole = [(case, verdict) for case, verdicts in self.judged for verdict in verdicts]
-            return Rate.of([(float(verdict), case) for case, verdict in whole if verdict is not None])
+            trajectories = [(case, verdict) for case, verdicts in self.judged for verdict in verdicts]
+            return Rate.of([(float(verdict), case) for case, verdict in trajectories if verdict is not None])
         return Rate.of([(row.score.value, row.case) for row in self.rows if row.score.value is not None])
 
     @property
@@ -145,10 +145,10 @@ class Scored:
         """Each case with its verdict in each repeat. For `turns.*` each trajectory, by its first turn: right if all
         turns are, None if one could not be judged and none is wrong."""
         by_case: dict[str, tuple[Case, list[list[bool | None]]]] = {}
-        for place, row in enumerate(self.rows):
+        for index, row in enumerate(self.rows):
             turn = turn_of(row.case.id) if self.metric in BY_TRAJECTORY and "turns" not in row.case.body else None
-            first = row.case, [[] for _ in range(self.repeats)]
-            by_case.setdefault(turn[0] if turn else row.case.id, first)[1][place % self.repeats].append(
+            entry = row.case, [[] for _ in range(self.repeats)]
+            by_case.setdefault(turn[0] if turn else row.case.id, entry)[1][index % self.repeats].append(
                 row.score.verdict
             )
         return [
@@ -165,10 +165,14 @@ class Scored:
         return self._over_repeats(k, lambda verdicts: all_of(k, verdicts))
 
     def _over_repeats(self, k: int, chance: Callable[[list[bool]], float]) -> PassAt:
+        """Return the mean over cases of `chance`, which maps a case's verdicts to a probability; or why there is
+        none. Cases with an answer that could not be judged are left out."""
         if k > self.repeats:
             return PassAt(k=k, rate=None, unavailable=f"needs {k:,} answers to each case, there are {self.repeats:,}")
-        known = [(case, [verdict for verdict in verdicts if verdict is not None]) for case, verdicts in self.judged]
-        rate = Rate.of([(chance(verdicts), case) for case, verdicts in known if len(verdicts) == self.repeats])
+        known_verdicts = [
+            (case, [verdict for verdict in verdicts if verdict is not None]) for case, verdicts in self.judged
+        ]
+        rate = Rate.of([(chance(verdicts), case) for case, verdicts in known_verdicts if len(verdicts) == self.repeats])
         return PassAt(k=k, rate=rate, unavailable="" if rate else "there is no case whose answers could all be judged")
 
     @property
@@ -258,8 +262,8 @@ def score_files(
             rows.append(_row(case, score, answer))
             if len(rows) % PROGRESS_EVERY == 0 or len(rows) == len(output_file.rows):
                 progress(scorer.name, len(rows), len(output_file.rows))
-    by = " and ".join(sorted({row.score.scorer for row in rows})) or scorer.version
-    return Scored(metric=metric, scorer=by, mode=scorer.mode, rows=tuple(rows), repeats=repeats)
+    scorers = " and ".join(sorted({row.score.scorer for row in rows})) or scorer.version
+    return Scored(metric=metric, scorer=scorers, mode=scorer.mode, rows=tuple(rows), repeats=repeats)
 
 
 def _expansion(scorer: Scorer, metric: str) -> Any:
@@ -287,6 +291,8 @@ def _added(cases: Path, scorer: Scorer) -> dict[str, Any]:
 
 
 def _score(scorer: Scorer, case: Case, evalset: Evalset, answer: dict[str, Any]) -> dict[str, Score]:
+    """Return metric → score of one answer. An endpoint's error in place of the text gives no value except to an
+    answer that is right all the same; an answer cut at its token limit is noted as such."""
     if "calls" in answer and scorer.decoded is not None:
         return scorer.decoded(case, evalset, answer["calls"])
     scores = apply(scorer, case, evalset, answer["text"])
@@ -302,6 +308,7 @@ def _score(scorer: Scorer, case: Case, evalset: Evalset, answer: dict[str, Any])
 
 
 def _row(case: Case, score: Score, answer: dict[str, Any]) -> Row:
+    """Return the row of a score, with what the output states about the answer; None for what it does not state."""
     ended = answer.get("finish_reason")
     return Row(
         case=case,
@@ -329,6 +336,8 @@ def _served(answer: dict[str, Any], *, failed: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
+    """The rows of a file of cases or outputs, and the faults of its lines."""
+
     path: Path
     rows: dict[tuple[str, int], tuple[int, dict[str, Any]]]  # (id, repeat) → (line, body)
     faults: tuple[Fault, ...]
@@ -336,13 +345,15 @@ class _File:
 
 def _read(
     path: Path,
-    what: str,
+    noun: str,
     faults_of: Callable[[dict[str, Any]], Iterable[str]],
     *,
     said_by_model: bool = False,
     turns: Callable[[dict[str, Any]], tuple[tuple[dict[str, Any], ...], tuple[str, ...]]] | None = None,
 ) -> _File:
-    """Read the rows of a file. turns: turns a row with `turns` into (cases, faults)."""
+    """Read the rows of a file. noun: what a row is called in errors; faults_of: yields the faults of a row;
+    said_by_model: rows are outputs and may carry `repeat`; turns: splits a row with `turns` into (cases, faults),
+    None: such a row is ordinary."""
     lines, rows = JsonLines(path, MAX_LINE, said_by_model=said_by_model), {}
     try:
         for row in lines:
@@ -367,11 +378,13 @@ def _read(
     except OSError as error:
         raise UsageError(unreadable(path, error)) from None
     if not lines.line:
-        raise UsageError(f"{path}: no {what}s; expected one JSON object a line.")
+        raise UsageError(f"{path}: no {noun}s; expected one JSON object a line.")
     return _File(path=path, rows=rows, faults=tuple(Fault(path, line, message) for line, message in lines.faults))
 
 
 def _answer_faults(body: dict[str, Any], scorer: Scorer) -> Iterator[str]:
+    """Yield what is wrong with one output row, by the scorer that will read it: a missing or mistyped field, a
+    misspelt key, or `text` and `calls` together."""
     if not isinstance(body.get("id"), str):
         yield f"`id` must be a text; {actual(body, 'id')}"
     if type(repeat := body.get("repeat", 0)) is not int or repeat < 0:
@@ -398,22 +411,22 @@ def _answer_faults(body: dict[str, Any], scorer: Scorer) -> Iterator[str]:
 def _unpaired(case_file: _File, output_file: _File) -> Iterator[Fault]:
     """Yield faults unless every case has one answer of each repeat, and repeats count from 0."""
     repeats: dict[int, int] = {}  # repeat → its first line
-    given: dict[str, set[int]] = {}
+    given_repeats: dict[str, set[int]] = {}
     for (id, repeat), (line, _) in output_file.rows.items():
         repeats.setdefault(repeat, line)
-        given.setdefault(id, set()).add(repeat)
-        if (id, 0) not in case_file.rows and len(given[id]) == 1:
+        given_repeats.setdefault(id, set()).add(repeat)
+        if (id, 0) not in case_file.rows and len(given_repeats[id]) == 1:
             yield Fault(output_file.path, line, f"no case has the id {quote(id)} in {case_file.path}")
-    wanted = set(range(len(repeats)))
-    for repeat in sorted(repeats.keys() - wanted)[:1]:
-        first = min(wanted - repeats.keys())
-        message = f"`repeat` {repeat}, but no output has {first}: they are counted 0, 1, … without a gap"
+    expected = set(range(len(repeats)))
+    for repeat in sorted(repeats.keys() - expected)[:1]:
+        gap = min(expected - repeats.keys())
+        message = f"`repeat` {repeat}, but no output has {gap}: they are counted 0, 1, … without a gap"
         yield Fault(output_file.path, repeats[repeat], message)
     for (id, _), (line, _) in case_file.rows.items():
-        missing = repeats.keys() - given.get(id, set())
-        if id not in given:
+        missing = repeats.keys() - given_repeats.get(id, set())
+        if id not in given_repeats:
             yield Fault(case_file.path, line, f"no output for the id {quote(id)} in {output_file.path}")
         elif missing:
             message = f"no output with `repeat` {min(missing)} for the id {quote(id)} in {output_file.path}"
-            more = f" ({len(missing):,} of {len(repeats):,} are missing)" if len(missing) > 1 else ""
-            yield Fault(case_file.path, line, message + more)
+            count_note = f" ({len(missing):,} of {len(repeats):,} are missing)" if len(missing) > 1 else ""
+            yield Fault(case_file.path, line, message + count_note)

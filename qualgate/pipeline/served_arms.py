@@ -59,6 +59,8 @@ def told_of(arms: Sequence[ArmSpec], tell: Callable[[str], None] = lambda line: 
 
 
 async def _ask(arms: Sequence[ArmSpec], tell: Callable[[str], None]) -> dict[str, str]:
+    """Return arm → its server's own description, asking one server after the other. tell: receives a line while a
+    server is still loading."""
     from qualgate.served.client import Client  # imported late: the HTTP library is slow to import
 
     declarations: dict[str, str] = {}
@@ -88,10 +90,10 @@ def probed(
     warn: Callable[[str], None],
     ledger: Ledger | None,
     nonce: str = "",
-    seen: dict[str, str] | None = None,
+    replies: dict[str, str] | None = None,
 ) -> dict[str, tuple[Probe, ...]]:
     """Return arm → probes of its server, for served arms but the A/A arm, which shares the baseline's server. ledger:
-    counts the requests. nonce: makes one question new; seen: reply to that question → arm. warn: receives faults.
+    counts the requests. nonce: makes one question new; replies: reply to that question → arm. warn: receives faults.
     Raises UsageError for a server that contradicts its arm, EvidenceMissing for a reply that another arm got before."""
     jobs_of_arms: dict[str, list[Job]] = {}
     for job in jobs:
@@ -115,17 +117,17 @@ def probed(
                         f"{name}, probe of {outcome.name}: {outcome.fault} (asked {outcome.asked}; saw {outcome.saw})"
                     )
                 )
-        _check_new(name, probes[name], {} if seen is None else seen)
+        _check_new(name, probes[name], {} if replies is None else replies)
     return probes
 
 
-def _check_new(name: str, probes: Sequence[Probe], seen: dict[str, str]) -> None:
+def _check_new(name: str, probes: Sequence[Probe], replies: dict[str, str]) -> None:
     """Raise EvidenceMissing if the arm's reply to the new question was given to another arm before."""
     reply = next((probe.saw for probe in probes if probe.name == CACHE), "")
-    if reply and (other := seen.setdefault(reply, name)) != name:
+    if reply and (other_arm := replies.setdefault(reply, name)) != name:
         raise EvidenceMissing(
-            f"{name} and {other} were asked a new question, and one reply came back to both, with its id and text: a "
-            "cache between qualgate and the servers answered, and forgets who was asked. Turn it off for these runs; "
+            f"{name} and {other_arm} were asked a new question, and one reply came back to both, with its id and text: "
+            "a cache between qualgate and the servers answered, and forgets who was asked. Turn it off for these runs; "
             "no case was asked."
         )
 
@@ -133,20 +135,23 @@ def _check_new(name: str, probes: Sequence[Probe], seen: dict[str, str]) -> None
 def probing(run: Running, warn: Callable[[str], None], ledger: Ledger | None = None) -> Running:
     """Return `run` preceded by probes of the jobs' servers; results carry the probes, which the store keeps with the
     arm. An arm with faulty streams is asked for whole answers. Errors, `warn` and `ledger`: see `probed`."""
-    nonce, seen = secrets.token_hex(8), dict[str, str]()
+    nonce, replies = secrets.token_hex(8), dict[str, str]()
 
     def answered(jobs: Sequence[Job]) -> Iterator[JobResult | JobFailure]:
-        shown = probed(jobs, warn, ledger, nonce, seen)
+        """Probe the servers of these jobs, then run the jobs and yield their results with the probes."""
+        probes_of_arms = probed(jobs, warn, ledger, nonce, replies)
         faulty = {
             name: probe.saw
-            for name, probes in shown.items()
+            for name, probes in probes_of_arms.items()
             for probe in probes
             if probe.name == STREAM and probe.fault
         }
-        whole = [faulty.get(job.arm.name.removesuffix(NOISE), "") for job in jobs]
-        for outcome in run([replace(job, arm=job.arm.asked_whole(why)) for job, why in zip(jobs, whole, strict=True)]):
-            if isinstance(outcome, JobResult) and outcome.arm in shown:
-                outcome = replace(outcome, footprint=replace(outcome.footprint, probes=shown[outcome.arm]))
+        reasons = [faulty.get(job.arm.name.removesuffix(NOISE), "") for job in jobs]
+        for outcome in run(
+            [replace(job, arm=job.arm.asked_whole(why)) for job, why in zip(jobs, reasons, strict=True)]
+        ):
+            if isinstance(outcome, JobResult) and outcome.arm in probes_of_arms:
+                outcome = replace(outcome, footprint=replace(outcome.footprint, probes=probes_of_arms[outcome.arm]))
             yield outcome
 
     return answered
@@ -163,8 +168,8 @@ def leaves_the_machine(arms: Sequence[ArmSpec]) -> Iterator[str]:
 
 def tokenizers_of(arms: Sequence[ArmSpec]) -> dict[str, ModelFolder]:
     """Return the tokenizer folders of served arms, by name. Raises UsageError for a folder without a tokenizer."""
-    named = dict.fromkeys(arm.served.tokenizer for arm in arms if arm.served is not None and arm.served.tokenizer)
-    return {name: read_tokenizer_folder(Path(name)) for name in named}
+    folders = dict.fromkeys(arm.served.tokenizer for arm in arms if arm.served is not None and arm.served.tokenizer)
+    return {name: read_tokenizer_folder(Path(name)) for name in folders}
 
 
 def of_server(case: Case, arm: ArmSpec) -> str:
@@ -182,7 +187,7 @@ def check_served(gate: GateFile, sets: Sequence[Evalset]) -> None:
     arms = [arm for arm in (gate.baseline, *gate.variants) if arm.served is not None]
     if not arms:
         return
-    named = _named(arms)
+    names = _arm_names(arms)
     for arm in arms:
         _check_engine(gate, arm)
     if gate.policy.four_arm is not None:
@@ -192,10 +197,10 @@ def check_served(gate: GateFile, sets: Sequence[Evalset]) -> None:
     _check_mixed(gate, arms)
     _check_started(gate, arms)
     for item in sets:
-        check_cases(item, named)
+        check_cases(item, names)
 
 
-def _named(arms: Sequence[ArmSpec]) -> str:
+def _arm_names(arms: Sequence[ArmSpec]) -> str:
     """Return the names of the arms that the user named, without the A/A arm."""
     return ", ".join(arm.name for arm in arms if not arm.name.endswith(NOISE))
 
@@ -203,28 +208,28 @@ def _named(arms: Sequence[ArmSpec]) -> str:
 def _check_engine(gate: GateFile, arm: ArmSpec) -> None:
     """Raise UsageError if an unknown engine's name looks like a misspelt known one."""
     assert arm.served is not None, "asked of served arms alone"
-    known, engine = [profile.name for profile in PROFILES], arm.served.engine
+    engines, engine = [profile.name for profile in PROFILES], arm.served.engine
     plain = engine.lower().translate(str.maketrans("", "", "-_. "))
-    if engine and engine not in known and (near := close_names(plain, known, cutoff=0.75)):
+    if engine and engine not in engines and (close := close_names(plain, engines, cutoff=0.75)):
         raise UsageError(
-            f"{gate.path.name}: {arm.name}: no engine is known as {engine!r:.80}; did you mean {near[0]!r}? `qualgate "
+            f"{gate.path.name}: {arm.name}: no engine is known as {engine!r:.80}; did you mean {close[0]!r}? `qualgate "
             "doctor` lists them"
         )
 
 
 def _check_four(gate: GateFile, served: Sequence[ArmSpec]) -> None:
     """Raise an error unless the four arms are all served, and served alike: they are compared by cost."""
-    if own := [arm.name for arm in (gate.baseline, *gate.variants) if arm not in served]:
+    if own_arms := [arm.name for arm in (gate.baseline, *gate.variants) if arm not in served]:
         raise UsageError(
-            f"{gate.path.name}: of the four arms {', '.join(own)} would be generated here and "
+            f"{gate.path.name}: of the four arms {', '.join(own_arms)} would be generated here and "
             f"{', '.join(arm.name for arm in served)} served, so what one costs says nothing of the other: serve all"
         )
-    for what, values in _asked_by(served).items():
+    for setting, values in _asked_by(served).items():
         if len(set(values)) > 1:
             listed = ", ".join(f"{arm.name} {value}" for arm, value in zip(served, values, strict=True))
             raise UsageError(
                 f"{gate.path.name}: value is held together by what answers take, and four arms are asked with another "
-                f"`{what}` each ({listed}): say the same of all"
+                f"`{setting}` each ({listed}): say the same of all"
             )
     if gate.policy.slo is not None:
         raise NotInThisVersion(
@@ -250,19 +255,21 @@ def _asked_by(served: Sequence[ArmSpec]) -> dict[str, list[str]]:
 
 
 def _check_rule(gate: GateFile, rule: Rule, arms: Sequence[ArmSpec]) -> None:
-    where, named = f"{gate.path}:{rule.line}", _named(arms)
+    """Raise an error for a rule that could never be decided of the served arms `arms`: one on tokens of an arm asked
+    by messages, on drift without log-probs, or on a server's times, cost and memory."""
+    where, names = f"{gate.path}:{rule.line}", _arm_names(arms)
     kind = METRICS[rule.metric].kind
     if rule.metric in TOKEN_FOR_TOKEN:
         if texts := [arm for arm in arms if not arm.reads]:
             raise UsageError(
-                f"{where}: a rule on {rule.metric} compares tokens, and {_named(texts)} is asked by messages and "
+                f"{where}: a rule on {rule.metric} compares tokens, and {_arm_names(texts)} is asked by messages and "
                 "tells none. Give it `tokenizer: FOLDER`, and it is asked by token ids; or leave the rule out."
             )
     elif kind == "drift":
         _check_drift(gate, rule)
     elif kind in UNSEEN:
         raise NotInThisVersion(
-            f"{where}: a rule on {rule.metric}, where {named} is served: {UNSEEN[kind]}, so it could never be decided; "
+            f"{where}: a rule on {rule.metric}, where {names} is served: {UNSEEN[kind]}, so it could never be decided; "
             "that is not in this version. Rules on quality, parity and stability are."
         )
 
@@ -290,31 +297,36 @@ def rests_on_lists(plan: Plan) -> Iterator[str]:
 
 
 def _check_drift(gate: GateFile, rule: Rule) -> None:
+    """Raise an error for a drift rule unless every arm is served and lists log-probs."""
     arms = (gate.baseline, *gate.variants)
     if unread := [arm for arm in arms if arm.served is not None and not arm.served.prompt_logprobs]:
         raise UsageError(
             f"{gate.path}:{rule.line}: a rule on {rule.metric}, and nothing tells the probabilities behind the answers "
-            f"of {_named(unread)}, so it could never be decided. Give each served arm `prompt_logprobs: 20`, of "
+            f"of {_arm_names(unread)}, so it could never be decided. Give each served arm `prompt_logprobs: 20`, of "
             "servers that list log-probs of a prompt's tokens as vLLM does, and a `tokenizer`; or leave the rule out."
         )
-    if here := [arm.name for arm in arms if arm.served is None]:
+    if own_arms := [arm.name for arm in arms if arm.served is None]:
         raise NotInThisVersion(
-            f"{gate.path}:{rule.line}: a rule on {rule.metric}, where {', '.join(here)} is generated here and others "
-            "are served: what a server lists is held against what another lists alone in this version. Serve all, "
-            "or leave the rule out."
+            f"{gate.path}:{rule.line}: a rule on {rule.metric}, where {', '.join(own_arms)} is generated here and "
+            "others are served: what a server lists is held against what another lists alone in this version. Serve "
+            "all, or leave the rule out."
         )
 
 
 def _check_mixed(gate: GateFile, arms: Sequence[ArmSpec]) -> None:
-    own = [arm for arm in (gate.baseline, *gate.variants) if arm.served is None]
-    if own and gate.sampling.drawn:
+    """Raise UsageError if our own engine and a server would both draw tokens: they draw from different random
+    numbers. arms: the served ones."""
+    own_arms = [arm for arm in (gate.baseline, *gate.variants) if arm.served is None]
+    if own_arms and gate.sampling.drawn:
         raise UsageError(
-            f"{gate.path.name}: {own[0].name} draws its tokens here and {arms[0].name} at its server, by others; "
+            f"{gate.path.name}: {own_arms[0].name} draws its tokens here and {arms[0].name} at its server, by others; "
             "at a temperature the two are not held together. Serve both, or use temperature 0."
         )
 
 
 def _check_started(gate: GateFile, arms: Sequence[ArmSpec]) -> None:
+    """Raise NotInThisVersion for `stop: early` with servers that the run starts: these run one after the other, and
+    early stopping asks all arms in turns."""
     started = [arm.name for arm in arms if arm.served is not None and arm.served.command]
     if started and gate.policy.stop is not None:
         raise NotInThisVersion(
@@ -324,18 +336,20 @@ def _check_started(gate: GateFile, arms: Sequence[ArmSpec]) -> None:
         )
 
 
-def check_cases(item: Evalset, named: str) -> None:
-    """Raise NotInThisVersion for cases that a server cannot answer. named: the served arms."""
-    read = [case.id for case in item.cases if "requests" in case.body]
-    if read:
+def check_cases(item: Evalset, names: str) -> None:
+    """Raise NotInThisVersion for cases that a server cannot answer. names: the served arms, for messages."""
+    read_cases = [case.id for case in item.cases if "requests" in case.body]
+    if read_cases:
         raise NotInThisVersion(
-            f"evalset {item.name}: {counted(len(read), 'case')} ({read[0]}, …) are read instead of answered, and a "
-            f"server ({named}) is not asked for the likelihood of a text in this version"
+            f"evalset {item.name}: {counted(len(read_cases), 'case')} ({read_cases[0]}, …) are read instead of "
+            f"answered, and a server ({names}) is not asked for the likelihood of a text in this version"
         )
-    other = [case.id for case in item.cases if set(case.body.get("constraint", ("json_schema",))) != {"json_schema"}]
-    if other:
+    other_cases = [
+        case.id for case in item.cases if set(case.body.get("constraint", ("json_schema",))) != {"json_schema"}
+    ]
+    if other_cases:
         raise NotInThisVersion(
-            f"evalset {item.name}: {counted(len(other), 'case')} ({other[0]}, …) hold answers to a regular expression "
-            f"or a grammar, which servers ({named}) name each in a way of their own; of constraints they are asked for "
-            "`json_schema` alone in this version"
+            f"evalset {item.name}: {counted(len(other_cases), 'case')} ({other_cases[0]}, …) hold answers to a regular "
+            f"expression or a grammar, which servers ({names}) name each in a way of their own; of constraints they "
+            "are asked for `json_schema` alone in this version"
         )

@@ -44,8 +44,8 @@ def sets_today(gate: GateFile, run_id: str, recorded: Sequence[Evalset], *, tria
         today = read_by(load_set(ref, gate.path.parent), (gate.baseline, *gate.variants), gate.served_by)
         cases = {case.id: case for case in today.cases}
         faults += _other_questions(item, cases, {*item.metrics, *today.metrics}, trial=trial)
-        both = tuple(_merged(case, cases[case.id]) for case in item.cases if case.id in cases)
-        sets.append(replace(today, description=item.description, path="", cases=both))
+        merged = tuple(_merged(case, cases[case.id]) for case in item.cases if case.id in cases)
+        sets.append(replace(today, description=item.description, path="", cases=merged))
     if faults:
         raise UsageError(
             f"run {run_id} cannot be scored by these files: {'; '.join(faults)}. Its answers are to the recorded "
@@ -62,46 +62,51 @@ def _other_questions(item: Evalset, today: Mapping[str, Case], metrics: Set[str]
 
     metrics: the set's recorded and current metrics.
     """
-    then = {case.id: case for case in item.cases}
-    other = [
+    recorded = {case.id: case for case in item.cases}
+    changed = [
         f"{case_id} ({', '.join(keys)})"
-        for case_id, case in then.items()
+        for case_id, case in recorded.items()
         if case_id in today and (keys := _differing(case, today[case_id], metrics))
     ]
-    gone = [case_id for case_id in then if case_id not in today]
-    new = [case_id for case_id in today if case_id not in then] if not trial else []
-    kinds = (("with another question", other), ("missing from the file", gone), ("that the run did not ask", new))
-    return [f"{item.name}: {counted(len(ids), 'case')} {what}: {_few(ids)}" for what, ids in kinds if ids]
+    gone = [case_id for case_id in recorded if case_id not in today]
+    new = [case_id for case_id in today if case_id not in recorded] if not trial else []
+    groups = (("with another question", changed), ("missing from the file", gone), ("that the run did not ask", new))
+    return [f"{item.name}: {counted(len(ids), 'case')} {fault}: {_few(ids)}" for fault, ids in groups if ids]
 
 
-def _differing(then: Case, now: Case, metrics: Set[str]) -> list[str]:
-    before, today = then.body, _resolved(then, now)
+def _differing(old_case: Case, new_case: Case, metrics: Set[str]) -> list[str]:
+    before, today = old_case.body, _resolved(old_case, new_case)
     keys = [key for key in ASKED if before.get(key) != today.get(key)]
     return sorted([*keys, "choices"] if _choices_differ(before.get("choices"), today.get("choices"), metrics) else keys)
 
 
-def _choices_differ(then: Any, now: Any, metrics: Set[str]) -> bool:
+def _choices_differ(old_choices: Any, new_choices: Any, metrics: Set[str]) -> bool:
     """Whether changed choices change the question. For likelihoods the model reads every choice. A letter names a
     choice by its place: texts may be corrected, but neither order nor number may change."""
     if not metrics.isdisjoint(BY_LIKELIHOOD):
-        return then != now
-    if "multiple_choice" not in metrics or not (isinstance(then, list) and isinstance(now, list)):
+        return old_choices != new_choices
+    if "multiple_choice" not in metrics or not (isinstance(old_choices, list) and isinstance(new_choices, list)):
         return False
-    return len(then) != len(now) or any(old != new and new in then for old, new in zip(then, now, strict=True))
+    return len(old_choices) != len(new_choices) or any(
+        old != new and new in old_choices for old, new in zip(old_choices, new_choices, strict=True)
+    )
 
 
-def _resolved(then: Case, now: Case) -> dict:
+def _resolved(old_case: Case, new_case: Case) -> dict:
     """Return the current case with the keys that its file leaves to the run's plan, as stored."""
-    deferred = (key for key in RESOLVED if key in then.body and now.body.get(key, AUTO) == AUTO)
-    return now.body | {key: then.body[key] for key in deferred}
+    deferred = (key for key in RESOLVED if key in old_case.body and new_case.body.get(key, AUTO) == AUTO)
+    return new_case.body | {key: old_case.body[key] for key in deferred}
 
 
-def _merged(then: Case, now: Case) -> Case:
-    taken = SCORED_BY | {"tags"}
-    recorded = {key: value for key, value in then.body.items() if key not in taken}
-    new = {key: value for key, value in now.body.items() if key in taken}
+def _merged(old_case: Case, new_case: Case) -> Case:
+    """Return the stored case with the current file's values of the keys that only scorers read."""
+    current_keys = SCORED_BY | {"tags"}
+    recorded = {key: value for key, value in old_case.body.items() if key not in current_keys}
+    new = {key: value for key, value in new_case.body.items() if key in current_keys}
     # The store writes null for a removed key, so a null that was not recorded is left out here.
-    return replace(then, body=recorded | {k: v for k, v in new.items() if v is not None or then.body.get(k, k) is None})
+    return replace(
+        old_case, body=recorded | {k: v for k, v in new.items() if v is not None or old_case.body.get(k, k) is None}
+    )
 
 
 def _few(ids: Sequence[str]) -> str:

@@ -22,8 +22,8 @@ Spender = Callable[[str], Spent | None]  # arm → its spending so far; None: no
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """Forecast spending of one arm. most: see `_most`, with every answer at its limit. expected: scaled from an earlier
-    run, all its requests included; None without one."""
+    """Forecast spending of one arm. most: see `_most_of_job`, with every answer at its limit. expected: scaled from
+    an earlier run, all its requests included; None without one."""
 
     arm: str
     most: Spent
@@ -46,14 +46,14 @@ class Foreseen:
 
     @property
     def most(self) -> Spent:
-        """The most that all of them can spend."""
+        """The most that the arms and the judge can spend together."""
         return sum((entry.most for entry in self.entries), Spent())
 
     @property
     def expected(self) -> Spent | None:
-        """Expected spending of all; None if one is unknown."""
-        known = [entry.expected for entry in self.entries if entry.expected is not None]
-        return sum(known, Spent()) if len(known) == len(self.entries) and known else None
+        """Expected spending of the arms and the judge; None if one is unknown."""
+        amounts = [entry.expected for entry in self.entries if entry.expected is not None]
+        return sum(amounts, Spent()) if len(amounts) == len(self.entries) and amounts else None
 
 
 def ledger_path(gate: GateFile, artifacts: str) -> str:
@@ -97,9 +97,11 @@ def judging(gate: GateFile, folder: Path, store: Store, run: str) -> Iterator[Le
 
 @contextmanager
 def _counted(ledger: Ledger, store: Store, run: str) -> Iterator[None]:
+    """Begin the run's ledger with the spending that the store holds, and store the new totals however the block
+    ends."""
     summary = queries.run_summary(store, run)
-    known = {arm.name: spent for arm in summary.arms if (spent := _spent(arm))}
-    ledger.begin(run, known | ({JUDGING: summary.judging} if summary.judging else {}))
+    earlier = {arm.name: spent for arm in summary.arms if (spent := _spent(arm))}
+    ledger.begin(run, earlier | ({JUDGING: summary.judging} if summary.judging else {}))
     try:
         yield
     finally:
@@ -121,46 +123,51 @@ def foresee(gate: GateFile, plan: Plan, run: str) -> Foreseen:
         if arm.served is None:
             continue
         jobs = [job for job in plan.jobs if job.arm.name == arm.name]
-        price, most = arm.served.price, sum((_most(job) for job in jobs), Spent())
+        price, max_spent = arm.served.price, sum((_most_of_job(job) for job in jobs), Spent())
         answers = sum(len(job.prompts) for job in jobs)
         spent, done = (_spent(lines[arm.name]), lines[arm.name].done) if arm.name in lines else (None, 0)
-        entries.append(_spending(arm.name, price, most, spent, answers / done if done else 0.0))
-    judge = _of_judge(gate, plan, before)
-    known = any(entry.expected for entry in (*entries, judge) if entry)
-    return Foreseen(budget=gate.budget, arms=tuple(entries), judge=judge, run=run if known else "")
+        entries.append(_spending(arm.name, price, max_spent, spent, answers / done if done else 0.0))
+    judge = _judge_spending(gate, plan, before)
+    is_known = any(entry.expected for entry in (*entries, judge) if entry)
+    return Foreseen(budget=gate.budget, arms=tuple(entries), judge=judge, run=run if is_known else "")
 
 
-def _of_judge(gate: GateFile, plan: Plan, before: queries.RunSummary | None) -> Spending | None:
+def _judge_spending(gate: GateFile, plan: Plan, before: queries.RunSummary | None) -> Spending | None:
+    """Forecast the judge's spending; None without a judge or labels. before: an earlier run, None: no expectation."""
     if plan.policy.judge is None or gate.labels is None:
         return None
-    most, spent = judged_most(plan, gate.labels), before.judging if before else None
+    max_spent, spent = judged_most(plan, gate.labels), before.judging if before else None
     done = sum(arm.done for arm in before.arms) if before else 0
-    return _spending(JUDGING, plan.policy.judge.served.price, most, spent, len(plan.expected) / done if done else 0.0)
+    return _spending(
+        JUDGING, plan.policy.judge.served.price, max_spent, spent, len(plan.expected) / done if done else 0.0
+    )
 
 
-def _spending(name: str, price: Price | None, most: Spent, spent: Spent | None, times: float) -> Spending:
+def _spending(name: str, price: Price | None, max_spent: Spent, spent: Spent | None, times: float) -> Spending:
     """Build one entry. spent: by an earlier run; times: number of new answers divided by that run's."""
     expected = _priced(_scaled(spent, times), price) if spent and spent.requests and times else None
-    return Spending(arm=name, most=_priced(most, price), expected=expected)
+    return Spending(arm=name, most=_priced(max_spent, price), expected=expected)
 
 
 def _spent(arm: queries.ArmLine) -> Spent | None:
     return arm.footprint.spent if arm.footprint else None
 
 
-def _most(job: Job) -> Spent:
+def _most_of_job(job: Job) -> Spent:
     """Return the most that a job can use if no request fails: each case once; if the server reads the baseline's
     answers, these as well; if it is drafted, each case once more from where it leaves them, and two for the longest."""
-    read, written = batch_most(job.prompts)
-    total = Spent(requests=len(job.prompts), prompt=read, answer=written)
+    prompt_tokens, answer_tokens = batch_most(job.prompts)
+    total = Spent(requests=len(job.prompts), prompt=prompt_tokens, answer=answer_tokens)
     if not job.artifact:
         return total
-    total += Spent(requests=len(job.prompts), prompt=read + written, answer=len(job.prompts))
+    total += Spent(requests=len(job.prompts), prompt=prompt_tokens + answer_tokens, answer=len(job.prompts))
     if not job.drafted:
         return total
     longest = max(job.prompts, key=lambda prompt: len(prompt.token_ids) + prompt.max_new_tokens)
     once_more = Spent(requests=2, prompt=2 * len(longest.token_ids), answer=2 * longest.max_new_tokens)
-    return total + once_more + Spent(requests=len(job.prompts), prompt=read + written, answer=written)
+    return (
+        total + once_more + Spent(requests=len(job.prompts), prompt=prompt_tokens + answer_tokens, answer=answer_tokens)
+    )
 
 
 def _scaled(spent: Spent, times: float) -> Spent:

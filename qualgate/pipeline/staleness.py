@@ -31,17 +31,21 @@ from qualgate.store import queries
 def changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     """Return a line for each input of the gate file that changed since the run."""
     gate = with_default_arithmetic(gate)
-    then = {arm.name: arm for arm in run.arms if "@" not in arm.name}
-    now = {arm.name: arm for arm in (gate.baseline, *gate.variants)}
-    changes = [f"{name} is in the gate file and was not in run {run.run_id}" for name in now if name not in then]
-    changes += [f"{name} was in run {run.run_id} and is not in the gate file" for name in then if name not in now]
-    for name in now.keys() & then.keys():
+    run_arms = {arm.name: arm for arm in run.arms if "@" not in arm.name}
+    gate_arms = {arm.name: arm for arm in (gate.baseline, *gate.variants)}
+    changes = [
+        f"{name} is in the gate file and was not in run {run.run_id}" for name in gate_arms if name not in run_arms
+    ]
+    changes += [
+        f"{name} was in run {run.run_id} and is not in the gate file" for name in run_arms if name not in gate_arms
+    ]
+    for name in gate_arms.keys() & run_arms.keys():
         try:
-            today = _identity_today(now[name], gate, then[name])
+            today = _identity_today(gate_arms[name], gate, run_arms[name])
         except UsageError as error:
             changes.append(f"{name} cannot be held against run {run.run_id}: {error}")
             continue
-        planned = then[name].planned
+        planned = run_arms[name].planned
         differing = [field for field in today.__dataclass_fields__ if getattr(today, field) != getattr(planned, field)]
         if differing:
             changes.append(f"{name}: {', '.join(differing)} changed since run {run.run_id}")
@@ -64,26 +68,27 @@ def changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     return tuple(sorted(changes))
 
 
-def _identity_today(arm: ArmSpec, gate: GateFile, then: queries.ArmLine) -> ArmIdentity:
+def _identity_today(arm: ArmSpec, gate: GateFile, run_arm: queries.ArmLine) -> ArmIdentity:
     """Return an arm's current identity. A served arm's server is not asked again: its description is taken from the
     run, and so are the weights of its command's models if they are not on this machine."""
     if arm.served is not None:
-        recorded = then.spec.served.weights if then.spec.served else ""
-        here = recorded and weights_of(arm.served.command, gate.path.parent)
+        recorded = run_arm.spec.served.weights if run_arm.spec.served else ""
+        local_weights = recorded and weights_of(arm.served.command, gate.path.parent)
         folder = read_tokenizer_folder(Path(arm.served.tokenizer)) if arm.served.tokenizer else None
-        arm = replace(arm, served=replace(arm.served, weights=here or recorded))
-        return identify_served(arm, folder, sampling_settings(gate), then.planned.served)
+        arm = replace(arm, served=replace(arm.served, weights=local_weights or recorded))
+        return identify_served(arm, folder, sampling_settings(gate), run_arm.planned.served)
     folders = read_folders((arm, *draft_models(arm)))
     engine = engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
     return identify(arm, folders[arm.model], sampling_settings(gate), engine, folders)
 
 
-def tested_otherwise(then: Policy, policy: Policy) -> tuple[str, ...]:
-    """Return a reason if a run planned with looks would be judged by another test, which would be a second test."""
-    if then.stop is None:
+def tested_otherwise(run_policy: Policy, policy: Policy) -> tuple[str, ...]:
+    """Return a reason if a run planned with looks would be judged by another test, which would be a second test.
+    run_policy: the run's own policy; policy: the one that judges it now."""
+    if run_policy.stop is None:
         return ()
     ways = {"an nel policy": policy.nel, "four arms": policy.four_arm, "no `stop: early`": policy.stop is None}
-    how = next((name for name, other in ways.items() if other), "")
+    how = next((name for name, applies in ways.items() if applies), "")
     if not how:
         return ()
     return (
@@ -95,19 +100,19 @@ def tested_otherwise(then: Policy, policy: Policy) -> tuple[str, ...]:
 
 def scored_otherwise(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line for each scorer whose version changed since it scored this run."""
-    then = {
+    stored_scorers = {
         (metric, scorer)
         for arm in (evidence.baseline, *evidence.variants)
         for unit in arm.units
         for metric, scorer in unit.scorers.items()
     }
-    now = scorer_versions()
+    versions = scorer_versions()
     return tuple(
         f"{metric} was scored by {scorer}, which this version has no more: run again"
         if not today
         else f"{metric} was scored by {scorer}, which is {today} in this version: qualgate rescore"
-        for metric, scorer in sorted(then)
-        if scorer != (today := of_today(metric, scorer, now))
+        for metric, scorer in sorted(stored_scorers)
+        if scorer != (today := of_today(metric, scorer, versions))
     )
 
 

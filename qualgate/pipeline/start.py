@@ -94,7 +94,9 @@ def start(
     _check_methods(models.quantize)
     _check_length(baseline, max_new_tokens)
     rows, look = _rows(baseline, cases, max_new_tokens), look and cases is not None
-    if free := look and max_new_tokens is None and (baseline.files.context_length or LENGTH * 8) >= LENGTH * 8:
+    has_room = (baseline.files.context_length or LENGTH * 8) >= LENGTH * 8
+    choose_lengths = look and max_new_tokens is None and has_room
+    if choose_lengths:
         rows = replace(rows, sets=tuple(own_set.with_length(max(own_set.length, LENGTH)) for own_set in rows.sets))
     dtype = str(baseline.files.config.get("dtype") or baseline.files.config.get("torch_dtype") or "")
     draft = _Draft(
@@ -107,19 +109,19 @@ def start(
     texts, margin = draft.texts(rows.sets, {})
     _check_sets(rows.sets, texts, cases)
     _refuse_present(folder, texts)
-    written = _write(folder, texts)
+    paths = _write(folder, texts)
     sets, looked = rows.sets, {}
     try:
         gate = load_gate_file(folder / GATE_FILE)
         make_plan(gate)
         if look:
-            sets, looked = _as_answered(sets, gate, margin[0], free, progress)
+            sets, looked = _as_answered(sets, gate, margin[0], choose_lengths, progress)
             texts, margin = draft.texts(sets, looked)
             for name, text in texts.items():
                 (folder / name).write_text(text, encoding="utf-8")
             make_plan(load_gate_file(folder / GATE_FILE))
     except BaseException:
-        for path in written:
+        for path in paths:
             path.unlink(missing_ok=True)
         raise
     notes = (*rows.notes, *_notes(sets, looked), f"margins: {margin[1]}")
@@ -140,11 +142,13 @@ def _as_answered(
 
 
 def _notes(sets: Sequence[OwnSet], looked: Mapping[str, Looked]) -> Iterator[str]:
+    """Yield notes for the user: what the baseline answered and how that chose the metrics, then the size of each set.
+    looked: set → result of asking it; {} if it was not asked."""
     for name, look in looked.items():
         yield from looked_as_lines(name, look)
     for own_set in sets:
-        most = max(case["max_new_tokens"] for case in own_set.cases)
-        yield f"{own_set.name}: {counted(len(own_set.cases), 'case')}, answers of at most {most:,} tokens"
+        longest = max(case["max_new_tokens"] for case in own_set.cases)
+        yield f"{own_set.name}: {counted(len(own_set.cases), 'case')}, answers of at most {longest:,} tokens"
     if any(own_set.kind in BY_FORM for own_set in sets):
         yield FORM_ALONE
 
@@ -215,6 +219,7 @@ def _check_methods(methods: Sequence[str]) -> None:
 
 
 def _check_length(baseline: ModelFolder, max_new_tokens: int | None) -> None:
+    """Raise UsageError for a limit that leaves no room for a prompt in the model's context."""
     limit = baseline.files.context_length
     if limit is not None and (max_new_tokens or 0) >= limit:
         raise UsageError(
@@ -224,29 +229,31 @@ def _check_length(baseline: ModelFolder, max_new_tokens: int | None) -> None:
 
 
 def _rows(baseline: ModelFolder, cases: Path | None, max_new_tokens: int | None) -> OwnRows:
+    """Read the user's cases; without a file of cases, a few starter questions with a note that they prove little.
+    max_new_tokens: None leaves the limit to the reader."""
     chat = bool(chat_template(baseline.files))
     if cases is not None:
         return read_rows(cases, NAME, chat=chat, max_new_tokens=max_new_tokens)
-    with tempfile.TemporaryDirectory() as made:
-        path = Path(made) / "starter.jsonl"
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "starter.jsonl"
         path.write_text(
             "".join(json.dumps({"question": question, "answer": answer}) + "\n" for question, answer in STARTER)
         )
         rows = read_rows(path, NAME, chat=chat, max_new_tokens=max_new_tokens)
-    few = (
+    note = (
         f"{NAME}.jsonl holds {len(STARTER)} questions to begin with, which prove little: replace them by cases of yours"
     )
-    return replace(rows, notes=(few,))
+    return replace(rows, notes=(note,))
 
 
 def _check_sets(sets: Sequence[OwnSet], texts: dict[str, str], source: Path | None) -> None:
     """Check the sets as `evalset check` does, with line numbers of the user's own file."""
     faults: list[Fault] = []
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as scratch:
         for name, text in texts.items():
-            (Path(made) / name).write_text(text, encoding="utf-8")
+            (Path(scratch) / name).write_text(text, encoding="utf-8")
         for own_set in sets:
-            for fault in evalsets.check(Path(made) / f"{own_set.name}.yaml"):
+            for fault in evalsets.check(Path(scratch) / f"{own_set.name}.yaml"):
                 line = own_set.lines[fault.line - 1] if 0 < fault.line <= len(own_set.lines) else fault.line
                 faults.append(Fault(source or Path(f"{own_set.name}.jsonl"), line, fault.message))
     if faults:
@@ -271,9 +278,9 @@ def _margin(sets: Sequence[OwnSet]) -> tuple[float, str, bool]:
             reason = f"the smallest that {answers} can decide: an equal variant passes in {plan.approve:.0%} of runs"
             return margin, reason, True
     plan = rates(MARGINS[-1], search=True)
-    more = next((change for change in plan.changes if change.kind == "more cases"), None)
-    would = f"; of {sum(more.cases.values()):,} cases it would in 9 of 10" if more else ""
-    return MARGINS[-1], f"{answers}: an equal variant passes in {plan.approve:.0%} of runs{would}", False
+    more_cases = next((change for change in plan.changes if change.kind == "more cases"), None)
+    more_text = f"; of {sum(more_cases.cases.values()):,} cases it would in 9 of 10" if more_cases else ""
+    return MARGINS[-1], f"{answers}: an equal variant passes in {plan.approve:.0%} of runs{more_text}", False
 
 
 def _clusters(own_set: OwnSet) -> tuple[int, ...]:
@@ -282,6 +289,8 @@ def _clusters(own_set: OwnSet) -> tuple[int, ...]:
 
 
 def _variants(folders: Sequence[str], methods: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return variant name → (key of the gate file, value): one for each folder and each method, int8 if there are
+    none. Names come from the value and are numbered if taken."""
     variants: dict[str, tuple[str, str]] = {}
     for key, value in [*(("model", folder) for folder in folders), *(("quantize", method) for method in methods)]:
         base = re.sub(r"[^A-Za-z0-9._+-]+", "-", Path(value).name).strip("-.+_")[:50]
@@ -299,6 +308,7 @@ def _written(model: str) -> str:
 
 
 def _refuse_present(folder: Path, names: Sequence[str] | dict[str, str]) -> None:
+    """Raise UsageError if any of these files or links exists."""
     present = [name for name in names if (folder / name).exists() or (folder / name).is_symlink()]
     if present:
         raise UsageError(
@@ -308,16 +318,18 @@ def _refuse_present(folder: Path, names: Sequence[str] | dict[str, str]) -> None
 
 
 def _write(folder: Path, texts: dict[str, str]) -> list[Path]:
-    written: list[Path] = []
+    """Write the new files and return their paths. Nothing is overwritten; on an error the files written so far are
+    removed, and UsageError is raised."""
+    paths: list[Path] = []
     try:
         for name, text in texts.items():
             with (folder / name).open("x", encoding="utf-8") as file:
-                written.append(folder / name)
+                paths.append(folder / name)
                 file.write(text)
     except OSError as error:
-        for path in written:
+        for path in paths:
             path.unlink(missing_ok=True)
         raise UsageError(
             f"{folder}: cannot be written to ({error.strerror}); go to a folder you may write to."
         ) from None
-    return written
+    return paths

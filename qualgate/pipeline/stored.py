@@ -99,7 +99,7 @@ def standing(store: Store, run_id: str | None, gate: GateFile | None, sets: Sequ
     """
     feedback = read_feedback(gate.feedback) if gate is not None and gate.feedback else None
     run = run_meant(store, run_id, gate)
-    then = runs.policy(store, run)
+    run_policy = runs.policy(store, run)
     policy, stale = _grounds(store, run, gate, sets)
     policy = with_sample(policy, gate.labels if gate is not None else None)
     if feedback is not None:
@@ -111,7 +111,7 @@ def standing(store: Store, run_id: str | None, gate: GateFile | None, sets: Sequ
     labels = _labels_today(gate, policy) if gate is not None and not stale else None
     evidence = with_judgements(store, replace(evidence, labels=labels, stale=stale), policy)
     floor = gate is not None and gate.noise_floor
-    return Standing(run_id=run, evidence=evidence, policy=policy, then=then, feedback=feedback, noise_floor=floor)
+    return Standing(run_id=run, evidence=evidence, policy=policy, then=run_policy, feedback=feedback, noise_floor=floor)
 
 
 def run_meant(store: Store, run_id: str | None, gate: GateFile | None) -> str:
@@ -135,18 +135,18 @@ def newest_run_of(store: Store, gate: GateFile) -> str:
 def _refuse_unscored(evidence: RunEvidence, policy: Policy, gate: GateFile | None) -> None:
     """Raise UsageError for a rule on a metric that the evalset gained after the run's last scoring."""
     scored = {metric for metrics in evidence.metrics.values() for metric in metrics}
-    wanted = {rule.metric for rule in policy.rules if METRICS[rule.metric].approves} - scored
-    wanted = {metric for metric in wanted if not METRICS[metric].everywhere}
-    if wanted and gate is None and evidence.scored_again is not None:
+    unscored = {rule.metric for rule in policy.rules if METRICS[rule.metric].approves} - scored
+    unscored = {metric for metric in unscored if not METRICS[metric].everywhere}
+    if unscored and gate is None and evidence.scored_again is not None:
         raise UsageError(
-            f"run {evidence.run_id} was scored again without {', '.join(sorted(wanted))}, which its own rules are on. "
-            f"Name the gate file it was scored for: qualgate gate GATE.yaml --run {evidence.run_id}"
+            f"run {evidence.run_id} was scored again without {', '.join(sorted(unscored))}, which its own rules are "
+            f"on. Name the gate file it was scored for: qualgate gate GATE.yaml --run {evidence.run_id}"
         )
-    sets = [load_set(ref, gate.path.parent) for ref in set_refs(gate)] if wanted and gate is not None else []
-    if having := sorted(f"{item.name} by {metric}" for item in sets for metric in wanted & {*item.metrics}):
+    sets = [load_set(ref, gate.path.parent) for ref in set_refs(gate)] if unscored and gate is not None else []
+    if missing_scores := sorted(f"{item.name} by {metric}" for item in sets for metric in unscored & {*item.metrics}):
         raise UsageError(
-            f"the answers of run {evidence.run_id} were not scored of {', '.join(having)}, which its file lists now. "
-            f"No model is needed: qualgate rescore {evidence.run_id} {gate.path.name if gate else ''}"
+            f"the answers of run {evidence.run_id} were not scored of {', '.join(missing_scores)}, which its file "
+            f"lists now. No model is needed: qualgate rescore {evidence.run_id} {gate.path.name if gate else ''}"
         )
 
 
@@ -158,14 +158,14 @@ def _grounds(
     A run keeps the `stop` it was made with. A `stop: early` added since applies to the next run; a gate file without
     it cannot decide a run made with looks, see `staleness.tested_otherwise`.
     """
-    then = runs.policy(store, run_id)
+    run_policy = runs.policy(store, run_id)
     if gate is None:
-        return then, ()
+        return run_policy, ()
     run = queries.run_summary(store, run_id)
     contents = {item.name: item.content for item in sets}
     lines = (replace(line, content=contents.get(line.name, line.content)) for line in run.evalsets)
     run = replace(run, evalsets=tuple(lines))
-    gate = replace(gate, four_arm=arms_compared(gate.four_arm, then.four_arm, {arm.name for arm in run.arms}))
+    gate = replace(gate, four_arm=arms_compared(gate.four_arm, run_policy.four_arm, {arm.name for arm in run.arms}))
     served = {arm.name for arm in run.arms if arm.spec.served is not None}
     if gate.four_arm is not None and any(declared.arm not in served for declared in gate.four_arm.drafting):
         raise UsageError(
@@ -173,24 +173,21 @@ def _grounds(
             "qualgate's own engine, which counts by itself. Take it out of the gate file, or judge score files."
         )
     gate = with_nel_policy(gate if gate.four_arm is None else as_four_arms(gate))
-    stop = then.stop if gate.policy.stop is not None else None
+    stop = run_policy.stop if gate.policy.stop is not None else None
     return replace(gate.policy, stop=stop), changes_since(run, gate)
 
 
-def arms_compared(named: FourArms | None, then: FourArms | None, run_arms: Collection[str]) -> FourArms | None:
+def arms_compared(stated: FourArms | None, recorded: FourArms | None, run_arms: Collection[str]) -> FourArms | None:
     """Return the four arms that a stored run is judged as, regardless of flags: arm by arm, without parity and value,
-    it could be judged again until it approves.
-
-    named: the current gate file's, which take precedence if the run has those arms. then: the run's own. None if
-    neither applies: each variant is judged by itself.
-    """
-    if named is None or not {named.quantization, named.speculation, named.both} <= set(run_arms):
-        return then
-    if then is None or (named.quantization, named.speculation, named.both) != (
-        then.quantization, then.speculation, then.both,
+    it could be judged again until it approves. stated: the current gate file's, which take precedence if the run has
+    those arms. recorded: the run's own. None if neither applies: each variant is judged by itself."""
+    if stated is None or not {stated.quantization, stated.speculation, stated.both} <= set(run_arms):
+        return recorded
+    if recorded is None or (stated.quantization, stated.speculation, stated.both) != (
+        recorded.quantization, recorded.speculation, recorded.both,
     ):  # fmt: skip
-        return named
-    return replace(named, seed=then.seed, blocks=then.blocks)
+        return stated
+    return replace(stated, seed=recorded.seed, blocks=recorded.blocks)
 
 
 def _labels_today(gate: GateFile, policy: Policy) -> dict[tuple[str, str], tuple[str, ...]] | None:

@@ -21,7 +21,7 @@ def with_dialects(
 
     folder: the folder of the baseline's template; None: a server renders. tell: receives the result and its reason.
     """
-    if not any(_untold(case) for item in sets for case in item.cases):
+    if not any(_is_auto(case) for item in sets for case in item.cases):
         return tuple(sets)
     if folder is None:
         name, line = "", f"dialect stays auto: its server renders prompts, so {ANY}; `tokenizer:` names a template"
@@ -30,16 +30,17 @@ def with_dialects(
         line = f"dialect is {name}: its template writes {signs}"
         if not name:
             line = f"dialect stays auto: its template writes the markers of none, so {ANY}"
-    return tuple(_told(item, name or AUTO, line, tell) for item in sets)
+    return tuple(_with_dialect(item, name or AUTO, line, tell) for item in sets)
 
 
-def _untold(case: Case) -> bool:
+def _is_auto(case: Case) -> bool:
     return case.body.get("dialect") == AUTO
 
 
-def _told(item: Evalset, name: str, line: str, tell: Callable[[str], None]) -> Evalset:
-    if not any(map(_untold, item.cases)):
+def _with_dialect(item: Evalset, name: str, line: str, tell: Callable[[str], None]) -> Evalset:
+    """Return the set with this dialect in place of `auto`, and report it. line: the result with its reason."""
+    if not any(map(_is_auto, item.cases)):
         return item
     tell(f"{item.name}: {line}")
-    cases = (replace(case, body={**case.body, "dialect": name}) if _untold(case) else case for case in item.cases)
+    cases = (replace(case, body={**case.body, "dialect": name}) if _is_auto(case) else case for case in item.cases)
     return replace(item, cases=tuple(cases))

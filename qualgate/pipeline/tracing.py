@@ -57,6 +57,7 @@ def traced(observe: Listener, warn: Warn) -> Iterator[Listener]:
         return
 
     def hear(event: Event) -> None:
+        """Forward the event, then trace it. The first error of tracing ends the trace and never reaches the run."""
         nonlocal broken
         observe(event)
         try:
@@ -76,6 +77,8 @@ def traced(observe: Listener, warn: Warn) -> Iterator[Listener]:
 
 
 def _exporter() -> SpanExporter:
+    """Return the exporter that the OTEL_* variables choose, OTLP over HTTP by default. Raises QualgateError for an
+    unknown one."""
     kind = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
     if kind not in EXPORTERS:
@@ -94,6 +97,7 @@ def _exporter() -> SpanExporter:
 
 
 def _over_grpc() -> SpanExporter:
+    """Return the OTLP exporter over gRPC. Raises QualgateError, with the command to install it, if it is missing."""
     try:
         # Not part of the extra: HTTP does not need gRPC.
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (  # pyright: ignore[reportMissingImports]
@@ -111,23 +115,27 @@ class _Trace:
     """Trace of one run, from its first event on."""
 
     def __init__(self, exporter: SpanExporter, warn: Warn) -> None:
+        """Open a trace that sends its spans through `exporter`. warn: receives the library's first warning."""
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         self._ids = _ids()
-        named = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-        resource = Resource.create({} if named else {"service.name": "qualgate"})
+        has_name = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in os.environ.get(
+            "OTEL_RESOURCE_ATTRIBUTES", ""
+        )
+        resource = Resource.create({} if has_name else {"service.name": "qualgate"})
         self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
-        _told_once(warn)
+        _warn_once(warn)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("qualgate")
         self._began, self._run = time.time(), None
 
     def hear(self, event: Event) -> None:
+        """Add the event: open the run's span, note its verdicts, or add a job."""
         if event.what == "begun":
             self._ids.trace = int(trace_id(event.run), 16)
-            self._run = self._span("run", self._began, {"run": event.run}, links=_asked_by())
+            self._run = self._span("run", self._began, {"run": event.run}, links=_caller_link())
         elif event.what == "ended" and self._run is not None:
             self._run.set_attributes({"qualgate.exit": event.exit or 0, "qualgate.verdicts": storable(event.message)})
         else:
@@ -136,8 +144,8 @@ class _Trace:
     def _job(self, event: Event) -> None:
         """Add a job's span, and its answers' spans within it."""
         completions = event.result.completions if event.result is not None else ()
-        now = time.time()
-        began = min((completion.began for completion in completions if completion.began is not None), default=now)
+        current = time.time()
+        began = min((completion.began for completion in completions if completion.began is not None), default=current)
         ends = [completion.began + completion.e2e for completion in completions if completion.began is not None]
         job = self._span("job", began, {"run": event.run, "arm": event.arm, "job": event.job or 0}, self._run)
         for completion in completions:
@@ -151,14 +159,14 @@ class _Trace:
             answer.add_event("first token", timestamp=_ns(start + completion.ttft))
             answer.end(_ns(start + completion.e2e))
         if event.what == "failed":
-            _broken(job, "the job could not be run")
-        job.end(_ns(max(ends, default=now)))
+            _set_error(job, "the job could not be run")
+        job.end(_ns(max(ends, default=current)))
 
     def end(self, error: str) -> None:
         """End the trace. error: the exception's name; "": none."""
         if self._run is not None:
             if error:
-                _broken(self._run, error)
+                _set_error(self._run, error)
             self._run.end()
         # The library would delay the verdict by half a minute if the collector is away.
         sent = threading.Thread(target=self._provider.shutdown, daemon=True)
@@ -168,6 +176,8 @@ class _Trace:
     def _span(
         self, name: str, start: float, about: Mapping[str, Any], within: Span | None = None, links: Any = ()
     ) -> Span:
+        """Start a span. start: Unix time in seconds; about: attributes without the prefix `qualgate.`; within: the
+        parent span, None: the root; links: to spans of other traces."""
         from opentelemetry.trace import set_span_in_context
 
         attributes = {
@@ -177,7 +187,7 @@ class _Trace:
         return self._tracer.start_span(name, context, start_time=_ns(start), attributes=attributes, links=links)
 
 
-def _broken(span: Span, why: str) -> None:
+def _set_error(span: Span, why: str) -> None:
     from opentelemetry.trace import Status, StatusCode
 
     span.set_status(Status(StatusCode.ERROR, why))
@@ -199,7 +209,7 @@ def _ids() -> Any:
     return Ids()
 
 
-def _asked_by() -> tuple[Any, ...]:
+def _caller_link() -> tuple[Any, ...]:
     """Return a link to the caller's span, if the environment has TRACEPARENT, as CI hosts set it."""
     from opentelemetry.trace import Link, get_current_span
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -223,7 +233,9 @@ class _Once(logging.Handler):
             self._warn(f"traces may be lost: {' '.join(record.getMessage().split())[:200]}")
 
 
-def _told_once(warn: Warn) -> None:
+def _warn_once(warn: Warn) -> None:
+    """Report the library's first warning of this run to `warn`, and keep its warnings off stderr. An earlier run's
+    handler is removed."""
     logger = logging.getLogger("opentelemetry")
     for earlier in [handler for handler in logger.handlers if isinstance(handler, _Once)]:
         logger.removeHandler(earlier)

@@ -44,16 +44,16 @@ class DraftCounts:
         return (self.verifications or 0) + (self.proposed or 0) + (self.accepted or 0)
 
     def since(self, before: DraftCounts) -> DraftCounts | None:
-        """The increase since `before`; None if a count fell or exists in one reading only: then the server is
-        another."""
+        """Return the increase since `before`; None if a count fell or exists in one reading only: then another server
+        answered."""
         differences: dict[str, int | None] = {}
         for name in ("verifications", "proposed", "accepted"):
-            old, new = getattr(before, name), getattr(self, name)
-            if (old is None) != (new is None) or (new or 0) < (old or 0):
+            before_count, after_count = getattr(before, name), getattr(self, name)
+            if (before_count is None) != (after_count is None) or (after_count or 0) < (before_count or 0):
                 return None
-            differences[name] = None if new is None else new - (old or 0)
+            differences[name] = None if after_count is None else after_count - (before_count or 0)
         earlier = (*before.by_place, *[0] * len(self.by_place))
-        places = tuple(now - then for now, then in zip(self.by_place, earlier, strict=False))
+        places = tuple(after - previous for after, previous in zip(self.by_place, earlier, strict=False))
         if len(self.by_place) < len(before.by_place) or min(places, default=0) < 0:
             return None
         return DraftCounts(**differences, by_place=places)
@@ -62,10 +62,10 @@ class DraftCounts:
         """Add up two counts; a number unknown in one is unknown in the sum."""
         sums = {}
         for name in ("verifications", "proposed", "accepted"):
-            ours, theirs = getattr(self, name), getattr(other, name)
-            sums[name] = None if ours is None or theirs is None else ours + theirs
-        most = max(len(self.by_place), len(other.by_place))
-        padded = [(*side.by_place, *[0] * (most - len(side.by_place))) for side in (self, other)]
+            own_count, other_count = getattr(self, name), getattr(other, name)
+            sums[name] = None if own_count is None or other_count is None else own_count + other_count
+        length = max(len(self.by_place), len(other.by_place))
+        padded = [(*side.by_place, *[0] * (length - len(side.by_place))) for side in (self, other)]
         return DraftCounts(**sums, by_place=tuple(map(sum, zip(*padded, strict=True))))
 
 
@@ -99,8 +99,8 @@ def joined(windows: Iterable[DraftWindow]) -> tuple[DraftWindow, ...]:
 
 
 def counted_in(windows: Iterable[DraftWindow], evalset: str | None = None) -> DraftCounts | None:
-    """Sum of non-overlapping windows; None without any, or if a window's ends are from different servers. evalset:
-    count its windows only."""
+    """Return the sum of non-overlapping windows; None without any, or if a window's ends are from different servers.
+    evalset: count only this set's windows."""
     total: DraftCounts | None = None
     for window in windows:
         if evalset is not None and window.evalset != evalset:

@@ -39,8 +39,8 @@ class Rule:
     @property
     def id(self) -> str:
         """The rule in words, "json.valid [each set] max_drop 0.02", by which comparisons name it."""
-        each = {"pooled": "pooled", "evalset": "each set", "task": "each task"}
-        where = self.evalset or each.get(self.scope, f"each {self.scope.removeprefix('tag:')}")
+        scope_texts = {"pooled": "pooled", "evalset": "each set", "task": "each task"}
+        where = self.evalset or scope_texts.get(self.scope, f"each {self.scope.removeprefix('tag:')}")
         where += f", {self.where}" if self.where else ""
         repeats_text = {"mean": "", "any": ", any repeat", "all": ", all repeats"}
         where += repeats_text.get(self.repeats, f", {self.repeats}")
@@ -56,8 +56,8 @@ class Rule:
             )
             if value is not None
         )
-        at = f" p{self.percentile:g}" if self.percentile is not None else ""
-        return f"{self.metric}{at} [{where}] {bound}"
+        percentile = f" p{self.percentile:g}" if self.percentile is not None else ""
+        return f"{self.metric}{percentile} [{where}] {bound}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ class Sampling:
     frequency_penalty: float = 0.0
 
     def __post_init__(self) -> None:
+        """Raise ValueError for a setting out of its range, and for a cut without a draw."""
         if type(self.top_k) is not int or self.top_k < 0:
             raise ValueError(f"top_k: expected a whole number from 1, or 0 for all tokens, got {self.top_k!r:.40}")
         if not 0 < self.top_p <= 1:
@@ -64,13 +65,13 @@ class Sampling:
     @property
     def cuts(self) -> dict[str, float]:
         """Those of top_k, top_p and min_p that exclude tokens."""
-        whole = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
-        return {name: value for name in whole if (value := getattr(self, name)) != whole[name]}
+        neutral = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        return {name: value for name in neutral if (value := getattr(self, name)) != neutral[name]}
 
     @property
     def penalties(self) -> dict[str, float]:
-        """Those of the three that change a logit."""
-        return {name: value for name, none in _NO_PENALTY.items() if (value := getattr(self, name)) != none}
+        """Those of the three penalties that change a logit."""
+        return {name: value for name, neutral in _NO_PENALTY.items() if (value := getattr(self, name)) != neutral}
 
     @property
     def content(self) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Prompt:
 
     @property
     def rows(self) -> int:
-        """Its rows in a batch: one for its answer, or one for each window."""
+        """Number of the prompt's rows in a batch: one for its answer, or one for each window."""
         return sum(map(len, self.requests)) or 1
 
     @property

@@ -64,10 +64,10 @@ def put_answered(connection: Connection, new: Sequence[Answered]) -> None:
     bulk.put(connection, draft_table, draft_table.c.values(), [step for answer in new for step in answer.steps])
 
 
-def take_back(connection: Connection, given: Iterable[AnyRow]) -> None:
+def take_back(connection: Connection, given_units: Iterable[AnyRow]) -> None:
     """Remove the units' answers, scores and draft steps in the caller's transaction."""
     nothing = {column.name: None for column in units.c if column.nullable and column.name != "cluster"}
-    for unit in given:
+    for unit in given_units:
         for table in (scores, draft_table):
             connection.execute(delete(table).where(table.c.unit_id == unit.unit_id))
         connection.execute(update(units).where(units.c.unit_id == unit.unit_id).values(nothing))
@@ -75,20 +75,20 @@ def take_back(connection: Connection, given: Iterable[AnyRow]) -> None:
 
 def planned_units(connection: Connection, run_id: str, arm: str, keys: Iterable[UnitKey]) -> dict[UnitKey, AnyRow]:
     """Return key → (id, case hash, status) for those keys that are planned units of the arm."""
-    wanted = [key for key in keys if key.arm == arm]
+    arm_keys = [key for key in keys if key.arm == arm]
     by_key: dict[UnitKey, AnyRow] = {}
-    for start in range(0, len(wanted), 200):
-        some = set(wanted[start : start + 200])
+    for start in range(0, len(arm_keys), 200):
+        batch = set(arm_keys[start : start + 200])
         # By both names separately: for pairs SQLite would scan all units of the arm.
         rows = connection.execute(
             select(*KEY, units.c.unit_id, units.c.case_hash, units.c.status).where(
                 units.c.run_id == run_id,
                 units.c.arm == arm,
-                units.c.evalset.in_(sorted({key.evalset for key in some})),
-                units.c.case_id.in_(sorted({key.case_id for key in some})),
+                units.c.evalset.in_(sorted({key.evalset for key in batch})),
+                units.c.case_id.in_(sorted({key.case_id for key in batch})),
             )
         ).all()
-        by_key.update((key, row) for row in rows if (key := UnitKey(*row[:4])) in some)
+        by_key.update((key, row) for row in rows if (key := UnitKey(*row[:4])) in batch)
     return by_key
 
 

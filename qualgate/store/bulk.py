@@ -31,25 +31,25 @@ def put(connection: Connection, table: Table, columns: Sequence[Column[Any]], ro
     which an error ends."""
     if not rows:
         return
-    named = ", ".join(column.name for column in columns)
+    names = ", ".join(column.name for column in columns)
     if connection.dialect.name == "postgresql":
-        _copy(connection, f"COPY {table.name} ({named}) FROM STDIN", columns, rows)
+        _copy(connection, f"COPY {table.name} ({names}) FROM STDIN", columns, rows)
     else:
         marks = ", ".join("?" * len(columns))
-        statement = f"INSERT INTO {table.name} ({named}) VALUES ({marks})"
-        connection.exec_driver_sql(statement, _given(connection, columns, rows))
+        statement = f"INSERT INTO {table.name} ({names}) VALUES ({marks})"
+        connection.exec_driver_sql(statement, _converted(connection, columns, rows))
 
 
 def pick(
     connection: Connection, key: Column[Any], columns: Sequence[Column[Any]], keys: Iterable[int], where: str
 ) -> list[tuple[Any, ...]]:
     """Select columns of the rows with these keys that also meet the SQL condition `where`."""
-    named, given = ", ".join(column.name for column in columns), list(keys)
+    names, key_list = ", ".join(column.name for column in columns), list(keys)
     if connection.dialect.name == "postgresql":
-        among, parameter = "= ANY(%s)", given
+        membership, parameter = "= ANY(%s)", key_list
     else:
-        among, parameter = "IN (SELECT value FROM json_each(?))", json.dumps(given)
-    statement = f"SELECT {named} FROM {key.table.name} WHERE {key.name} {among} AND {where}"
+        membership, parameter = "IN (SELECT value FROM json_each(?))", json.dumps(key_list)
+    statement = f"SELECT {names} FROM {key.table.name} WHERE {key.name} {membership} AND {where}"
     return [tuple(row) for row in connection.exec_driver_sql(statement, (parameter,)).all()]
 
 
@@ -59,26 +59,27 @@ def change(connection: Connection, key: Column[Any], columns: Sequence[Column[An
     if not rows:
         return
     mark = "%s" if connection.dialect.name == "postgresql" else "?"
-    named = ", ".join(f"{column.name} = {mark}" for column in columns)
-    statement = f"UPDATE {key.table.name} SET {named}, {also} WHERE {key.name} = {mark}"
-    connection.exec_driver_sql(statement, _given(connection, (*columns, key), rows))
+    assignments = ", ".join(f"{column.name} = {mark}" for column in columns)
+    statement = f"UPDATE {key.table.name} SET {assignments}, {also} WHERE {key.name} = {mark}"
+    connection.exec_driver_sql(statement, _converted(connection, (*columns, key), rows))
 
 
 def _copy(connection: Connection, statement: str, columns: Sequence[Column[Any]], rows: Rows) -> None:
+    """Stream rows into a PostgreSQL COPY. The driver's errors become SQLAlchemy's, since the cursor bypasses it."""
     import psycopg
 
     driver: Any = connection.connection.dbapi_connection
     try:
-        with driver.cursor() as cursor, cursor.copy(statement) as taken:
-            for row in _given(connection, columns, rows):
-                taken.write_row(row)
+        with driver.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in _converted(connection, columns, rows):
+                copy.write_row(row)
     except psycopg.Error as error:
         raise DBAPIError.instance(
             statement, None, error, psycopg.Error, connection_invalidated=driver.closed, dialect=connection.dialect
         ) from error
 
 
-def _given(connection: Connection, columns: Sequence[Column[Any]], rows: Rows) -> list[tuple[Any, ...]]:
+def _converted(connection: Connection, columns: Sequence[Column[Any]], rows: Rows) -> list[tuple[Any, ...]]:
     """Convert the values for the database; SQLite takes them as they are."""
     if connection.dialect.name != "postgresql":
         return [tuple(row) for row in rows]

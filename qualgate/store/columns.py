@@ -28,7 +28,7 @@ class _Exact:
 
     def adapt(self, cls: Any, **options: Any) -> Any:
         """Return SQLAlchemy's copy for a dialect, with this check mixed into a dialect's own class."""
-        copied = super().adapt(_both(type(self), cls), **options)  # type: ignore[misc]
+        copied = super().adapt(_checked_type(type(self), cls), **options)  # type: ignore[misc]
         copied.required = self.required
         return copied
 
@@ -45,8 +45,10 @@ class _Exact:
 
 
 @cache
-def _both(ours: type, theirs: type) -> type:
-    return theirs if issubclass(theirs, _Exact) else type(f"Exact{theirs.__name__}", (ours, theirs), {})
+def _checked_type(check: type, base: type) -> type:
+    """Return a column type that checks values as `check` does. base: a dialect's column type, returned as it is if
+    it already checks."""
+    return base if issubclass(base, _Exact) else type(f"Exact{base.__name__}", (check, base), {})
 
 
 class _Characters(_Exact):
@@ -183,20 +185,20 @@ def wrong_value(metadata: MetaData, read: Callable[[str], Iterable[tuple[Any, ..
         key = [column.name for column in table.primary_key]
         for column in table.columns:
             expected = SQL_KINDS[type(column.type)]
-            missing = "" if column.nullable else f" OR {column.name} IS NULL"
-            named = ", ".join(f"quote({name})" for name in key)
-            wrong = f"(typeof({column.name}) NOT IN ('{expected}', 'null'){missing})"
+            or_null = "" if column.nullable else f" OR {column.name} IS NULL"
+            key_columns = ", ".join(f"quote({name})" for name in key)
+            wrong = f"(typeof({column.name}) NOT IN ('{expected}', 'null'){or_null})"
             if expected == "text":  # SQL cannot tell whether bytes are UTF-8; Python can
-                rows = read(f"SELECT {named}, typeof({column.name}), {wrong}, {column.name} FROM {table.name}")
+                rows = read(f"SELECT {key_columns}, typeof({column.name}), {wrong}, {column.name} FROM {table.name}")
                 bad_row = next((row for row in rows if row[-2] or not _is_text(row[-1])), None)
             else:
-                rows = read(f"SELECT {named}, typeof({column.name}) FROM {table.name} WHERE {wrong}")
+                rows = read(f"SELECT {key_columns}, typeof({column.name}) FROM {table.name} WHERE {wrong}")
                 bad_row = next(iter(rows), None)
             if bad_row is not None:
                 row = ", ".join(f"{name} {_plain(value)}" for name, value in zip(key, bad_row, strict=False))
                 kind = _plain(bad_row[len(key)])
-                what = "is missing" if kind == "null" else "is no UTF-8" if kind == expected else f"is {kind}"
-                return f"{table.name}.{column.name} of the row with {row} {what}, where {expected} was recorded"
+                fault = "is missing" if kind == "null" else "is no UTF-8" if kind == expected else f"is {kind}"
+                return f"{table.name}.{column.name} of the row with {row} {fault}, where {expected} was recorded"
     return ""
 
 

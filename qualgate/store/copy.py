@@ -52,6 +52,7 @@ def copy_store(source_url: str, target_url: str) -> Copied:
 
 
 def _check_empty(target: Store, connection: Connection) -> None:
+    """Raise UsageError if the target store holds any row."""
     for table in metadata.sorted_tables:
         if connection.execute(select(table).limit(1)).first() is not None:
             raise UsageError(
@@ -61,6 +62,8 @@ def _check_empty(target: Store, connection: Connection) -> None:
 
 
 def _copy(table: Table, source_url: str, reading: Connection, writing: Connection) -> int:
+    """Insert every row of one table into the target, and return their number. source_url: names the source in errors.
+    Raises IntegrityError if the target, which was empty, refuses a row: then the source is damaged."""
     batches = reading.execute(_ordered(table), execution_options={"yield_per": BATCH}).mappings().partitions()
     rows = 0
     for batch in _read(source_url, batches):
@@ -95,6 +98,7 @@ def _number_on(connection: Connection) -> None:
 
 
 def _compare(table: Table, source_url: str, reading: Connection, writing: Connection) -> None:
+    """Raise IntegrityError unless both stores return the same rows of a table in the same order."""
     for source_row, target_row in zip_longest(_read(source_url, _rows(table, reading)), _rows(table, writing)):
         if source_row != target_row:
             row = (source_row or target_row)[: len(table.primary_key)]

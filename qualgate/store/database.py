@@ -122,9 +122,9 @@ def open_store(url: str, create: bool = True) -> Store:
     if path is not None and path.is_dir():
         raise UsageError(f"{url} is a folder, and a store is a file: {SQLITE}{path / 'qualgate.db'} is one in it.")
     if path is not None and not path.exists() and not create:
-        near = nearest_path(path, sqlite.begins_as_one) or "."
+        nearest = nearest_path(path, sqlite.begins_as_one) or "."
         raise UsageError(
-            f"{url}: there is no store yet{near} `qualgate run GATE_FILE` makes one; check the path, or give {ANOTHER}."
+            f"{url}: there is no store yet{nearest} `qualgate run GATE_FILE` makes one; check the path, or give {ANOTHER}."
         )
     store = _unchecked(url)
     try:
@@ -146,6 +146,7 @@ def open_store(url: str, create: bool = True) -> Store:
 
 
 def _check(url: str, current: str | None) -> None:
+    """Raise StoreVersionError unless the store has this program's revision."""
     _check_known(url, current)
     if current != REVISIONS[-1]:
         raise StoreVersionError(
@@ -155,6 +156,7 @@ def _check(url: str, current: str | None) -> None:
 
 
 def _check_known(url: str, revision: str | None) -> None:
+    """Raise StoreVersionError for a revision that this program does not know: one of version 0.1, or a newer one."""
     if revision is not None and re.fullmatch("00[0-9]{2}", revision):
         raise StoreVersionError(
             f"{url} was made by qualgate 0.1, whose stores this version neither reads nor upgrades; nothing in it was "
@@ -226,6 +228,8 @@ def _unchecked(url: str) -> Store:
 
 
 def _revision(store: Store) -> str | None:
+    """Return the schema revision of the store; None for an empty file or database. Raises UsageError if it holds
+    tables of something else."""
     with store.read() as connection:
         names = inspect(connection).get_table_names()
         if not names:
@@ -241,6 +245,7 @@ def _revision(store: Store) -> str | None:
 
 
 def _migrate(store: Store) -> None:
+    """Bring the store to this program's revision, in one transaction. An empty store gets all tables."""
     # Imported late: alembic takes a quarter of a second, and most commands never migrate.
     from alembic import command
     from alembic.config import Config

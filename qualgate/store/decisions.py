@@ -96,6 +96,9 @@ def append(
 
 @lasting
 def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
+    """Check the decision `row` once more in the write transaction, append it to the chain, and return it. seen: the
+    state that the person saw. Raises UsageError if verdict, evidence or decisions have changed since, or an approval
+    is not allowed."""
     run_id, variant, action = row["run_id"], row["variant"], row["action"]
     with store.write() as connection:
         verdict = connection.execute(
@@ -115,8 +118,9 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
         _refuse_trial(connection, run_id)
         if action == "approve" and word == "invalid":
             raise UsageError(f"{variant!r} cannot be approved: its run is invalid. Run it again.")
-        made = chain(connection)
-        newest = [decision for decision in made if (decision.run_id, decision.variant) == (run_id, variant)][-1:]
+        recorded = chain(connection)
+        # The newest decision on this verdict's variant, or [] if there is none.
+        newest = [decision for decision in recorded if (decision.run_id, decision.variant) == (run_id, variant)][-1:]
         if newest and newest[0].hash != seen.decision:
             if _is_double_click(newest[0], row):
                 return newest[0]  # or it was committed and then the connection was lost
@@ -124,24 +128,27 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
                 f"{newest[0].name} has decided {newest[0].action!r} for {variant!r} since you opened it. "
                 "Look at that decision first."
             )
-        chained = row | {"prev_hash": made[-1].hash if made else GENESIS}
+        chained = row | {"prev_hash": recorded[-1].hash if recorded else GENESIS}
         chained["hash"] = row_hash(chained)
         connection.execute(insert(decisions), chained)
         return _decision(chained)
 
 
 def _refuse_changed(connection: Connection, run_id: str, seen: Seen) -> None:
-    if seen.seal is not None and (now := evidence_seal(connection, run_id)) != seen.seal:
+    """Raise UsageError if the run's evidence has another seal than the person saw. A decision without a seen seal is
+    not checked."""
+    if seen.seal is not None and (seal := evidence_seal(connection, run_id)) != seen.seal:
         raise UsageError(
             f"the evidence of run {run_id} has changed since you opened it: its seal was {seen.seal[:12]} and is "
-            f"{now[:12]}. Look at the run again."
+            f"{seal[:12]}. Look at the run again."
         )
 
 
-def _is_double_click(made: Decision, row: dict[str, Any]) -> bool:
-    if any(getattr(made, key) != row[key] for key in ("action", "name", "reason", "verdict_sha256")):
+def _is_double_click(newest: Decision, row: dict[str, Any]) -> bool:
+    """Whether `row` repeats the newest decision, with the same reason about the same verdict, within DOUBLE_CLICK."""
+    if any(getattr(newest, key) != row[key] for key in ("action", "name", "reason", "verdict_sha256")):
         return False
-    return abs(datetime.fromisoformat(row["created_at"]) - datetime.fromisoformat(made.created_at)) < DOUBLE_CLICK
+    return abs(datetime.fromisoformat(row["created_at"]) - datetime.fromisoformat(newest.created_at)) < DOUBLE_CLICK
 
 
 def _refuse_trial(connection: Connection, run_id: str) -> None:
@@ -173,8 +180,8 @@ def chain(connection: Connection) -> tuple[Decision, ...]:
 def check_chain(store: Store) -> str:
     """Return the hash of the chain's head. Raises as `chain` does."""
     with store.read() as connection:
-        made = chain(connection)
-    return made[-1].hash if made else GENESIS
+        recorded = chain(connection)
+    return recorded[-1].hash if recorded else GENESIS
 
 
 def row_hash(row: Any) -> str:
@@ -182,10 +189,10 @@ def row_hash(row: Any) -> str:
     return content_hash({name: row[name] for name in CHAINED})
 
 
-def _broken(row: Row[Any], what: str) -> str:
+def _broken(row: Row[Any], fault: str) -> str:
     return (
         f"the chain of decisions is broken: decision {row.decision_id} ({row.action} {row.variant}, run {row.run_id}) "
-        f"{what}. Restore the store from a backup."
+        f"{fault}. Restore the store from a backup."
     )
 
 

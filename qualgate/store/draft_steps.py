@@ -38,6 +38,7 @@ def steps_by_key(result: JobResult) -> dict[UnitKey, list[DraftStep]]:
 
 
 def _fault(step: DraftStep) -> str:
+    """Return what is impossible about a draft step, as the end of a sentence; "" for a possible step."""
     counts = step.position, step.proposed, step.accepted, step.rejected, step.discarded, step.unverified
     if min(step.pass_number or 0, step.sequences or 0) < 0:
         return f"is of pass {step.pass_number} over {step.sequences} sequences, which cannot be"
@@ -54,8 +55,8 @@ def _fault(step: DraftStep) -> str:
 
 def with_counts(completion: Completion, steps: Sequence[DraftStep]) -> Completion:
     """Return the completion with the draft counts of its first-level steps. Raises IntegrityError if it has others."""
-    first = [step for step in steps if step.level == 1]
-    counts = sum(step.proposed for step in first), sum(step.accepted for step in first)
+    first_level = [step for step in steps if step.level == 1]
+    counts = sum(step.proposed for step in first_level), sum(step.accepted for step in first_level)
     stated = completion.draft_proposed, completion.draft_accepted
     if stated not in ((None, None), counts):
         raise IntegrityError(

@@ -75,9 +75,9 @@ def no_such_run(connection: Connection, run_id: str) -> UsageError | IntegrityEr
         return IntegrityError(f"run {run_id} has arms and no row of its own. Restore the store from a backup.")
     rows = connection.execute(select(runs.c.run_id).order_by(runs.c.created_at.desc()).limit(RUNS_NAMED + 1))
     newest = [row.run_id for row in rows]
-    more = ", …" if len(newest) > RUNS_NAMED else ""
-    there = f"Its runs, newest first: {', '.join(newest[:RUNS_NAMED])}{more}" if newest else "It holds none yet"
-    return UsageError(f"no run {run_id!r:.80} in this store. {there}.")
+    ellipsis = ", …" if len(newest) > RUNS_NAMED else ""
+    runs_text = f"Its runs, newest first: {', '.join(newest[:RUNS_NAMED])}{ellipsis}" if newest else "It holds none yet"
+    return UsageError(f"no run {run_id!r:.80} in this store. {runs_text}.")
 
 
 def check_evidence(store: Store, run_id: str, scoring: int | None = None) -> None:
@@ -92,6 +92,9 @@ def check_evidence(store: Store, run_id: str, scoring: int | None = None) -> Non
 
 
 def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunEvidence:
+    """Read a run's evidence in one snapshot and check it. scoring: see `evidence`; answers: include tokens, margins
+    and text hash. Faults of single rows are collected in `integrity`. An unknown or pruned run, and one that lacks
+    arms or evalsets of its answers, raises an error."""
     with store.read() as connection:
         run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
         if run is None:
@@ -103,8 +106,8 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
             .order_by(evalsets.c.position)
         ).all()
         arm_rows = connection.execute(select(arms).where(arms.c.run_id == run_id).order_by(arms.c.position)).all()
-        named = {row.name for row in arm_rows}, {row.name for row in sets}
-        if not arm_rows or connection.execute(_of_others(run_id, *named)).first():
+        names = {row.name for row in arm_rows}, {row.name for row in sets}
+        if not arm_rows or connection.execute(_foreign_units(run_id, *names)).first():
             raise IntegrityError(
                 f"run {run_id}: this store lacks arms or evalsets that its answers are of. Restore it from a backup; "
                 "nothing can rest on it as it is."
@@ -117,7 +120,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         hashes = select(units.c.case_hash).where(units.c.run_id == run_id)
         bodies = connection.execute(select(cases).where(cases.c.case_hash.in_(hashes))).all()
         fault = scorings.fault(connection, run_id, number, scored)
-        again = None if fault or not number else _Again.read(connection, run_id, number)
+        later = None if fault or not number else _LaterScoring.read(connection, run_id, number)
         run_faults = list(_faults(check_run, [run]))
         stopped, stop_faults = ({}, []) if run_faults else stoppings.read(connection, run)
     trial = None if run_faults else plain.policy(run.policy_json).trial
@@ -132,14 +135,14 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
     if run.status == "complete":
         broken += _unended(unit_rows, [row.name for row in arm_rows], stopped)
     case_facts = {(row.evalset, row.case_id): facts_of.get(row.case_hash, UNKNOWN) for row in unit_rows}
-    seen = tuple(_arm(row, by_arm[row.name], stopped.get(row.name)) for row in arm_rows)
+    arm_evidence = tuple(_arm(row, by_arm[row.name], stopped.get(row.name)) for row in arm_rows)
     as_recorded = RunEvidence(
         run_id=run_id,
         expected=tuple(UnitKey(*row[:4]) for row in unit_rows),
         metrics={row.name: plain.names(row.metrics_json) for row in sets},
-        made_at=_began(run_id),
-        baseline=seen[0],
-        variants=seen[1:],
+        made_at=_start_time(run_id),
+        baseline=arm_evidence[0],
+        variants=arm_evidence[1:],
         integrity=(*integrity, *broken),
         clusters={(row.evalset, row.case_id): row.cluster for row in unit_rows if row.cluster is not None},
         questions={case: facts.question for case, facts in case_facts.items()},
@@ -148,7 +151,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         references={case: facts.references for case, facts in case_facts.items() if facts.references is not None},
         trial=trial.said if trial else "",
     )
-    return again.applied(as_recorded, unit_rows, bodies, recorded, scored) if again else as_recorded
+    return later.applied(as_recorded, unit_rows, bodies, recorded, scored) if later else as_recorded
 
 
 def as_scored_again(
@@ -167,14 +170,14 @@ def as_scored_again(
 
 
 @dataclass(frozen=True, slots=True)
-class _Again:
+class _LaterScoring:
     """A later scoring: its time, and the evalsets as it read them."""
 
     made_at: str
     sets: Mapping[str, RescoredSet]
 
     @classmethod
-    def read(cls, connection: Connection, run_id: str, number: int) -> _Again:
+    def read(cls, connection: Connection, run_id: str, number: int) -> _LaterScoring:
         return cls(scorings.made_at(connection, run_id, number), sets_of_scoring(connection, run_id, number))
 
     def applied(
@@ -185,6 +188,8 @@ class _Again:
         recorded: scorings.ScoresByUnit,
         scored: scorings.ScoresByUnit,
     ) -> RunEvidence:
+        """Return the evidence with what this scoring changed. rows: the run's units; bodies: its stored cases;
+        recorded, scored: the run's own scores and this scoring's, by unit."""
         by_hash = {row.case_hash: row for row in bodies}
         hashes = {(row.evalset, row.case_id): row.case_hash for row in rows} if self.sets else {}
         references = {}
@@ -192,8 +197,8 @@ class _Again:
             with suppress(IntegrityError, KeyError):  # a broken or lost case is named elsewhere
                 body = corrected(check_case(by_hash[hashes[case]]), case[0], self.sets)
                 references[case] = reference_keys(body)
-        then, now = (_metrics_by_set(rows, scores) for scores in (recorded, scored))
-        return as_scored_again(evidence, self.sets, references, scored_again(self.made_at, then, now, self.sets))
+        before, after = (_metrics_by_set(rows, scores) for scores in (recorded, scored))
+        return as_scored_again(evidence, self.sets, references, scored_again(self.made_at, before, after, self.sets))
 
 
 def _metrics_by_set(rows: Iterable[AnyRow], scores: scorings.ScoresByUnit) -> dict[str, set[str]]:
@@ -203,45 +208,44 @@ def _metrics_by_set(rows: Iterable[AnyRow], scores: scorings.ScoresByUnit) -> di
     return metrics
 
 
-def _of_others(run_id: str, named: Collection[str], sets: Collection[str]) -> Select[tuple[int]]:
-    others = units.c.arm.not_in(named) | units.c.evalset.not_in(sets)
-    return select(units.c.unit_id).where(units.c.run_id == run_id, others)
+def _foreign_units(run_id: str, arm_names: Collection[str], set_names: Collection[str]) -> Select[tuple[int]]:
+    """Return the query of the run's units whose arm or evalset the run does not list."""
+    foreign = units.c.arm.not_in(arm_names) | units.c.evalset.not_in(set_names)
+    return select(units.c.unit_id).where(units.c.run_id == run_id, foreign)
 
 
 @lasting
-def grown(store: Store, seen: RunEvidence, keys: Collection[UnitKey]) -> RunEvidence:
-    """Return evidence of a running run with these units read again, each digest recomputed.
-
-    For the many looks of a run: the list, the cases and all other answers are kept as read before. Scores are the run's
-    own, since an incomplete run has no others.
-    """
-    names = {arm.name for arm in (seen.baseline, *seen.variants)}
+def grown(store: Store, before: RunEvidence, keys: Collection[UnitKey]) -> RunEvidence:
+    """Return evidence of a running run with these units read again, each digest recomputed. before: the evidence as
+    read earlier; keys: units stored since. For the many looks of a run: the list, the cases and all other answers are
+    kept as read before. Scores are the run's own, since an incomplete run has no others."""
+    names = {arm.name for arm in (before.baseline, *before.variants)}
     with uncollected(), store.read() as connection:
-        of_run = arms.c.run_id == seen.run_id
+        of_run = arms.c.run_id == before.run_id
         arm_rows = connection.execute(select(arms).where(of_run).order_by(arms.c.position)).all()
         chosen = (
-            units.c.run_id == seen.run_id,
+            units.c.run_id == before.run_id,
             units.c.arm.in_(names & {key.arm for key in keys}),
             units.c.evalset.in_({key.evalset for key in keys}),
             units.c.case_id.in_({key.case_id for key in keys}),
         )
         rows = [row for row in connection.execute(_EVIDENCE.where(*chosen)).all() if UnitKey(*row[:4]) in keys]
         ids = [row.unit_id for row in rows]
-        scores = scorings.scores_by_unit(connection, seen.run_id, 0, ids)
-        drafts = draft_steps.steps_by_unit(connection, seen.run_id, ids)
-    new, broken = _units(seen.run_id, rows, scores, scores, drafts, answers=False)
-    place = {key: number for number, key in enumerate(seen.expected)}
+        scores = scorings.scores_by_unit(connection, before.run_id, 0, ids)
+        drafts = draft_steps.steps_by_unit(connection, before.run_id, ids)
+    new, broken = _units(before.run_id, rows, scores, scores, drafts, answers=False)
+    order = {key: number for number, key in enumerate(before.expected)}
 
     def with_new(arm: ArmEvidence, row: AnyRow) -> ArmEvidence:
-        others = (unit for unit in arm.units if unit.key not in keys)
-        ordered = sorted((*others, *new[arm.name]), key=lambda unit: place[unit.key])
+        unchanged = (unit for unit in arm.units if unit.key not in keys)
+        ordered = sorted((*unchanged, *new[arm.name]), key=lambda unit: order[unit.key])
         return _arm(row, ordered, arm.stopped)
 
     return replace(
-        seen,
-        baseline=with_new(seen.baseline, arm_rows[0]),
-        variants=tuple(with_new(arm, row) for arm, row in zip(seen.variants, arm_rows[1:], strict=True)),
-        integrity=(*seen.integrity, *_faults(check_arm, arm_rows), *broken),
+        before,
+        baseline=with_new(before.baseline, arm_rows[0]),
+        variants=tuple(with_new(arm, row) for arm, row in zip(before.variants, arm_rows[1:], strict=True)),
+        integrity=(*before.integrity, *_faults(check_arm, arm_rows), *broken),
     )
 
 
@@ -283,6 +287,8 @@ def _unended(rows: Iterable[AnyRow], names: Sequence[str], stopped: Mapping[str,
 
 
 def _arm(row: AnyRow, arm_units: Iterable[UnitEvidence], stopped: Stopped | None) -> ArmEvidence:
+    """Return one arm's evidence from its row, its units and its early stop; None: not stopped. Without a footprint
+    (no job has finished) the measured fields are empty."""
     size, spec = plain.footprint(row.footprint_json), plain.arm_spec(row.spec_json)
     return ArmEvidence(
         name=row.name,
@@ -305,6 +311,7 @@ def _arm(row: AnyRow, arm_units: Iterable[UnitEvidence], stopped: Stopped | None
 
 
 def _case_facts(case: AnyRow) -> CaseFacts:
+    """Return the facts of a stored case; UNKNOWN for a changed one, which `check_case` reports."""
     try:
         body = check_case(case)
     except IntegrityError:
@@ -312,7 +319,7 @@ def _case_facts(case: AnyRow) -> CaseFacts:
     return CaseFacts(question_hash(body), body.get("max_new_tokens"), body.get("task"), reference_keys(body))
 
 
-def _began(run_id: str) -> str:
+def _start_time(run_id: str) -> str:
     """Return the run's start from its id, which is sealed, unlike the columns of times; "" if it has none."""
     try:
         return datetime.strptime(run_id[:15], "%Y%m%d-%H%M%S").replace(tzinfo=UTC).isoformat()
@@ -321,6 +328,7 @@ def _began(run_id: str) -> str:
 
 
 def _faults(check: Callable[[AnyRow], object], rows: Iterable[AnyRow]) -> Iterator[str]:
+    """Yield the message of each row that fails `check`."""
     for row in rows:
         try:
             check(row)
@@ -359,6 +367,8 @@ def _intact(run_id: str, row: AnyRow, scores: Sequence[Sequence[Any]], steps: Se
 
 
 def _unit_evidence(key: UnitKey, row: AnyRow, scores: Sequence[Sequence[Any]], answers: bool) -> UnitEvidence:
+    """Return one ended unit's evidence. scores: rows of the SCORE columns; answers: include tokens, margins and the
+    text's hash."""
     if row.status == "error":
         return UnitEvidence(key=key, case_hash=row.case_hash, status="error", cluster=row.cluster, error=row.error)
     values: dict[str, float | None] = {score[0]: score[1] for score in scores}
@@ -366,10 +376,10 @@ def _unit_evidence(key: UnitKey, row: AnyRow, scores: Sequence[Sequence[Any]], a
     timed = not row.baseline_proposed
     values["latency.ttft"] = row.ttft if timed else None
     values["latency.e2e"] = row.e2e if timed else None
-    several = timed and row.answer_tokens > 1
+    has_gaps = timed and row.answer_tokens > 1
     kl, top1_differs = seal.kl(row.kl, row.top1_agreement)
-    values["latency.max_gap"] = row.max_gap if several else None
-    values["latency.tpot"] = (row.e2e - row.ttft) / (row.answer_tokens - 1) if several else None
+    values["latency.max_gap"] = row.max_gap if has_gaps else None
+    values["latency.tpot"] = (row.e2e - row.ttft) / (row.answer_tokens - 1) if has_gaps else None
     return UnitEvidence(
         key=key,
         case_hash=row.case_hash,
@@ -418,21 +428,21 @@ _LOST = Attempt(outcome="failed", cause="infrastructure")
 
 def _attempts(row: AnyRow, timed: bool) -> tuple[Attempt, ...]:
     """Return every attempt at a unit. timed: False for an answer that began as the baseline's, of unknown time."""
-    last = Attempt(
+    final = Attempt(
         outcome="done",
         prompt_tokens=row.prompt_tokens,
         output_tokens=row.answer_tokens,
         seconds=row.e2e if timed else None,
     )
-    return (*(_LOST,) * (row.attempts - 1), last)
+    return (*(_LOST,) * (row.attempts - 1), final)
 
 
 def case_bodies(store: Store, hashes: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return case hash → the case's JSON object; a case that does not match its hash is left out."""
-    wanted, bodies = sorted(hashes), {}
+    ordered, bodies = sorted(hashes), {}
     with store.read() as connection:
-        for start in range(0, len(wanted), 500):
-            chosen = select(cases).where(cases.c.case_hash.in_(wanted[start : start + 500]))
+        for start in range(0, len(ordered), 500):
+            chosen = select(cases).where(cases.c.case_hash.in_(ordered[start : start + 500]))
             for row in connection.execute(chosen):
                 with suppress(IntegrityError):
                     bodies[row.case_hash] = check_case(row)

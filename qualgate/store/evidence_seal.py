@@ -18,6 +18,8 @@ def evidence_seal(connection: Connection, run_id: str) -> str:
 
 
 def _sealed(run_id: str) -> tuple[Select, ...]:
+    """Return the queries whose rows make up the seal, each in a fixed order. The order of the queries is part of the
+    seal."""
     return (
         select(runs.c.status, runs.c.sha256).where(runs.c.run_id == run_id),
         select(arms.c.name, arms.c.sha256).where(arms.c.run_id == run_id).order_by(arms.c.position),

@@ -31,8 +31,8 @@ def health(store: Store) -> Health:
     with store.read() as connection:
         on_server = connection.dialect.name == "postgresql"
         before = time.time()
-        now = clock(connection)
-        skew = (before + time.time()) / 2 - now
+        store_time = clock(connection)
+        skew = (before + time.time()) / 2 - store_time
         return Health(
             server=_server(connection),
             nbytes=connection.execute(text(_SIZE[connection.dialect.name])).scalar_one(),

@@ -59,8 +59,8 @@ def add_night(store: Store, night: Night) -> None:
 def _add(store: Store, table: Table, rows: Sequence[dict[str, Any]]) -> None:
     """Insert rows unless they exist: a repetition after a lost connection has the same times."""
     with store.write() as connection:
-        same = and_(*(table.c[name] == value for name, value in rows[0].items()))
-        if connection.execute(select(*table.primary_key).where(same)).first() is None:
+        matches = and_(*(table.c[name] == value for name, value in rows[0].items()))
+        if connection.execute(select(*table.primary_key).where(matches)).first() is None:
             connection.execute(insert(table), rows)
 
 
@@ -80,10 +80,10 @@ def last_nights(store: Store, nightly: str, gate: str | None = None, before: str
 
 def failures(store: Store, night: Night) -> int:
     """Return the number of failed tries (13) for the night's due time, up to this one."""
-    same = [nights.c[name] == getattr(night, name) for name in ("nightly", "gate", "model", "due_at")]
+    of_night = [nights.c[name] == getattr(night, name) for name in ("nightly", "gate", "model", "due_at")]
     failed = nights.c.exit == Exit.INFRASTRUCTURE, nights.c.began_at <= night.began_at
     with store.read() as connection:
-        return connection.execute(select(func.count()).select_from(nights).where(*same, *failed)).scalar_one()
+        return connection.execute(select(func.count()).select_from(nights).where(*of_night, *failed)).scalar_one()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +108,9 @@ def untold(store: Store, nightly: str) -> tuple[Untold, ...]:
         )
         .scalar_subquery()
     )
-    last = select(func.coalesce(func.max(digests.c.last_night), 0)).where(digests.c.nightly == nightly)
+    covered = select(func.coalesce(func.max(digests.c.last_night), 0)).where(digests.c.nightly == nightly)
     rows = select(nights, func.coalesce(before, 0).label("before"))
-    rows = rows.where(nights.c.nightly == nightly, nights.c.night_id > last.scalar_subquery())
+    rows = rows.where(nights.c.nightly == nightly, nights.c.night_id > covered.scalar_subquery())
     with store.read() as connection:
         untold_rows = connection.execute(rows.order_by(nights.c.night_id)).all()
         ids = [row.before for row in untold_rows]
@@ -126,14 +126,14 @@ def add_digests(store: Store, nightly: str, bodies: Mapping[str, dict[str, Any]]
     cover. Without targets an empty digest is stored, so that these nights count as covered."""
     row = {
         "nightly": nightly,
-        "created_at": (now := plain.now()),
+        "created_at": (time := plain.now()),
         "last_night": last_night,
         "attempts": 0,
         "error": "",
     }
     texts = {target: json.dumps(body, ensure_ascii=True, sort_keys=True) for target, body in bodies.items()}
     rows = [row | {"target": target, "body_json": text, "delivered_at": None} for target, text in texts.items()]
-    _add(store, digests, rows or [row | {"target": "", "body_json": "{}", "delivered_at": now}])
+    _add(store, digests, rows or [row | {"target": "", "body_json": "{}", "delivered_at": time}])
 
 
 def undelivered(store: Store, nightly: str) -> tuple[Digest, ...]:

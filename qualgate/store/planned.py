@@ -34,7 +34,7 @@ class PlannedRows:
 def planned_rows(plan: Plan) -> PlannedRows:
     """Build the rows of a run that begins now, under a new id."""
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-    known = {(item.name, case.id): case for item in plan.evalsets for case in item.cases}
+    cases_by_id = {(item.name, case.id): case for item in plan.evalsets for case in item.cases}
     sets = [
         {
             "run_id": run_id,
@@ -60,7 +60,7 @@ def planned_rows(plan: Plan) -> PlannedRows:
         for position, arm in enumerate(plan.arms)
     ]
     expected = [
-        (key.arm, key.evalset, key.case_id, key.repeat, prompt.case_hash, known[key.evalset, key.case_id].cluster)
+        (key.arm, key.evalset, key.case_id, key.repeat, prompt.case_hash, cases_by_id[key.evalset, key.case_id].cluster)
         for job in plan.jobs
         for prompt in job.prompts
         for key in (prompt.key,)
@@ -79,7 +79,7 @@ def planned_rows(plan: Plan) -> PlannedRows:
         run={**run, "sha256": run_digest(run)},
         evalsets=sets,
         arms=[{**arm, "sha256": arm_digest(arm)} for arm in arm_rows],
-        cases={case.hash: plain.to_json(case.body) for case in known.values()},
+        cases={case.hash: plain.to_json(case.body) for case in cases_by_id.values()},
         units=[(run_id, *unit, "pending", 0, "") for unit in expected],
     )
 
@@ -87,10 +87,10 @@ def planned_rows(plan: Plan) -> PlannedRows:
 def put_cases(store: Store, new: PlannedRows, run: str) -> None:
     """Store new cases, once by content for all runs. They are written in batches, so that others wait only briefly, and
     before the run, so that runs with the same cases do not wait for each other."""
-    every = sorted(new.cases.items())  # one order for all processes, against deadlocks
-    for start in range(0, len(every), BATCH):
+    ordered = sorted(new.cases.items())  # one order for all processes, against deadlocks
+    for start in range(0, len(ordered), BATCH):
         with store.write(run) as connection:
-            _add_cases(connection, every[start : start + BATCH])
+            _add_cases(connection, ordered[start : start + BATCH])
 
 
 def put_planned(connection: Connection, new: PlannedRows) -> str:
@@ -102,11 +102,12 @@ def put_planned(connection: Connection, new: PlannedRows) -> str:
     return new.run["run_id"]
 
 
-def _add_cases(connection: Connection, given: Sequence[tuple[str, str]]) -> None:
-    known: set[str] = set()
-    for start in range(0, len(given), 500):  # databases bound the number of parameters
-        hashes = [name for name, _ in given[start : start + 500]]
-        known.update(connection.execute(select(cases.c.case_hash).where(cases.c.case_hash.in_(hashes))).scalars())
-    fresh = [{"case_hash": name, "body_json": body} for name, body in given if name not in known]
+def _add_cases(connection: Connection, new_cases: Sequence[tuple[str, str]]) -> None:
+    """Insert the (hash, body) pairs whose hash the store does not have yet."""
+    stored: set[str] = set()
+    for start in range(0, len(new_cases), 500):  # databases bound the number of parameters
+        hashes = [name for name, _ in new_cases[start : start + 500]]
+        stored.update(connection.execute(select(cases.c.case_hash).where(cases.c.case_hash.in_(hashes))).scalars())
+    fresh = [{"case_hash": name, "body_json": body} for name, body in new_cases if name not in stored]
     if fresh:
         connection.execute(if_absent(connection, cases), fresh)

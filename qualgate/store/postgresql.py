@@ -58,7 +58,7 @@ def engine(url: str) -> Engine:
         import psycopg  # noqa: F401
     except ImportError as error:  # missing, or without its C library
         raise UsageError(f"{needs('a PostgreSQL store', 'postgres')} ({error})") from None
-    made = create_engine(
+    new_engine = create_engine(
         make_url(url).set(drivername="postgresql+psycopg"),
         isolation_level="READ COMMITTED",  # regardless of the database's default: a write sees the last writer's rows
         pool_pre_ping=True,
@@ -68,9 +68,9 @@ def engine(url: str) -> Engine:
             "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
         },
     )  # fmt: skip
-    made.dialect.type_compiler_instance = _kinds()(made.dialect)
-    event.listen(made, "begin", _begin)
-    return made
+    new_engine.dialect.type_compiler_instance = _kinds()(new_engine.dialect)
+    event.listen(new_engine, "begin", _begin)
+    return new_engine
 
 
 @cache
@@ -92,9 +92,9 @@ def _kinds() -> Any:
     return Kinds
 
 
-def connect(made: Engine, patience: float) -> Connection:
+def connect(database: Engine, patience: float) -> Connection:
     """Return a working connection. patience: s to keep trying while the server is away."""
-    return persistently(made.connect, lambda error: isinstance(error, DBAPIError) and is_lost(error), patience)
+    return persistently(database.connect, lambda error: isinstance(error, DBAPIError) and is_lost(error), patience)
 
 
 def persistently(
@@ -119,14 +119,16 @@ def lasting(operation: Callable[Given, Found]) -> Callable[Given, Found]:
     """Decorate an idempotent operation: it is repeated if the connection is lost."""
 
     @wraps(operation)
-    def again(*args: Given.args, **named: Given.kwargs) -> Found:
+    def repeated(*args: Given.args, **keywords: Given.kwargs) -> Found:
         lost = lambda error: isinstance(error, LostConnection)  # noqa: E731
-        return persistently(lambda: operation(*args, **named), lost, RECONNECT_SECONDS)
+        return persistently(lambda: operation(*args, **keywords), lost, RECONNECT_SECONDS)
 
-    return again
+    return repeated
 
 
 def _begin(connection: Connection) -> None:
+    """Set the transaction's timeouts and take the writers' lock that its options ask for: of one run, or of the whole
+    store. Reads take none, and AUTOCOMMIT has no transaction."""
     if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
         return
     connection.exec_driver_sql(
@@ -159,12 +161,12 @@ def check_server(connection: Connection) -> None:
 def check_schema(connection: Connection) -> None:
     """Raise UsageError if the first schema of the search path is missing: PostgreSQL would silently use the next."""
     used, path = connection.exec_driver_sql("SELECT current_schema(), current_setting('search_path')").one()
-    first = path.partition(",")[0].strip()
-    name = first[1:-1].replace('""', '"') if first.startswith('"') else first.lower()
+    schema = path.partition(",")[0].strip()
+    name = schema[1:-1].replace('""', '"') if schema.startswith('"') else schema.lower()
     if used is None or (name not in (used, "$user", "") and not name.startswith("pg_")):
         raise UsageError(
             f"the store's search_path is {path!r:.200}, and its first schema is not there, or this role may not "
-            f"use it. Mend `?options=-csearch_path=NAME` in the address, or make it: CREATE SCHEMA {first or 'NAME'}"
+            f"use it. Mend `?options=-csearch_path=NAME` in the address, or make it: CREATE SCHEMA {schema or 'NAME'}"
         )
 
 
@@ -173,10 +175,10 @@ def written(connection: Connection) -> str:
     return connection.exec_driver_sql("SELECT pg_current_snapshot()::text").scalar_one()
 
 
-def vacuum(made: Engine) -> str:
+def vacuum(database: Engine) -> str:
     """Make the space of removed rows reusable while others work, and return a report line. Tables of another owner are
     skipped."""
-    with made.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+    with database.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         size = lambda: connection.exec_driver_sql(SIZE).scalar_one()  # noqa: E731
         before = size()
         connection.exec_driver_sql("VACUUM (ANALYZE)")
@@ -189,13 +191,16 @@ def vacuum(made: Engine) -> str:
 class Claim:
     """A lock that one process on any machine can hold; it ends with the process or its connection."""
 
-    def __init__(self, made: Engine, name: str, patience: float) -> None:
-        self._engine, self._patience = made, patience
+    def __init__(self, database: Engine, name: str, patience: float) -> None:
+        """Take the lock, or raise InfrastructureError if another process holds it. name: what is locked; patience: s
+        to wait for a server that is away. Raises UsageError if a connection pooler shares the session, which the lock
+        belongs to."""
+        self._engine, self._patience = database, patience
         self._key = int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
         self._held = self._connected()
-        mine = self._held.exec_driver_sql(SESSION).scalar_one()
-        with connect(made, patience) as other:  # a pooler would give this session to another connection
-            if other.exec_driver_sql(SESSION).scalar_one() == mine:
+        session = self._held.exec_driver_sql(SESSION).scalar_one()
+        with connect(database, patience) as second:  # a pooler would give this session to another connection
+            if second.exec_driver_sql(SESSION).scalar_one() == session:
                 self.release()
                 raise UsageError(f"the store's server {POOLED}")
         if not self._take():
@@ -211,9 +216,10 @@ class Claim:
             return
         self.release()
         self._held = self._connected()
-        taken: Callable[[], bool] = lambda: self._take() or _raise(TimeoutError())  # noqa: E731
+        # `persistently` repeats after an error, so a lock that is not free raises one.
+        take: Callable[[], bool] = lambda: self._take() or _raise(TimeoutError())  # noqa: E731
         try:  # the server may hold it for the lost connection for a while
-            persistently(taken, lambda error: isinstance(error, TimeoutError), self._patience)
+            persistently(take, lambda error: isinstance(error, TimeoutError), self._patience)
         except TimeoutError:
             raise InfrastructureError(
                 "the connection to the store was lost, and another qualgate process has taken this run over; what is "

@@ -36,9 +36,9 @@ def to_prune(store: Store, before: str) -> tuple[list[Amount], int]:
     with store.read() as connection:
         pruned = prunings.whole_prunings(connection)
         stays = retention.in_force(connection, pruned)
-        old = [run_id for run_id in retention.finished_before(connection, before) if run_id not in pruned]
-        may_go = [run_id for run_id in old if run_id not in stays]
-        return [amount(connection, run_id) for run_id in may_go], len(old) - len(may_go)
+        ended = [run_id for run_id in retention.finished_before(connection, before) if run_id not in pruned]
+        may_go = [run_id for run_id in ended if run_id not in stays]
+        return [amount(connection, run_id) for run_id in may_go], len(ended) - len(may_go)
 
 
 def prune_run(store: Store, run_id: str) -> Amount:
@@ -83,6 +83,7 @@ def amount(connection: Connection, run_id: str) -> Amount:
 
 
 def _check_may_go(connection: Connection, run_id: str, pruned: Collection[str]) -> None:
+    """Raise UsageError unless the run is complete, unpruned and not retained. pruned: ids of pruned runs."""
     run = connection.execute(select(runs.c.status).where(runs.c.run_id == run_id)).one_or_none()
     if run is None:
         raise no_such_run(connection, run_id)
@@ -96,9 +97,9 @@ def _check_may_go(connection: Connection, run_id: str, pruned: Collection[str]) 
 def _nbytes(connection: Connection, table: Table, names: Sequence[str], run_id: str) -> int:
     """Return the bytes of the run's values in these columns; NULL counts 0."""
     length = _LENGTH[connection.dialect.name]
-    each = []
+    sizes = []
     for name in names:
         size = length.format(f'"{name}"') if isinstance(table.c[name].type, _OF_BYTES) else str(NUMBER)
-        each.append(f'CASE WHEN "{name}" IS NULL THEN 0 ELSE {size} END')
-    summed = func.coalesce(func.sum(literal_column(" + ".join(each))), 0)
+        sizes.append(f'CASE WHEN "{name}" IS NULL THEN 0 ELSE {size} END')
+    summed = func.coalesce(func.sum(literal_column(" + ".join(sizes))), 0)
     return int(connection.execute(prunings.rows_of(table, run_id).with_only_columns(summed)).scalar_one())

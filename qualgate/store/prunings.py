@@ -46,8 +46,8 @@ def pruned(connection: Connection, run_id: str) -> Pruning | None:
     row = connection.execute(select(prunings).where(prunings.c.run_id == run_id)).one_or_none()
     if row is None:
         return None
-    whole = row.sha256 == _digest(row._mapping) and row.rest_sha256 == _rest_digest(connection, run_id)
-    if not whole or _holds_answers(connection, run_id):
+    intact = row.sha256 == _digest(row._mapping) and row.rest_sha256 == _rest_digest(connection, run_id)
+    if not intact or _holds_answers(connection, run_id):
         raise _not_what_it_left(run_id)
     return Pruning(run_id=run_id, created_at=row.created_at)
 
@@ -74,14 +74,16 @@ def pruned_runs(connection: Connection, run_ids: Collection[str] | None = None) 
 
 
 def whole_prunings(connection: Connection, run_ids: Collection[str] | None = None) -> dict[str, Pruning]:
-    """Return the same after checking the remaining rows of each. Raises IntegrityError as `pruned` does."""
+    """Return every pruned run, or those of `run_ids`, after checking the remaining rows of each. Raises
+    IntegrityError as `pruned` does."""
     recorded = {run_id: pruned(connection, run_id) for run_id in pruned_runs(connection, run_ids)}
     return {run_id: pruning for run_id, pruning in recorded.items() if pruning is not None}
 
 
 def emptied_runs(connection: Connection, run_ids: Collection[str] | None = None) -> dict[str, Pruning]:
-    """Return the same; raise IntegrityError if an answer of one is in the store: a false record must not hide a run.
-    Unlike `whole_prunings` it does not hash the remaining rows, which takes 20 to 45 ms for a run of 1,200 answers."""
+    """Return every pruned run, or those of `run_ids`; raise IntegrityError if the store holds an answer of one: a
+    false record must not hide a run. Unlike `whole_prunings` it does not hash the remaining rows, which takes 20 to
+    45 ms for a run of 1,200 answers."""
     recorded = pruned_runs(connection, run_ids)
     back = select(units.c.run_id).where(units.c.run_id.in_(recorded), _ANSWERED).limit(1)
     if recorded and (run_id := connection.scalar(back)) is not None:

@@ -49,8 +49,12 @@ class RescoredSet:
 
 def sets_to_json(recorded: Sequence[Evalset], today: Sequence[Evalset]) -> str | None:
     """Return the text to store; None if no set differs. today: the same sets with the same case ids."""
-    then = {item.name: item for item in recorded}
-    rescored = {item.name: _rescored(then[item.name], item) for item in today if differs(then[item.name], item)}
+    recorded_sets = {item.name: item for item in recorded}
+    rescored = {
+        item.name: _rescored(recorded_sets[item.name], item)
+        for item in today
+        if differs(recorded_sets[item.name], item)
+    }
     return plain.to_json({name: asdict(item) for name, item in rescored.items()}) if rescored else None
 
 
@@ -59,28 +63,30 @@ def sets_of_json(text: str | None) -> dict[str, RescoredSet]:
     return read(dict[str, RescoredSet], text) if text else {}
 
 
-def differs(then: Evalset, now: Evalset) -> bool:
+def differs(before: Evalset, after: Evalset) -> bool:
     """Whether two readings of one set differ for a scorer."""
-    return then.content != now.content or then.cases != now.cases
+    return before.content != after.content or before.cases != after.cases
 
 
-def _rescored(then: Evalset, now: Evalset) -> RescoredSet:
-    before = {case.id: case.body for case in then.cases}
-    changes = {case.id: _changes(before[case.id], case.body) for case in now.cases}
+def _rescored(recorded: Evalset, today: Evalset) -> RescoredSet:
+    """Return how today's reading of a set differs from the recorded one, case by case."""
+    bodies = {case.id: case.body for case in recorded.cases}
+    changes = {case.id: _changes(bodies[case.id], case.body) for case in today.cases}
     return RescoredSet(
-        version=now.version,
-        sha256=now.sha256,
-        metrics=now.metrics,
-        lenient=now.lenient,
-        normalizers=now.normalizers,
-        forgiving=(then.lenient, then.normalizers) != (now.lenient, now.normalizers),
-        cases={case_id: some for case_id, some in changes.items() if some},
+        version=today.version,
+        sha256=today.sha256,
+        metrics=today.metrics,
+        lenient=today.lenient,
+        normalizers=today.normalizers,
+        forgiving=(recorded.lenient, recorded.normalizers) != (today.lenient, today.normalizers),
+        cases={case_id: changed for case_id, changed in changes.items() if changed},
     )
 
 
-def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    gone = dict.fromkeys(before.keys() - now.keys())
-    return gone | {key: value for key, value in now.items() if key not in before or before[key] != value}
+def _changes(before: Mapping[str, Any], today: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changed and new keys of a case's body with their values; None for a removed key."""
+    removed = dict.fromkeys(before.keys() - today.keys())
+    return removed | {key: value for key, value in today.items() if key not in before or before[key] != value}
 
 
 def sets_of_scoring(connection: Connection, run_id: str, number: int) -> dict[str, RescoredSet]:

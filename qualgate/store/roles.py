@@ -38,10 +38,10 @@ def roles_sql(prefix: str = "qualgate", schema: str = "public") -> list[str]:
     of_writer = needed()
     numbered = {table.name: column.name for table in metadata.sorted_tables
                 if (column := table.autoincrement_column) is not None}  # fmt: skip
-    place = '"{}"'.format(schema.replace('"', '""'))
+    quoted_schema = '"{}"'.format(schema.replace('"', '""'))
 
     def listed(names: list[str]) -> str:
-        return ", ".join(f"{place}.{name}" for name in names)
+        return ", ".join(f"{quoted_schema}.{name}" for name in names)
 
     reader, writer, approver = (f"{prefix}_{role}" for role in ROLES)
     everyone = f"{reader}, {writer}, {approver}"
@@ -52,15 +52,15 @@ def roles_sql(prefix: str = "qualgate", schema: str = "public") -> list[str]:
             f"CREATE ROLE {role} NOLOGIN; END IF; END $$;"
             for role in (reader, writer, approver)
         ),
-        f"REVOKE ALL ON ALL TABLES IN SCHEMA {place} FROM PUBLIC, {everyone};",
-        f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA {place} FROM PUBLIC, {everyone};",
-        f"REVOKE CREATE ON SCHEMA {place} FROM PUBLIC, {everyone};",
-        f"GRANT USAGE ON SCHEMA {place} TO {everyone};",
+        f"REVOKE ALL ON ALL TABLES IN SCHEMA {quoted_schema} FROM PUBLIC, {everyone};",
+        f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA {quoted_schema} FROM PUBLIC, {everyone};",
+        f"REVOKE CREATE ON SCHEMA {quoted_schema} FROM PUBLIC, {everyone};",
+        f"GRANT USAGE ON SCHEMA {quoted_schema} TO {everyone};",
         f"GRANT SELECT ON {listed(of_writer['SELECT'])} TO {everyone};",
         *(f"GRANT {verb} ON {listed(of_writer[verb])} TO {writer};" for verb in ("INSERT", "UPDATE")),
         f"GRANT USAGE ON SEQUENCE {sequences} TO {writer};",
-        f"GRANT INSERT ON {place}.{decisions.name} TO {approver};",
-        f"GRANT USAGE ON SEQUENCE {place}.{decisions.name}_{numbered[decisions.name]}_seq TO {approver};",
+        f"GRANT INSERT ON {quoted_schema}.{decisions.name} TO {approver};",
+        f"GRANT USAGE ON SEQUENCE {quoted_schema}.{decisions.name}_{numbered[decisions.name]}_seq TO {approver};",
         f"-- then, for each person or machine: GRANT {writer} TO ci;",
     ]
 

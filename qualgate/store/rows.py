@@ -90,16 +90,16 @@ def check_run(row: AnyRow) -> None:
     """Raise IntegrityError if a run's row was changed. row: all columns."""
     if row.sha256 != run_digest(row._mapping):
         raise IntegrityError(_changed(f"the gate file or policy of run {row.run_id}"))
-    if row.status not in STATUSES or not _began_then(row):
+    if row.status not in STATUSES or not _times_fit_id(row):
         raise IntegrityError(_changed(f"the status or the times of run {row.run_id}"))
 
 
-def _began_then(row: AnyRow) -> bool:
+def _times_fit_id(row: AnyRow) -> bool:
     """Whether the run's times fit its id, which is sealed and begins with the run's second."""
     try:
         began = datetime.strptime(f"{row.run_id[:15]}+0000", "%Y%m%d-%H%M%S%z")
-        written = abs(datetime.fromisoformat(row.created_at) - began) < WRITTEN
-        return written and (row.finished_at is None or _is_time(row.finished_at))
+        is_near = abs(datetime.fromisoformat(row.created_at) - began) < WRITTEN
+        return is_near and (row.finished_at is None or _is_time(row.finished_at))
     except (ValueError, TypeError):
         return False
 
@@ -215,9 +215,9 @@ def unit_digest(
     """Return the seal of a unit's row. plain_columns: key, case hash, finish reason and the MEASURED columns; arrays:
     the ARRAYS columns, where NULL differs from empty."""
     parts = [arrays[name] for name in ARRAYS]
-    there = [part is not None for part in parts]
+    present = [part is not None for part in parts]
     return seal.digest(
-        (run_id, *plain_columns, steps, there, *scored), text, token_ids, *(part or b"" for part in parts)
+        (run_id, *plain_columns, steps, present, *scored), text, token_ids, *(part or b"" for part in parts)
     )
 
 
@@ -226,7 +226,7 @@ def score_rows(key: UnitKey, given: Iterable[Score]) -> list[tuple[Any, ...]]:
     rows = []
     for score in sorted(given, key=lambda score: score.metric):
         value = None if score.value is None else float(score.value)
-        if value is not None and value - value != 0:  # a database may store NaN as NULL, which would mean "no score"
+        if value is not None and value - value != 0:  # NaN or infinite; a database may store NaN as NULL, "no score"
             raise IntegrityError(f"{unit_name(key)}: {score.metric} is {value}, not a number; nothing was stored.")
         extracted = None if score.extracted is None else plain.storable(score.extracted)
         rows.append(

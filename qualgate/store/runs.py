@@ -88,7 +88,7 @@ def begin(store: Store, plan: Plan) -> RunRecord:
     """
     with store.read() as connection:
         unfinished = _unfinished(connection, plan)
-    begun = _go_on(store, plan) if unfinished else _begin_new(store, plan, planned_rows(plan))
+    begun = _resume_unfinished(store, plan) if unfinished else _begin_new(store, plan, planned_rows(plan))
     return begun or begin(store, plan)  # another process began or ended the run meanwhile
 
 
@@ -103,7 +103,7 @@ def _begin_new(store: Store, plan: Plan, new: PlannedRows) -> RunRecord | None:
         return RunRecord(run_id=run_id, done=frozenset(), resumed=False)
 
 
-def _go_on(store: Store, plan: Plan) -> RunRecord | None:
+def _resume_unfinished(store: Store, plan: Plan) -> RunRecord | None:
     """Resume the plan's unfinished run; None if there is none any more."""
     with store.write() as connection:
         if (run_id := _unfinished(connection, plan)) is None:
@@ -113,6 +113,7 @@ def _go_on(store: Store, plan: Plan) -> RunRecord | None:
 
 
 def _unfinished(connection: Connection, plan: Plan) -> str | None:
+    """Return the newest run of this plan that is not complete; None if there is none."""
     return connection.execute(
         select(tables.runs.c.run_id)
         .where(tables.runs.c.plan_key == plan.key, tables.runs.c.status != "complete")
@@ -121,6 +122,8 @@ def _unfinished(connection: Connection, plan: Plan) -> str | None:
 
 
 def _resume(connection: Connection, run_id: str, plan: Plan) -> frozenset[UnitKey]:
+    """Mark the run as running, with the plan's current policy and arms, and return its finished units. Raises
+    IntegrityError if the run does not list the plan's units."""
     # The plan's key leaves out the policy and the models' paths, so they may have changed.
     run = {
         **_run(connection, run_id)._mapping,
@@ -167,19 +170,19 @@ def record(
             raise IntegrityError(f"{unit_name(completion.key)} is not in the plan of run {run_id}; nothing was stored.")
     answered = answered_rows(run_id, result, scored, planned, counted=bool(result.draft_steps))  # likewise outside
     with store.write(run_id) as connection:
-        spec = _see_arm(connection, run_id, result.arm, result.identity, result.footprint)
+        spec = _record_arm(connection, run_id, result.arm, result.identity, result.footprint)
         if spec.speculation and not result.draft_steps:
             answered = answered_rows(run_id, result, scored, planned, counted=True)
         new = _unanswered(connection, answered)
         put_answered(connection, new)
         if (new or not answered) and (result.overflow or result.generation != UNTOLD):  # or the last part of a job
-            _add_up(connection, run_id, result, spent, served=spec.served is not None)
+            _add_generation(connection, run_id, result, spent, served=spec.served is not None)
 
 
-def _unanswered(connection: Connection, given: Sequence[Answered]) -> list[Answered]:
+def _unanswered(connection: Connection, answers: Sequence[Answered]) -> list[Answered]:
     """Return the answers that the store does not have yet. Raises IntegrityError if it has another answer."""
-    done, new = answered_units(connection, [answer.unit for answer in given]), []
-    for answer in given:
+    done, new = answered_units(connection, [answer.unit for answer in answers]), []
+    for answer in answers:
         if answer.unit.unit_id not in done:
             new.append(answer)
         elif done[answer.unit.unit_id] != answer.row["answer_sha256"]:
@@ -212,16 +215,18 @@ def record_failure(store: Store, run_id: str, failure: JobFailure) -> None:
             )
 
 
-def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdentity, footprint: ArmFootprint) -> ArmSpec:
+def _record_arm(
+    connection: Connection, run_id: str, name: str, identity: ArmIdentity, footprint: ArmFootprint
+) -> ArmSpec:
     """Record the loaded arm and return its specification. Raises IntegrityError if it is not the planned arm."""
     arm = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == name)).one_or_none()
     if arm is None:
         raise IntegrityError(f"run {run_id} has no arm {name!r}; nothing was stored.")
     for when, text in (("planned", arm.planned_json), ("loaded earlier in this run", arm.observed_json)):
-        other = plain.identity(text)
-        if other is not None and other != identity:
+        earlier = plain.identity(text)
+        if earlier is not None and earlier != identity:
             fields = [
-                field for field in identity.__dataclass_fields__ if getattr(identity, field) != getattr(other, field)
+                field for field in identity.__dataclass_fields__ if getattr(identity, field) != getattr(earlier, field)
             ]
             raise IntegrityError(
                 f"arm {name!r}: {', '.join(fields)} differ from what was {when}. The model changed during the run; "
@@ -235,10 +240,12 @@ def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdenti
     return plain.arm_spec(arm.spec_json)
 
 
-def _add_up(connection: Connection, run_id: str, result: JobResult, spent: Spent | None, *, served: bool) -> None:
-    """Add the job's generation counters and dtype overflows to the arm's; a module keeps its smallest place in any job.
-    Raises IntegrityError if another server or version answers now: a started server's identity holds its command
-    alone."""
+def _add_generation(
+    connection: Connection, run_id: str, result: JobResult, spent: Spent | None, *, served: bool
+) -> None:
+    """Add the job's generation counters and dtype overflows to the arm's. spent: the arm's spending so far, None: not
+    counted. Each overflowing module keeps its smallest position in any job. Raises IntegrityError if another server
+    or version answers now: the identity of a server that the run starts holds its command alone."""
     row = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == result.arm)).one()
     size = plain.footprint(row.footprint_json)
     assert size is not None, "the arm was seen"
@@ -250,8 +257,8 @@ def _add_up(connection: Connection, run_id: str, result: JobResult, spent: Spent
         )
     places: dict[str, int] = {}
     counts: Counter[str] = Counter()
-    for place, module, count in (*size.overflow, *result.overflow):
-        places[module] = min(place, places.get(module, place))
+    for position, module, count in (*size.overflow, *result.overflow):
+        places[module] = min(position, places.get(module, position))
         counts[module] += count
     overflow = tuple(sorted((places[module], module, count) for module, count in counts.items()))
     size = replace(size, overflow=overflow, generation=size.generation + result.generation, spent=spent or size.spent)
@@ -275,8 +282,8 @@ def note_spent(store: Store, run_id: str, spent: Mapping[str, Spent]) -> None:
     with store.write() as connection:
         for name, amount in spent.items():
             if name == JUDGING:
-                here = update(tables.runs).where(tables.runs.c.run_id == run_id)
-                connection.execute(here.values(judging_json=plain.to_json(amount)))
+                judging = update(tables.runs).where(tables.runs.c.run_id == run_id)
+                connection.execute(judging.values(judging_json=plain.to_json(amount)))
                 continue
             row = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == name)).one()
             size = plain.footprint(row.footprint_json) or ArmFootprint(
@@ -286,11 +293,12 @@ def note_spent(store: Store, run_id: str, spent: Mapping[str, Spent]) -> None:
 
 
 def _update_arm(connection: Connection, run_id: str, name: str, **values: str) -> None:
-    here = (arms.c.run_id == run_id, arms.c.name == name)
-    row = connection.execute(select(arms).where(*here)).one()
+    """Change columns of an arm's row and seal it anew."""
+    is_arm = (arms.c.run_id == run_id, arms.c.name == name)
+    row = connection.execute(select(arms).where(*is_arm)).one()
     check_arm(row)  # a new seal would hide an earlier change
     digest = arm_digest({**row._mapping, **values})
-    connection.execute(update(arms).where(*here).values(**values, sha256=digest))
+    connection.execute(update(arms).where(*is_arm).values(**values, sha256=digest))
 
 
 # ------------------------------------------------------------------------------------------------------- finishing
@@ -308,8 +316,8 @@ def finish(store: Store, run_id: str, decided: Iterable[Verdict], complete: bool
         connection.execute(
             update(tables.runs).where(tables.runs.c.run_id == run_id).values(status=status, finished_at=plain.now())
         )
-        by = _run(connection, run_id).policy_json if policy is None else plain.policy_to_json(policy)
-        _add_verdicts(connection, run_id, decided, by)
+        policy_json = _run(connection, run_id).policy_json if policy is None else plain.policy_to_json(policy)
+        _add_verdicts(connection, run_id, decided, policy_json)
 
 
 @lasting
@@ -337,6 +345,7 @@ def _run(connection: Connection, run_id: str) -> AnyRow:
 
 
 def _add_verdicts(connection: Connection, run_id: str, decided: Iterable[Verdict], policy_json: str) -> None:
+    """Append the verdicts, except those equal to the newest one on their variant."""
     for verdict in decided:
         body = plain.to_json(verdict)
         digest = verdict_digest(run_id, policy_json, body)

@@ -115,10 +115,12 @@ def add(
 def _add(
     store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], sets: str | None, now: str
 ) -> int:
+    """Write the scoring, unless this very call committed it before its connection was lost: the time identifies it.
+    Arguments, result and errors: see `add`."""
     rows, new_scores, head = _sealed(store, run_id, after, scored, sets, now)  # outside the write transaction
     with store.write(run_id) as connection:
-        ours = select(scorings.c.number).where(scorings.c.run_id == run_id, scorings.c.created_at == now)
-        if connection.scalar(ours) == after + 1:  # committed before the connection was lost
+        own_scoring = select(scorings.c.number).where(scorings.c.run_id == run_id, scorings.c.created_at == now)
+        if connection.scalar(own_scoring) == after + 1:  # committed before the connection was lost
             return after + 1
         prunings.refuse_pruned(connection, run_id)
         if newest_scoring(connection, run_id) != after:
@@ -127,7 +129,7 @@ def _add(
         if connection.scalars(sealed).all() != [row[-1] for row in rows]:
             raise UsageError(f"run {run_id} was changed by another process meanwhile; score it again")
         connection.execute(insert(scorings), head)
-        new = [(unit_id, after + 1, *columns) for unit_id, given in new_scores.items() for columns in given]
+        new = [(unit_id, after + 1, *columns) for unit_id, unit_rows in new_scores.items() for columns in unit_rows]
         bulk.put(connection, scores, (scores.c.unit_id, scores.c.scoring, *SCORE), new)
     return after + 1
 
@@ -145,7 +147,7 @@ def _sealed(
         "run_id": run_id,
         "number": after + 1,
         "created_at": now,
-        "scorers_json": plain.to_json({score.metric: score.scorer for given in scored.values() for score in given}),
+        "scorers_json": plain.to_json({score.metric: score.scorer for unit in scored.values() for score in unit}),
         "evalsets_json": sets,
     }
     return rows, new_scores, head | {"sha256": _digest(head, rows, new_scores)}
@@ -195,12 +197,13 @@ def _key(row: Any) -> UnitKey:
 
 def _digest(head: Any, rows: Sequence[AnyRow], by_unit: ScoresByUnit) -> str:
     """Return the seal of the scores and, through their digests, of the scored answers."""
-    named = tuple(head[name] for name in ("run_id", "number", "created_at", "scorers_json", "evalsets_json"))
-    each = (seal.digest((*row[1:], *by_unit.get(row[0], ()))) for row in rows)
-    return seal.digest(named, "".join(each).encode("ascii"))
+    sealed = tuple(head[name] for name in ("run_id", "number", "created_at", "scorers_json", "evalsets_json"))
+    digests = (seal.digest((*row[1:], *by_unit.get(row[0], ()))) for row in rows)
+    return seal.digest(sealed, "".join(digests).encode("ascii"))
 
 
 def _evalsets(connection: Connection, run_id: str) -> tuple[Evalset, ...]:
+    """Return the run's sets as recorded, with the cases that the baseline was asked, in their order."""
     by_set: dict[str, list[Case]] = {}
     stored = connection.execute(
         select(units.c.evalset, cases)

@@ -39,6 +39,7 @@ def floats(blob: bytes | None) -> tuple[float, ...]:
 
 
 def _count(blob: bytes, size: int) -> int:
+    """Return the number of values in an array. size: bytes of each. Raises IntegrityError for a broken array."""
     if len(blob) % size:
         raise IntegrityError(
             f"an array of {len(blob)} bytes is stored where each number takes {size}: it is not what was recorded. "
@@ -50,7 +51,7 @@ def _count(blob: bytes, size: int) -> int:
 def pack_kl(kl: Sequence[float], top1_differs: Sequence[int] | None = None) -> bytes:
     """Pack KL values. A KL is never negative, so its sign is set where the most likely tokens differ."""
     differs = frozenset(top1_differs or ())
-    return pack_floats([-value if place in differs else value for place, value in enumerate(kl)])
+    return pack_floats([-value if position in differs else value for position, value in enumerate(kl)])
 
 
 def kl(blob: bytes | None, top1_agreement: float | None) -> tuple[tuple[float, ...], tuple[int, ...] | None]:
@@ -60,7 +61,7 @@ def kl(blob: bytes | None, top1_agreement: float | None) -> tuple[tuple[float, .
     reader to refuse.
     """
     values = floats(blob)
-    differs = tuple(place for place, value in enumerate(values) if copysign(1.0, value) < 0)
+    differs = tuple(position for position, value in enumerate(values) if copysign(1.0, value) < 0)
     if not values or (len(values) - len(differs)) / len(values) != top1_agreement:
         return values, None
     return tuple(map(abs, values)) if differs else values, differs

@@ -31,35 +31,36 @@ def broken(store: Store) -> Iterator[str]:
 
 def broken_in_run(store: Store, run_id: str) -> list[str]:
     """Return a line for each broken seal of one run."""
-    return list(_of_run(store, run_id))
+    return list(_faults_of_run(store, run_id))
 
 
-def _of_run(store: Store, run_id: str) -> Iterator[str]:
+def _faults_of_run(store: Store, run_id: str) -> Iterator[str]:
+    """Yield each broken seal of a run. Of a pruned run only rows that stay are checked."""
     try:
         yield from evidence(store, run_id).integrity
         with store.read() as connection:
-            yield from _of_scorings(connection, run_id)
+            yield from _faults_of_scorings(connection, run_id)
     except EvidencePruned:
         with store.read() as connection:
             for table, check in ((runs, check_run), (arms, check_arm)):
-                yield from _of_rows(connection, table, run_id, check)
-            yield from _of_cases(connection, run_id)
+                yield from _faults_of_rows(connection, table, run_id, check)
+            yield from _faults_of_cases(connection, run_id)
     except QualgateError as error:
         yield str(error)
     with store.read() as connection:
-        yield from _of_rows(connection, verdicts, run_id, check_verdict)
+        yield from _faults_of_rows(connection, verdicts, run_id, check_verdict)
         judges = list(connection.scalars(select(replies.c.judge).where(replies.c.run_id == run_id).distinct()))
     yield from filter(None, (judgements.read(store, run_id, judge)[1] for judge in sorted(judges)))
 
 
-def _of_scorings(connection: Connection, run_id: str) -> Iterator[str]:
+def _faults_of_scorings(connection: Connection, run_id: str) -> Iterator[str]:
     """Yield faults of all scorings but the newest, which is part of the evidence."""
     for number in range(1, scorings.newest_scoring(connection, run_id)):
         fault = scorings.fault(connection, run_id, number, scorings.scores_by_unit(connection, run_id, number))
         yield from filter(None, (fault,))
 
 
-def _of_cases(connection: Connection, run_id: str) -> Iterator[str]:
+def _faults_of_cases(connection: Connection, run_id: str) -> Iterator[str]:
     """Yield faults of a run's cases, which its pruning does not seal since runs share cases."""
     hashes = select(units.c.case_hash).where(units.c.run_id == run_id).distinct()
     rows = connection.execute(select(cases).where(cases.c.case_hash.in_(hashes)).order_by(cases.c.case_hash)).all()
@@ -69,7 +70,7 @@ def _of_cases(connection: Connection, run_id: str) -> Iterator[str]:
         yield f"case {min(lost)[:12]}, which was asked, is not in the store"
 
 
-def _of_rows(connection: Connection, table: Any, run_id: str, check: Callable[[Any], object]) -> Iterator[str]:
+def _faults_of_rows(connection: Connection, table: Any, run_id: str, check: Callable[[Any], object]) -> Iterator[str]:
     for row in connection.execute(select(table).where(table.c.run_id == run_id).order_by(*table.primary_key)):
         yield from _fault_of(lambda row=row: check(row))
 

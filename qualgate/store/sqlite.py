@@ -54,17 +54,17 @@ def engine(url: str, path: Path) -> Engine:
         )
     if is_read_only(path):
         return _for_reading(url, path.resolve())
-    made = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
-    event.listen(made, "connect", _configure)
-    event.listen(made, "begin", _begin)
-    return made
+    new_engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+    event.listen(new_engine, "connect", _configure)
+    event.listen(new_engine, "begin", _begin)
+    return new_engine
 
 
 def is_read_only(path: Path) -> bool:
     """Whether this process may not write the file or its folder, which holds the log."""
-    place, effective = path.resolve(), os.access in os.supports_effective_ids
-    writable = (os.access(part, os.W_OK, effective_ids=effective) for part in (place, place.parent))
-    return place.is_file() and not all(writable)
+    target, effective = path.resolve(), os.access in os.supports_effective_ids
+    writable = (os.access(location, os.W_OK, effective_ids=effective) for location in (target, target.parent))
+    return target.is_file() and not all(writable)
 
 
 def _for_reading(url: str, path: Path) -> Engine:
@@ -79,15 +79,15 @@ def _for_reading(url: str, path: Path) -> Engine:
         record.info["seen"] = written(path)
 
     def check(connection: Connection) -> None:
-        seen = connection.info["seen"]
-        if len(seen) < 2 and written(path) != seen:  # with a log SQLite itself separates readers and writers
+        state = connection.info["seen"]
+        if len(state) < 2 and written(path) != state:  # with a log SQLite itself separates readers and writers
             raise InfrastructureError(f"{url}: another process wrote to it while it was read. Try again.")
 
-    made = create_engine("sqlite://", creator=opened, poolclass=NullPool)
-    event.listen(made, "connect", remember)
-    event.listen(made, "begin", _begin)
-    event.listen(made, "commit", check)
-    return made
+    new_engine = create_engine("sqlite://", creator=opened, poolclass=NullPool)
+    event.listen(new_engine, "connect", remember)
+    event.listen(new_engine, "begin", _begin)
+    event.listen(new_engine, "commit", check)
+    return new_engine
 
 
 def begins_as_one(path: Path) -> bool:
@@ -105,18 +105,19 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:  # no Linux
         return ""
-    folder, kinds = path.resolve().parent, {}  # SQLite puts its log beside the link's target
+    folder, kind_by_length = path.resolve().parent, {}  # SQLite puts its log beside the link's target
     for line in lines:
-        _, place, kind, how, *_ = line.split(" ")
+        _, mount, kind, how, *_ = line.split(" ")
         if kind == "9p" and not any(sign in how for sign in ("trans=virtio", "aname=drvfs")):
             kind = "9p of a sandbox"  # such as gVisor's own disk
-        place = place.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
-        if folder.is_relative_to(place):
-            kinds[len(place)] = kind  # a later mount hides an earlier one at the same place
-    return kinds[max(kinds)] if kinds else ""
+        mount = mount.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+        if folder.is_relative_to(mount):
+            kind_by_length[len(mount)] = kind  # a later mount hides an earlier one at the same place
+    return kind_by_length[max(kind_by_length)] if kind_by_length else ""
 
 
 def _configure(connection: sqlite3.Connection, record: object) -> None:
+    """Set up a new connection: the transactions, durability and constraints that the store relies on."""
     connection.isolation_level = None  # the driver would start transactions of its own; `_begin` does
     _write_ahead(connection)
     connection.execute("PRAGMA synchronous = FULL")  # an acknowledged job or decision survives a power cut
@@ -125,6 +126,7 @@ def _configure(connection: sqlite3.Connection, record: object) -> None:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch the file to write-ahead logging, waiting up to BUSY_SECONDS for other processes."""
     # The first switch to WAL needs exclusive access. If two processes open a new store at once, SQLite reports "locked"
     # without waiting (both hold a read lock, so its busy handler is skipped), so the waiting is done here.
     until = time.monotonic() + BUSY_SECONDS
@@ -145,7 +147,7 @@ def _begin(connection: Connection) -> None:
 
 def written(path: Path) -> tuple[tuple[int, int], ...]:
     """Return times and sizes of the store's files, which change whenever somebody writes."""
-    states = [part.stat() for part in (path, path.with_name(f"{path.name}-wal")) if part.is_file()]
+    states = [file.stat() for file in (path, path.with_name(f"{path.name}-wal")) if file.is_file()]
     return tuple((state.st_mtime_ns, state.st_size) for state in states if state.st_size)
 
 
@@ -214,6 +216,8 @@ def only_readable(url: str) -> UsageError:
 
 
 def _wrong_value(path: Path) -> str:
+    """Describe the first stored value of a wrong type, see `wrong_value`; "" if there is none or the file cannot be
+    read."""
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS)
     connection.text_factory = bytes
     try:

@@ -34,18 +34,18 @@ def read(kind: type[T], text: str) -> T:
 @lru_cache(maxsize=512)
 def _reader(kind: Any) -> Reader:
     """Return the converter from plain values to this type; cached, since a page shows hundreds of records."""
-    of = get_args(kind)
+    arguments = get_args(kind)
     match get_origin(kind) or kind:
         case shape if is_dataclass(shape):
             return lambda value: _record(cast(type, shape), value)
         case shape if shape in (Union, UnionType):
-            return _one_of(of)
+            return _one_of(arguments)
         case shape if shape is Literal:
-            return _where(lambda value: value in of)
+            return _where(lambda value: value in arguments)
         case shape if shape is tuple:
-            return lambda value: _tuple(of, value)
+            return lambda value: _tuple(arguments, value)
         case shape if shape in (dict, Mapping):
-            return lambda value: {name: _reader(of[1])(item) for name, item in _shaped(dict, value).items()}
+            return lambda value: {name: _reader(arguments[1])(item) for name, item in _shaped(dict, value).items()}
         case shape if shape is Any:
             return lambda value: value
         case shape if shape is float:
@@ -65,16 +65,15 @@ def _shaped(shape: Any, value: Any) -> Any:
     return _checked(type(value) is shape, value)
 
 
-def _one_of(kinds: tuple[Any, ...]) -> Reader:
-    [kind] = (
-        option for option in kinds if option is not type(None)
-    )  # every union of the records is of one kind and None
-    return lambda value: _checked(type(None) in kinds, None) if value is None else _reader(kind)(value)
+def _one_of(options: tuple[Any, ...]) -> Reader:
+    # Every union in the records is of one type and None.
+    [kind] = (option for option in options if option is not type(None))
+    return lambda value: _checked(type(None) in options, None) if value is None else _reader(kind)(value)
 
 
-def _tuple(of: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
-    each = [of[0]] * len(_shaped(list, value)) if of[-1] is Ellipsis else of
-    return tuple(_reader(shape)(item) for shape, item in zip(each, value, strict=True))
+def _tuple(arguments: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    types = [arguments[0]] * len(_shaped(list, value)) if arguments[-1] is Ellipsis else arguments
+    return tuple(_reader(shape)(item) for shape, item in zip(types, value, strict=True))
 
 
 def _record(kind: type, body: Any) -> Any:

@@ -66,7 +66,7 @@ def read_end(log: str, job: str) -> End | None:
 def main(words: Sequence[str]) -> int:
     """Run, print the outcome line, and return the run's exit code; 13 for a killed or crashed process."""
     job, version, folder, names, gate_file, *options = words
-    here = Path.cwd()
+    working_folder = Path.cwd()
     if version != own_version():
         return _refuse(
             job,
@@ -74,11 +74,11 @@ def main(words: Sequence[str]) -> int:
             "same version on both",
         )
     try:
-        home = _laid_out(here, json.loads(names), Path(folder)) if folder else here
+        home = _laid_out(working_folder, json.loads(names), Path(folder)) if folder else working_folder
     except OSError as error:
         return _refuse(job, f"{folder}: {error.strerror}; give another --folder, which the cluster's nodes share")
-    code, shown = _run([sys.executable, "-m", "qualgate", "run", gate_file, *options], home)
-    print("\n" + end_line(End(id=job, exit=code, shown=shown, report=_report(home, shown))), flush=True)
+    code, output = _run([sys.executable, "-m", "qualgate", "run", gate_file, *options], home)
+    print("\n" + end_line(End(id=job, exit=code, shown=output, report=_report(home, output))), flush=True)
     return code
 
 
@@ -105,15 +105,15 @@ def _run(command: Sequence[str], home: Path) -> tuple[int, str]:
 
 def _read(output: IO[bytes], parts: list[bytes], ended: threading.Event) -> None:
     """Collect what is written, and print it until the run has ended."""
-    while (part := output.read(PART_BYTES)) and not ended.is_set():
-        parts.append(part)
-        sys.stdout.buffer.write(part)
+    while (block := output.read(PART_BYTES)) and not ended.is_set():
+        parts.append(block)
+        sys.stdout.buffer.write(block)
         sys.stdout.buffer.flush()
 
 
-def _report(home: Path, shown: str) -> str:
+def _report(home: Path, output: str) -> str:
     """Return the JSON report that the run printed the path of; "" for none or more than one."""
-    paths = set(re.findall(rf"^report: ({REPORTS}/[\w-]+\.json)$", shown, re.MULTILINE))
+    paths = set(re.findall(rf"^report: ({REPORTS}/[\w-]+\.json)$", output, re.MULTILINE))
     try:
         return (home / paths.pop()).read_text(encoding="utf-8") if len(paths) == 1 else ""
     except OSError:
@@ -137,12 +137,12 @@ def _laid_out(files: Path, names: Sequence[str], shared: Path) -> Path:
 
 def _copy(file: Path, target: Path) -> None:
     """Copy a file atomically: another job may read it."""
-    part = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
-        shutil.copy2(file, part)
-        os.replace(part, target)
+        shutil.copy2(file, partial)
+        os.replace(partial, target)
     finally:
-        part.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -130,8 +130,8 @@ def reach(address: str) -> Cluster:
     class Client(JobSubmissionClient):
         """Ray's, whose requests end: without a limit one to a server that says nothing would wait for ever."""
 
-        def _do_request(self, method: str, endpoint: str, **more: Any) -> Any:
-            limited: dict[str, Any] = {"timeout": ANSWER_SECONDS} | more
+        def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
+            limited: dict[str, Any] = {"timeout": ANSWER_SECONDS} | options
             return super()._do_request(method, endpoint, **limited)
 
     for name in ("dashboard.modules.dashboard_sdk", "dashboard.modules.job.sdk", "_private.runtime_env.packaging"):
@@ -160,11 +160,11 @@ def _submit(client: Any, **job: Any) -> str:
 def _token() -> dict[str, str]:
     """Return the header with the cluster's token. The file that Ray keeps for all clusters is read only in Ray's token
     mode: its token is not for any address. UsageError for a file that cannot be read."""
-    token, named = os.environ.get("RAY_AUTH_TOKEN", ""), os.environ.get("RAY_AUTH_TOKEN_PATH", "")
+    token, stated_path = os.environ.get("RAY_AUTH_TOKEN", ""), os.environ.get("RAY_AUTH_TOKEN_PATH", "")
     usual = Path.home() / ".ray" / "auth_token"
     in_token_mode = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
-    if not token and (named or (in_token_mode and usual.is_file())):
-        path = Path(named) if named else usual
+    if not token and (stated_path or (in_token_mode and usual.is_file())):
+        path = Path(stated_path) if stated_path else usual
         try:
             token = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -175,6 +175,8 @@ def _token() -> dict[str, str]:
 
 @contextmanager
 def _plain_errors(address: str, job: str) -> Iterator[None]:
+    """Raise errors of the job client as ours: InfrastructureError for a server that is away or is no dashboard,
+    UsageError for a wrong token and for an unknown job. job: its id; "": the request is about none."""
     try:
         yield
     except (ValueError, KeyError, TypeError) as error:

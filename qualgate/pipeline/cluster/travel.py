@@ -49,7 +49,7 @@ def files_that_travel(gate: GateFile) -> Mapping[str, Path]:
         if isinstance(ref, str) and not ref.startswith(("/", "~")):
             load_set(ref, folder)
     files = {gate.path.name: gate.path}
-    faults = [*_store_faults(gate), *_worker_faults(gate), *_model_faults(gate), *_unseen(gate)]
+    faults = [*_store_faults(gate), *_worker_faults(gate), *_model_faults(gate), *_folder_faults(gate)]
     for document, text, path, is_set in _named_files(gate, folder):
         if text.startswith("~"):
             faults.append(f"{document} names {text}: a home folder on the cluster is another one")
@@ -87,8 +87,8 @@ def _named_files(gate: GateFile, folder: Path) -> Iterator[tuple[str, str, Path,
     """Yield each file named by a relative path or one with `~`: (naming file, text, resolved path, whether it is an
     evalset or a calibration set)."""
     value = read_yaml(gate.path).value
-    sets = [text for place in SETS for text in _texts_at(value, place) if evalsets.is_path(text)]
-    for text in dict.fromkeys([*sets, *(text for place in FILES for text in _texts_at(value, place))]):
+    sets = [text for keys in SETS for text in _texts_at(value, keys) if evalsets.is_path(text)]
+    for text in dict.fromkeys([*sets, *(text for keys in FILES for text in _texts_at(value, keys))]):
         if os.path.isabs(text):
             continue
         path = Path(os.path.normpath(folder / text))
@@ -99,27 +99,29 @@ def _named_files(gate: GateFile, folder: Path) -> Iterator[tuple[str, str, Path,
                     yield path.name, simulation, Path(os.path.normpath(path.parent / simulation)), False
 
 
-def _texts_at(value: Any, place: Sequence[str]) -> Iterator[str]:
-    if not place:
+def _texts_at(value: Any, keys: Sequence[str]) -> Iterator[str]:
+    """Yield the texts at a path of keys in a document; EACH matches every item of a list or mapping. A path that
+    leads nowhere yields nothing."""
+    if not keys:
         if isinstance(value, str):
             yield value
         return
-    parts: Sequence[Any] = ()
+    values: Sequence[Any] = ()
     if isinstance(value, dict):
-        parts = tuple(value.values()) if place[0] == EACH else tuple(value[key] for key in value if key == place[0])
-    elif isinstance(value, list) and place[0] == EACH:
-        parts = value
-    for part in parts:
-        yield from _texts_at(part, place[1:])
+        values = tuple(value.values()) if keys[0] == EACH else tuple(value[key] for key in value if key == keys[0])
+    elif isinstance(value, list) and keys[0] == EACH:
+        values = value
+    for item in values:
+        yield from _texts_at(item, keys[1:])
 
 
-def _unseen(gate: GateFile) -> Iterator[str]:
+def _folder_faults(gate: GateFile) -> Iterator[str]:
     """Yield a fault for each folder, and each word of a server's command, that would have to travel."""
     value = read_yaml(gate.path).value
-    for text in (text for place in FOLDERS for text in _texts_at(value, place)):
+    for text in (text for keys in FOLDERS for text in _texts_at(value, keys)):
         if text != SHIPPED_MODEL and not os.path.isabs(text):
             yield f"{gate.path.name} names the folder {text}: folders do not travel"
-    for command in (text for place in COMMANDS for text in _texts_at(value, place)):
+    for command in (text for keys in COMMANDS for text in _texts_at(value, keys)):
         for word in (word.rpartition("=")[2] for word in shlex.split(command)):
             is_path = word.startswith("~") or "/" in word or "." in word
             if is_path and not os.path.isabs(word) and (gate.path.parent / os.path.expanduser(word)).exists():
@@ -127,6 +129,7 @@ def _unseen(gate: GateFile) -> Iterator[str]:
 
 
 def _store_faults(gate: GateFile) -> Iterator[str]:
+    """Yield a fault for a store that is a file, since the cluster cannot reach it."""
     if not is_postgresql(gate.store_url):
         yield (
             f"the store {gate.store_url} is a file of this machine: write `store: postgresql://USER@HOST/DATABASE`, a "

@@ -42,21 +42,25 @@ def targets_of(nightly: Nightly) -> dict[str, Hook | MailEntry]:
     """Return the file's targets: "slack", "webhook", and "mail:ADDRESS" for each owner, so that one refused address
     does not stop mail to the others."""
     entry = nightly.digest
-    every = {"slack": entry.slack, "webhook": entry.webhook, **{f"mail:{to}": entry.mail for to in recipients(nightly)}}
-    return {name: target for name, target in every.items() if target is not None}
+    targets = {
+        "slack": entry.slack,
+        "webhook": entry.webhook,
+        **{f"mail:{to}": entry.mail for to in recipients(nightly)},
+    }
+    return {name: target for name, target in targets.items() if target is not None}
 
 
 def deliver(store: Store, nightly: Nightly, wait: Wait = time.sleep) -> tuple[nights.Digest, ...]:
     """Send undelivered digests, the oldest first; return those still undelivered. After a failure the target's other
     digests wait too, unless it rejected only that message."""
-    known = targets_of(nightly)
+    targets = targets_of(nightly)
     failed: set[str] = set()
     for pending in nights.undelivered(store, nightly.name):
         if pending.target in failed:
             continue
         why, alone = "the nightly file no longer names it", False
-        if pending.target in known:
-            why, alone = _sent(known[pending.target], pending.target, pending.body, wait)
+        if pending.target in targets:
+            why, alone = _sent(targets[pending.target], pending.target, pending.body, wait)
         if why and not alone:
             failed.add(pending.target)
         nights.note_attempt(store, pending, why)
@@ -96,6 +100,8 @@ def _sent(target: Hook | MailEntry, name: str, body: dict[str, Any], wait: Wait)
 
 
 def _post(hook: Hook, shape: dict[str, Any]) -> None:
+    """Post JSON to the hook's address. Raises _NotSent with a reason that does not repeat the address, which is a
+    secret."""
     url = _from_environment(hook.url_env)
     headers = {"Content-Type": "application/json", "User-Agent": "qualgate"}
     try:
@@ -123,6 +129,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _mail(entry: MailEntry, body: dict[str, Any], to: str) -> None:
+    """Send the digest by mail to one address. Raises _NotSent with a reason that does not repeat the password."""
     user = _from_environment(entry.user_env) if entry.user_env else ""
     password = _from_environment(entry.password_env) if entry.password_env else ""
     secure = ssl.create_default_context()

@@ -68,6 +68,7 @@ def body(name: str, nights: Sequence[Told], code: Exit, now: datetime, waiting: 
 
 
 def _night(entry: Told) -> dict[str, Any]:
+    """Return one night in plain form, with texts and lists cut to a length that a message can hold."""
     night = entry.night
     return {
         "name": night.name,
@@ -96,15 +97,15 @@ def _night(entry: Told) -> dict[str, Any]:
 
 def falls(trend: ArmTrend) -> list[dict[str, Any]]:
     """Return the falls since the approved run in plain form; times are when the night's run began."""
-    seen, last = trend.watched, len(trend.watched.run_ids) - 1
+    watched, newest = trend.watched, len(trend.watched.run_ids) - 1
     return [
         {
-            "arm": seen.arm,
-            "metric": seen.metric,
+            "arm": watched.arm,
+            "metric": watched.metric,
             "points": round(100 * fall.size, 2),
-            "since": seen.began[fall.began],
-            "told": seen.began[fall.detected],
-            "new": fall.detected == last,
+            "since": watched.began[fall.began],
+            "told": watched.began[fall.detected],
+            "new": fall.detected == newest,
         }
         for fall in trend.falls
     ]
@@ -128,8 +129,8 @@ def lines(digest: dict[str, Any]) -> list[str]:
     for night in digest["nights"]:
         before = night["exit_before"]
         was = f", was {word(before)}" if before is not None and before != night["exit"] else ""
-        again = ", repeated: nothing changed" if night["repeated"] else ""
-        out.append(f"{visible_line(night['name'])}: {night['word']}{was}{again}")
+        repeated = ", repeated: nothing changed" if night["repeated"] else ""
+        out.append(f"{visible_line(night['name'])}: {night['word']}{was}{repeated}")
         if night["said"] and not night["repeated"]:
             out.append(f"  {visible_line(night['said'])}")
         if again_at := night["again_at"]:

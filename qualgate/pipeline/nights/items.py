@@ -44,7 +44,7 @@ def items(nightly: Nightly) -> Iterator[Item]:
     """Yield the items in the file's order, models by name. An unreadable gate file is an item with an error, so that
     the others are judged all the same."""
     for name, entry in nightly.gates.items():
-        again = entry.unchanged == "run"
+        always_run = entry.unchanged == "run"
         try:
             gate = replace(load_gate_file(nightly.gate_path(name)), store_url=nightly.store_url)
             models = [""] if entry.models is None else _models(entry.models, nightly.path.parent, gate)
@@ -53,19 +53,20 @@ def items(nightly: Nightly) -> Iterator[Item]:
             yield Item(name=name, model="", gate=None, error=fault)
             continue
         for model in models:
-            yield Item(name=name, model=model, gate=with_model(gate, model) if model else gate, again=again)
+            yield Item(name=name, model=model, gate=with_model(gate, model) if model else gate, again=always_run)
 
 
 def due(item: Item, nightly: Nightly, last: Night | None, now: datetime, again: datetime | None = None) -> Item:
-    """Return the item with the time at which it was due, if no night was made since; missed times count as one.
-    A refused item is due again once one of its inputs has changed. again: time of the next try after a failure."""
-    at = nightly.schedule.last(now)
-    if at is None:
+    """Return the item with the time at which it was due, if no night was made since; missed times count as one. A
+    refused item is due again once one of its inputs has changed. last: its newest night; again: time of the next try
+    after a failure."""
+    latest = nightly.schedule.last(now)
+    if latest is None:
         return item
-    if last is None or (made := datetime.fromisoformat(last.due_at)) < at:
-        return replace(item, due_at=at)
+    if last is None or (last_due := datetime.fromisoformat(last.due_at)) < latest:
+        return replace(item, due_at=latest)
     refused = last.exit == Exit.USAGE and _changed(item, nightly, datetime.fromisoformat(last.began_at), now)
-    return replace(item, due_at=made) if refused or (again is not None and again <= now) else item
+    return replace(item, due_at=last_due) if refused or (again is not None and again <= now) else item
 
 
 def _changed(item: Item, nightly: Nightly, began: datetime, now: datetime) -> bool:
@@ -111,23 +112,23 @@ def last_of(store: Store, nightly: Nightly) -> dict[tuple[str, str], tuple[Night
 
 def next_due(store: Store, nightly: Nightly, now: datetime) -> datetime | None:
     """Return the first time after now at which something is due or tried again; None if nothing ever is."""
-    again = (when for (gate, _), (_, when) in last_of(store, nightly).items() if gate in nightly.gates)
-    return min((when for when in (nightly.schedule.next(now), *again) if when and when > now), default=None)
+    retries = (when for (gate, _), (_, when) in last_of(store, nightly).items() if gate in nightly.gates)
+    return min((when for when in (nightly.schedule.next(now), *retries) if when and when > now), default=None)
 
 
 def overdue(nightly: Nightly, store: Store, now: datetime) -> dict[tuple[str, str], float]:
     """Return (nightly file, gate) → s since which a night has been overdue; 0 if none is. New models are due only when
     the command runs; removed models are not due."""
-    at, late = nightly.schedule.last(now), {}
+    latest, late = nightly.schedule.last(now), {}
     for gate, entry in nightly.gates.items():
         nights = {night.model: datetime.fromisoformat(night.due_at) for night in last_nights(store, nightly.name, gate)}
         present = [""] if entry.models is None else _fitting_any(entry.models, nightly.path.parent)
-        known = [nights[model] for model in present if model in nights]
-        made = (
-            min(known) if known else max(nights.values(), default=None)
+        due_times = [nights[model] for model in present if model in nights]
+        last_due = (
+            min(due_times) if due_times else max(nights.values(), default=None)
         )  # without known models: a fault of the whole gate
-        is_due = at is not None and (made is None or made < at)
-        late[nightly.name, gate] = (now - at).total_seconds() if is_due and at is not None else 0.0
+        is_due = latest is not None and (last_due is None or last_due < latest)
+        late[nightly.name, gate] = (now - latest).total_seconds() if is_due and latest is not None else 0.0
     return late
 
 
@@ -145,10 +146,10 @@ def _models(patterns: list[str], folder: Path, gate: GateFile) -> list[str]:
         raise UsageError(f"{gate.path}: four arms are judged together; `models` cannot take the place of its variants.")
     models: dict[str, None] = {}
     for pattern in patterns:
-        here = _fitting(pattern, folder)
-        if not here:
+        matches = _fitting(pattern, folder)
+        if not matches:
             raise UsageError(f"`models`: no folder with a model fits {pattern!r:.200} (looked in {folder}).")
-        models |= dict.fromkeys(here)
+        models |= dict.fromkeys(matches)
     names = [Path(model).name for model in models]
     for model, name in zip(models, names, strict=True):
         if not re.fullmatch(VARIANT_NAME, name) or name == "baseline":

@@ -44,10 +44,10 @@ def run_nights(
 
     every: all items, due or not.
     """
-    last = {} if every else last_of(store, nightly)
+    newest = {} if every else last_of(store, nightly)
     for item in items(nightly):
-        before, again = last.get((item.name, item.model), (None, None))
-        item = due(item, nightly, before, now, again)
+        before, retry_at = newest.get((item.name, item.model), (None, None))
+        item = due(item, nightly, before, now, retry_at)
         if item.due_at is not None:
             add_night(store, _night(nightly.name, item, judge, store, item.due_at, say))
 
@@ -59,24 +59,26 @@ def planned(nightly: Nightly, now: datetime, *, every: bool = False) -> tuple[Pl
         store = open_store(nightly.store_url, create=False)
     except QualgateError:  # no store yet: `check_store` has raised for other faults
         store = None
-    last = last_of(store, nightly) if store else {}
+    newest = last_of(store, nightly) if store else {}
     plans = []
     for item in items(nightly):
-        before, again = last.get((item.name, item.model), (None, None))
-        item = due(item, nightly, None if every else before, now, again)
+        before, retry_at = newest.get((item.name, item.model), (None, None))
+        item = due(item, nightly, None if every else before, now, retry_at)
         if item.due_at is None:
-            why = f"failed; tried again from {again:%H:%M} UTC" if again else "not due"
+            why = f"failed; tried again from {retry_at:%H:%M} UTC" if retry_at else "not due"
             plans.append(Planned(item=item, last=before, does="wait", why=why))
         elif item.gate is None:
             plans.append(_refused(item, before, item.error))
         else:
-            plans.append(_foretold(item, item.gate, store, before))
+            plans.append(_plan_item(item, item.gate, store, before))
     if store:
         store.close()
     return tuple(plans)
 
 
-def _foretold(item: Item, gate: GateFile, store: Store | None, before: Night | None) -> Planned:
+def _plan_item(item: Item, gate: GateFile, store: Store | None, before: Night | None) -> Planned:
+    """Return what a night would do with a due item: repeat its run if nothing changed, else run it; refuse it if that
+    cannot be planned."""
     try:
         run_id, why = _unchanged(item, gate, store) if store else (None, "its first night")
     except QualgateError as error:
@@ -85,6 +87,7 @@ def _foretold(item: Item, gate: GateFile, store: Store | None, before: Night | N
 
 
 def _refused(item: Item, before: Night | None, error: QualgateError | None) -> Planned:
+    """Return the plan of an item that cannot be judged. before: its newest night; error: the reason."""
     code = Exit.USAGE if error is None else error.exit
     return Planned(item=item, last=before, does="refuse", why=str(error), exit=code)
 
@@ -97,13 +100,16 @@ def exit_of_plan(planned: Sequence[Planned]) -> Exit:
 def exit_of(nightly: Nightly, store: Store, gates: Collection[str] | None = None) -> Exit:
     """Return the exit code of the newest nights of all items, or of these gates: the first of 14, 13, 64, 10, 12, 11, 0
     that occurs. An item that is not due keeps its last code; one without a night counts as 12."""
-    last = {(night.gate, night.model): night for night in last_nights(store, nightly.name)}
+    newest = {(night.gate, night.model): night for night in last_nights(store, nightly.name)}
     keys = [(item.name, item.model) for item in items(nightly) if gates is None or item.name in gates]
-    codes = [last[key].exit if key in last else Exit.UNDECIDED for key in keys]
+    codes = [newest[key].exit if key in newest else Exit.UNDECIDED for key in keys]
     return next(code for code in NIGHT_ORDER if code in codes)
 
 
 def _night(nightly: str, item: Item, judge: Judge, store: Store, due_at: datetime, say: Say) -> Night:
+    """Judge one item and return its night. An unchanged item is decided again from its last run; `judge` runs any
+    other. An error becomes the night's exit code and text, so that the next items are judged all the same; only
+    Interrupted is raised."""
     began = plain.now()
     night = Night(
         nightly=nightly, gate=item.name, model=item.model, due_at=due_at.isoformat(), began_at=began, finished_at=began,

@@ -46,9 +46,9 @@ def whole_night(
     judge: runs a gate file. every: all items, due or not. say: receives a line for each item that begins. wait: sleeps
     between attempts to deliver. If a night was killed before its digest, the next digest covers both.
     """
-    at = f"{now:%Y-%m-%d %H:%M} UTC"
+    started = f"{now:%Y-%m-%d %H:%M} UTC"
     alone = f"nights of {nightly.name}"
-    with sole_night(nightly.path, at), open_store(nightly.store_url) as store, store.sole(alone):
+    with sole_night(nightly.path, started), open_store(nightly.store_url) as store, store.sole(alone):
         run_nights(nightly, store, judge, now, every=every, say=say)
         code, fresh = exit_of(nightly, store), untold(store, nightly.name)
         nights = tuple(_told(store, untold_night) for untold_night in fresh)
@@ -68,16 +68,17 @@ def tell(
     bodies, news = {}, [night for night in nights if not night.repeats]
     for name, target in targets.items() if news else ():
         gates = delivery.gates_of(nightly, name)
-        theirs = [night for night in news if gates is None or night.night.gate in gates]
+        target_nights = [night for night in news if gates is None or night.night.gate in gates]
         word = code if gates is None else exit_of(nightly, store, gates)
-        if theirs and digest.wanted(target.when, theirs, word, waiting):
-            bodies[name] = digest.body(nightly.name, theirs, word, now, waiting)
+        if target_nights and digest.wanted(target.when, target_nights, word, waiting):
+            bodies[name] = digest.body(nightly.name, target_nights, word, now, waiting)
     if nights:
         add_digests(store, nightly.name, bodies, last_night)
     return digest.body(nightly.name, nights, code, now, waiting)
 
 
 def _told(store: Store, untold_night: Untold) -> Told:
+    """Return a night with what its digest reports; a night without a run has no verdicts, trends and flaky cases."""
     night, run_id = untold_night.night, untold_night.night.run_id
     failed = failures(store, night) if night.exit == Exit.INFRASTRUCTURE else 0
     summary = Told(night=night, before=untold_night.before, failed=failed, again_at=again_at(store, night))

@@ -38,8 +38,8 @@ class Answer:
     @property
     def margin_at_divergence(self) -> float | None:
         """The variant's margin at the first token that differs from the baseline's."""
-        at = self.first_divergence
-        return self.margins[at] if at is not None and at < len(self.margins) else None
+        position = self.first_divergence
+        return self.margins[position] if position is not None and position < len(self.margins) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +84,8 @@ def case_detail(store: Store, run_id: str, variant: str, evalset: str, case_id: 
 
 
 def _answer(connection: Connection, row: Any) -> Answer:
+    """Return one unit's answer with its newest scores. row: the unit; a KL known only within bounds gives an empty
+    `kl`."""
     newest = scores.c.scoring == newest_scoring(connection, row.run_id)
     rows = connection.execute(select(*SCORE).where(scores.c.unit_id == row.unit_id, newest).order_by(scores.c.metric))
     return Answer(

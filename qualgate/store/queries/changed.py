@@ -74,10 +74,10 @@ def changed_scores(store: Store, before: str, after: str) -> tuple[tuple[Changed
             .where(*where, _before.c.value.is_distinct_from(_after.c.value))
             .order_by(*key)
         )
-        then, now = newest_sets(connection, before), newest_sets(connection, after)
+        sets_before, sets_after = newest_sets(connection, before), newest_sets(connection, after)
         changes = tuple(
             change
             for change in (Changed(**row._mapping) for row in differing)
-            if _changes(then, change) == _changes(now, change)  # else the reference changed
+            if _changes(sets_before, change) == _changes(sets_after, change)  # else the reference changed
         )
         return changes, {(arm, metric): number for arm, metric, number in pairs}

@@ -177,10 +177,12 @@ def flipped_cases(
     with store.read() as connection:
         moved = _moved(connection, run_id, variant, of, direction)
         case_of = moved.c.evalset, moved.c.case_id, moved.c.direction
-        nth = func.row_number().over(partition_by=case_of, order_by=(moved.c.metric, moved.c.repeat))
-        each = select(moved, nth.label("nth")).subquery()
-        columns = [each.c[column.name] for column in moved.c]
-        statement = select(*columns).where(each.c.nth == 1).order_by(*_in_order(each)).limit(limit).offset(offset)
+        number_in_case = func.row_number().over(partition_by=case_of, order_by=(moved.c.metric, moved.c.repeat))
+        numbered = select(moved, number_in_case.label("nth")).subquery()
+        columns = [numbered.c[column.name] for column in moved.c]
+        statement = (
+            select(*columns).where(numbered.c.nth == 1).order_by(*_in_order(numbered)).limit(limit).offset(offset)
+        )
         sets = newest_sets(connection, run_id)
         return tuple(_flip(row, sets) for row in connection.execute(statement))
 
@@ -189,8 +191,10 @@ def count_flipped_cases(store: Store, run_id: str, variant: str, of: Sequence[Ju
     """Return the number of `flipped_cases` in each direction without a limit."""
     with store.read() as connection:
         moved = _moved(connection, run_id, variant, of, None)
-        each = select(moved.c.direction, moved.c.evalset, moved.c.case_id).distinct().subquery()
-        counts = connection.execute(select(each.c.direction, func.count()).group_by(each.c.direction))
+        distinct_cases = select(moved.c.direction, moved.c.evalset, moved.c.case_id).distinct().subquery()
+        counts = connection.execute(
+            select(distinct_cases.c.direction, func.count()).group_by(distinct_cases.c.direction)
+        )
         totals: dict[Direction, int] = {"lost": 0, "gained": 0}
         for direction, count in counts:
             totals[direction] = count
@@ -214,7 +218,7 @@ def _moved(
     """Return the query of scores that changed between right and wrong. of: metrics and evalsets, None: any."""
     newest = _after.c.scoring == newest_scoring(connection, run_id)
     of = of or [(None, None)]
-    wanted = [
+    conditions = [
         and_(
             literal(True) if metric is None else _after.c.metric == metric,
             literal(True) if evalset is None else _variant.c.evalset == evalset,
@@ -236,7 +240,7 @@ def _moved(
             cases,
         )
         .select_from(_SCORE_PAIRS.join(cases, cases.c.case_hash == _variant.c.case_hash))
-        .where(_variant.c.run_id == run_id, _variant.c.arm == variant, or_(*wanted), newest)
+        .where(_variant.c.run_id == run_id, _variant.c.arm == variant, or_(*conditions), newest)
         .where({"lost": _LOST, "gained": _GAINED, None: _LOST | _GAINED}[direction])
         .subquery()
     )

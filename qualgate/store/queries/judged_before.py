@@ -18,7 +18,7 @@ from qualgate.store.typed import read
 SAME = ("weights", "tokenizer", "template", "sampling")  # equal for arms that give the same answers
 
 Arm = tuple[str, ...]
-Sizes = tuple[int, int]  # answers of a list then and now
+Sizes = tuple[int, int]  # answers of a list in the earlier and the later run
 Runs = Sequence[str] | Select[tuple[str]]  # run ids, or a query of them
 
 
@@ -34,49 +34,55 @@ def judged_before(store: Store, run_id: str) -> dict[str, int]:
         for run in connection.execute(select(runs)):
             check_run(run)  # a damaged row does not tell which cases the run asked
             policies[run.run_id] = run.policy_json
-        ours, own = _arms(connection, [run_id]).get(run_id, {}), _judged(connection, [run_id]).get(run_id, {})
-        sets, base = _sets(connection, [run_id]).get(run_id, {}), next(iter(ours), "")
-        others = select(runs.c.run_id).where(runs.c.run_id != run_id, ~IS_TRIAL)
-        others = others.where(runs.c.run_id.in_(select(evalsets.c.run_id).where(evalsets.c.name.in_(sets))))
-        theirs, lists, judged = _arms(connection, others), _sets(connection, others), _judged(connection, others)
-        several, test = _several(connection, run_id), plain.policy(policies[run_id]).test
+        run_arms = _arms(connection, [run_id]).get(run_id, {})
+        own_looks = _first_verdicts(connection, [run_id]).get(run_id, {})
+        sets, baseline = _sets(connection, [run_id]).get(run_id, {}), next(iter(run_arms), "")
+        other_runs = select(runs.c.run_id).where(runs.c.run_id != run_id, ~IS_TRIAL)
+        other_runs = other_runs.where(runs.c.run_id.in_(select(evalsets.c.run_id).where(evalsets.c.name.in_(sets))))
+        arms_of_runs, sets_of_runs = _arms(connection, other_runs), _sets(connection, other_runs)
+        looks_of_runs = _first_verdicts(connection, other_runs)
+        has_repeats, test = _has_repeats(connection, run_id), plain.policy(policies[run_id]).test
         answers: dict[str, int] = {}
-        first_again: set[str] = set()  # variants of which this run repeats the first look
-        known: dict[tuple[str, ...], Sizes] = {}
-        for other in sorted(judged, key=lambda run: min(judged[run].values())):
-            named = theirs.get(other, {})
-            looked_at = {named[name]: place for name, place in judged[other].items() if name in named}
+        repeats_first: set[str] = set()  # variants of which this run repeats the first look
+        sizes_by_list: dict[tuple[str, ...], Sizes] = {}
+        for other_run in sorted(looks_of_runs, key=lambda run: min(looks_of_runs[run].values())):
+            other_arms = arms_of_runs.get(other_run, {})
+            earlier_looks = {
+                other_arms[name]: number for name, number in looks_of_runs[other_run].items() if name in other_arms
+            }
             looked = [
-                name for name, arm in ours.items()
-                if name not in {base, *first_again} and looked_at.get(arm, inf) < own.get(name, inf)
+                name for name, arm in run_arms.items()
+                if name not in {baseline, *repeats_first} and earlier_looks.get(arm, inf) < own_looks.get(name, inf)
             ]  # fmt: skip
-            if not looked or next(iter(named.values())) != ours[base]:
+            if not looked or next(iter(other_arms.values())) != run_arms[baseline]:
                 continue
             sizes = []
-            for name in lists.get(other, {}).keys() & sets.keys():
-                list_key = (
-                    name,
-                    lists[other][name],
-                    *([other] if several else []),
-                )  # without repeats equal content means equal lists
-                if list_key not in known:
-                    known[list_key] = _sizes(connection, name, (other, next(iter(named))), (run_id, base))
-                sizes.append(known[list_key])
-            retested = plain.policy(policies[other]).test != test
-            if before := max((then for then, now in sizes if then and (then != now or retested)), default=0):
-                answers |= {name: max(before, answers.get(name, 0)) for name in looked}
-            elif sizes and all(then for then, _ in sizes) and lists[other].keys() == sets.keys():
-                first_again |= {*looked} - answers.keys()
+            for name in sets_of_runs.get(other_run, {}).keys() & sets.keys():
+                # Without repeats equal content means equal lists.
+                list_key = (name, sets_of_runs[other_run][name], *([other_run] if has_repeats else []))
+                if list_key not in sizes_by_list:
+                    sizes_by_list[list_key] = _list_sizes(
+                        connection, name, (other_run, next(iter(other_arms))), (run_id, baseline)
+                    )
+                sizes.append(sizes_by_list[list_key])
+            has_other_test = plain.policy(policies[other_run]).test != test
+            other_looks = [earlier for earlier, later in sizes if earlier and (earlier != later or has_other_test)]
+            if other_looks:
+                largest = max(other_looks)
+                answers |= {name: max(largest, answers.get(name, 0)) for name in looked}
+            elif sizes and all(earlier for earlier, _ in sizes) and sets_of_runs[other_run].keys() == sets.keys():
+                repeats_first |= {*looked} - answers.keys()
         return answers
 
 
-def _several(connection: Connection, run_id: str) -> bool:
+def _has_repeats(connection: Connection, run_id: str) -> bool:
+    """Whether the run asked any case more than once."""
     return bool(
         connection.execute(select(func.coalesce(func.max(units.c.repeat), 0)).where(units.c.run_id == run_id)).scalar()
     )
 
 
-def _judged(connection: Connection, ids: Runs) -> dict[str, dict[str, int]]:
+def _first_verdicts(connection: Connection, ids: Runs) -> dict[str, dict[str, int]]:
     """Return run → variant → number of its first valid verdict."""
     by_run: dict[str, dict[str, int]] = {}
     for row in connection.execute(select(verdicts).where(verdicts.c.run_id.in_(ids)).order_by(verdicts.c.verdict_id)):
@@ -97,6 +103,7 @@ def _arms(connection: Connection, ids: Runs) -> dict[str, dict[str, Arm]]:
 
 
 def _sets(connection: Connection, ids: Runs) -> dict[str, dict[str, str]]:
+    """Return run → evalset → hash of its content."""
     by_run: dict[str, dict[str, str]] = {}
     statement = select(evalsets.c.run_id, evalsets.c.name, evalsets.c.sha256).where(evalsets.c.run_id.in_(ids))
     for row in connection.execute(statement):
@@ -104,12 +111,14 @@ def _sets(connection: Connection, ids: Runs) -> dict[str, dict[str, str]]:
     return by_run
 
 
-def _sizes(connection: Connection, evalset: str, then: tuple[str, str], now: tuple[str, str]) -> Sizes:
-    """Return the sizes of two lists if one contains the other, else (0, 0). then, now: run and arm."""
+def _list_sizes(
+    connection: Connection, evalset: str, earlier_arm: tuple[str, str], later_arm: tuple[str, str]
+) -> Sizes:
+    """Return the sizes of two lists if one contains the other, else (0, 0). earlier_arm, later_arm: run and arm."""
     earlier, later = (
         {(row.case_id, row.repeat, row.case_hash) for row in connection.execute(
             select(units.c.case_id, units.c.repeat, units.c.case_hash).where(*_of(evalset, *side)))}
-        for side in (then, now)
+        for side in (earlier_arm, later_arm)
     )  # fmt: skip
     nested = earlier and later and (earlier <= later or later <= earlier)
     return (len(earlier), len(later)) if nested else (0, 0)

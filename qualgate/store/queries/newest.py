@@ -104,6 +104,6 @@ def _named_exactly(table: Table, names: Sequence[str]) -> ColumnElement[bool]:
     """Return the SQL condition that the run's rows of `table` have exactly these names."""
     counted = select(func.count()).select_from(table).where(table.c.run_id == runs.c.run_id)
     counted = counted.where(table.c.name.not_like("%@%"))  # witnesses and A/A: not in the gate file
-    wanted = set(names)
-    every, fitting = counted.scalar_subquery(), counted.where(table.c.name.in_(wanted)).scalar_subquery()
-    return and_(every == len(wanted), fitting == len(wanted))
+    distinct = set(names)
+    total, fitting = counted.scalar_subquery(), counted.where(table.c.name.in_(distinct)).scalar_subquery()
+    return and_(total == len(distinct), fitting == len(distinct))

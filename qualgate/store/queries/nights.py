@@ -55,14 +55,14 @@ def watched(store: Store, run_id: str) -> tuple[Watched, ...]:
         scored = {night: _scores(connection, night) for night in nights[-1:]}
         series = []
         for arm, metric in sorted(scored[run_id]) if nights else ():
-            first, by = approved(connection, nights, arm)
-            since = nights[nights.index(first) :]
+            start, approver = approved(connection, nights, arm)
+            since = nights[nights.index(start) :]
             for night in since:
                 if night not in scored:
                     scored[night] = _scores(connection, night)
-            alike = _alike([scored[night].get((arm, metric), {}) for night in since])
-            comparable = since[len(since) - alike :]
-            values, weight, means = _side_by_side([scored[night][arm, metric] for night in comparable])
+            comparable_count = _count_comparable([scored[night].get((arm, metric), {}) for night in since])
+            comparable = since[len(since) - comparable_count :]
+            values, weight, means = _values_in_steps([scored[night][arm, metric] for night in comparable])
             series.append(
                 Watched(
                     arm=arm,
@@ -72,7 +72,7 @@ def watched(store: Store, run_id: str) -> tuple[Watched, ...]:
                     means=means,
                     values=values,
                     weight=weight,
-                    approved_by=by if comparable[0] == first else "",
+                    approved_by=approver if comparable[0] == start else "",
                     other_cases=len(comparable) < len(since),
                 )
             )
@@ -129,19 +129,20 @@ def _scores(connection: Connection, run_id: str) -> dict[tuple[str, str], dict[U
     return by_metric
 
 
-def _alike(nights: Sequence[dict[Unit, tuple[float, str, str]]]) -> int:
+def _count_comparable(nights: Sequence[dict[Unit, tuple[float, str, str]]]) -> int:
     """Return how many of the newest nights asked the same cases with the same scorers."""
     questions = [{unit: score[1:] for unit, score in night.items()} for night in nights]
     return next((back for back, night in enumerate(reversed(questions)) if night != questions[-1]), len(questions))
 
 
-def _side_by_side(
+def _values_in_steps(
     nights: Sequence[dict[Unit, tuple[float, str, str]]],
 ) -> tuple[tuple[tuple[int, ...], ...], int, tuple[float, ...]]:
-    """Return values in steps, [nights, clusters]; the steps of a mean of 1; and means."""
+    """Return values in steps, [nights, clusters]; the steps of a mean of 1; and means. Scores of 0 and 1 alone need
+    one step."""
     steps = 1 if all(score[0] in (0.0, 1.0) for night in nights for score in night.values()) else STEPS
     clusters = {unit: (unit[0], score[1]) for unit, score in nights[0].items()}
-    order = {cluster: place for place, cluster in enumerate(sorted(set(clusters.values())))}
+    order = {cluster: index for index, cluster in enumerate(sorted(set(clusters.values())))}
     values = []
     for night in nights:
         reached = [0] * len(order)
@@ -162,8 +163,8 @@ def flaky(store: Store, run_id: str, most: int = 30) -> tuple[Flaky, ...]:
         nights = nights_until(connection, run_id)[-most:]
         of_nights = select(runs.c.run_id, runs.c.plan_key).where(runs.c.run_id.in_(nights))
         keys = {row.run_id: row.plan_key for row in connection.execute(of_nights)}
-        pairs = [(then, now) for then, now in pairwise(nights) if keys[then] == keys[now]]
-        changed = Counter(case for pair in pairs for case in set(_changed(connection, *pair)))
+        pairs = [(earlier, later) for earlier, later in pairwise(nights) if keys[earlier] == keys[later]]
+        changed = Counter(case for pair in pairs for case in set(_changed_cases(connection, *pair)))
     ordered = sorted(changed.items(), key=lambda entry: (-entry[1], entry[0]))
     return tuple(
         Flaky(arm=arm, evalset=evalset, case_id=case_id, changed=count, pairs=len(pairs))
@@ -171,12 +172,14 @@ def flaky(store: Store, run_id: str, most: int = 30) -> tuple[Flaky, ...]:
     )
 
 
-def _changed(connection: Connection, then: str, now: str) -> Iterator[tuple[str, str, str]]:
-    same = and_(*(_then.c[name] == _now.c[name] for name in ("arm", "evalset", "case_id", "repeat", "case_hash")))
+def _changed_cases(connection: Connection, earlier: str, later: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (arm, evalset, case) of each answer whose text differs between two nights; a case comes once for each
+    repeat. Witness and A/A arms are left out."""
+    same_unit = and_(*(_then.c[name] == _now.c[name] for name in ("arm", "evalset", "case_id", "repeat", "case_hash")))
     rows = connection.execute(
         select(_now.c.arm, _now.c.evalset, _now.c.case_id)
-        .select_from(_now.join(_then, same))
-        .where(_then.c.run_id == then, _now.c.run_id == now, _now.c.arm.not_like("%@%"),
+        .select_from(_now.join(_then, same_unit))
+        .where(_then.c.run_id == earlier, _now.c.run_id == later, _now.c.arm.not_like("%@%"),
                _then.c.text.is_distinct_from(_now.c.text))
     )  # fmt: skip
     for row in rows:

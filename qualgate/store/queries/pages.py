@@ -71,8 +71,8 @@ def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine
         for arm in connection.execute(select(arms).where(arms.c.run_id.in_(ids))):
             check_arm(arm)
         counts = unit_counts(connection, ids)
-        last = select(scorings.c.run_id, func.max(scorings.c.created_at)).where(scorings.c.run_id.in_(ids))
-        again = {row[0]: row[1] for row in connection.execute(last.group_by(scorings.c.run_id))}
+        newest = select(scorings.c.run_id, func.max(scorings.c.created_at)).where(scorings.c.run_id.in_(ids))
+        rescored_at = {row[0]: row[1] for row in connection.execute(newest.group_by(scorings.c.run_id))}
         pruned = pruned_runs(connection, ids)
         lines = defaultdict(list)
         for line in _variant_lines(connection, arms.c.run_id.in_(ids), superseded(connection)):
@@ -84,7 +84,7 @@ def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine
             created_at=row.created_at,
             finished_at=row.finished_at,
             trial=row.trial,
-            scored_again=again.get(row.run_id, ""),
+            scored_again=rescored_at.get(row.run_id, ""),
             pruned=str(pruned.get(row.run_id, "")),
             expected=sum(number for (run_id, _, _), number in counts.items() if run_id == row.run_id),
             done=sum(n for (run_id, _, status), n in counts.items() if (run_id, status) == (row.run_id, "done")),
@@ -186,19 +186,19 @@ def _variant_lines(
     ids = [row.verdict_id for row in lines if row.verdict_id != NO_VERDICT]
     by_id = {row.verdict_id: row for row in connection.execute(select(verdicts).where(verdicts.c.verdict_id.in_(ids)))}
     decided = {(decision.run_id, decision.variant, decision.verdict_sha256): decision for decision in chain(connection)}
-    named = called(connection, [row.run_id for row in lines])
+    calls = called(connection, [row.run_id for row in lines])
     for row in lines:
         newest = by_id.get(row.verdict_id)
         verdict = check_verdict(newest) if newest else None
-        made = decided.get((row.run_id, row.variant, newest.sha256)) if newest else None
+        newest_decision = decided.get((row.run_id, row.variant, newest.sha256)) if newest else None
         yield VariantLine(
             run_id=row.run_id,
             variant=row.variant,
             created_at=row.created_at,
             word=verdict.word if verdict else None,
             reason=verdict.reasons[0] if verdict and verdict.reasons else "",
-            action=made.action if made else None,
-            name=made.name if made else None,
-            called=named.get(row.run_id, Called()),
+            action=newest_decision.action if newest_decision else None,
+            name=newest_decision.name if newest_decision else None,
+            called=calls.get(row.run_id, Called()),
             superseded_by=passed.get(row.run_id, ""),
         )

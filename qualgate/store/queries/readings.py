@@ -40,7 +40,8 @@ def readings(store: Store, run_id: str, variant: str) -> tuple[Readings, ...]:
 
 
 def read_by(scored: Mapping[str, Iterable[ScoredPair]]) -> tuple[Readings, ...]:
-    """Return the same from both arms' scores by metric, in any order."""
+    """Return the readings of each evalset that two or more readings scored. scored: metric → both arms' scores, in
+    any order."""
     by_set: dict[str, dict[str, dict[tuple[str, int], tuple[float | None, float | None]]]] = {}
     servers: dict[tuple[str, str], set[str]] = {}
     for metric, rows in scored.items():
@@ -49,25 +50,28 @@ def read_by(scored: Mapping[str, Iterable[ScoredPair]]) -> tuple[Readings, ...]:
             servers.setdefault((evalset, metric), set()).update(_SERVER.findall(scorer))
     return tuple(
         Readings(
-            evalset=name, lines=tuple(_line(metric, by, servers[name, metric]) for metric in READINGS if metric in by)
+            evalset=name,
+            lines=tuple(_line(metric, by_metric, servers[name, metric]) for metric in READINGS if metric in by_metric),
         )
-        for name, by in sorted(by_set.items())
-        if len(by) > 1
+        for name, by_metric in sorted(by_set.items())
+        if len(by_metric) > 1
     )
 
 
 def _line(
-    metric: str, by: Mapping[str, Mapping[tuple[str, int], tuple[float | None, float | None]]], servers: set[str]
+    metric: str, by_metric: Mapping[str, Mapping[tuple[str, int], tuple[float | None, float | None]]], servers: set[str]
 ) -> ReadingLine:
-    strictly = by.get("tool_call.correct", {})
+    """Return one reading's counts of right answers, and of those that the strict reading counts as wrong. by_metric:
+    metric → (case, repeat) → baseline's and variant's score; servers: the parsers that read."""
+    strictly = by_metric.get("tool_call.correct", {})
     right, forgiven = [0, 0], [0, 0]
-    for answer, values in by[metric].items():
+    for answer, values in by_metric[metric].items():
         for side, value in enumerate(values):
             right[side] += value == 1
             forgiven[side] += value == 1 and strictly.get(answer, (None, None))[side] == 0
     return ReadingLine(
         reading=" by ".join((READINGS[metric], *([" and ".join(sorted(servers))] if servers else []))),
-        asked=len(by[metric]),
+        asked=len(by_metric[metric]),
         baseline=right[0],
         variant=right[1],
         baseline_forgiven=forgiven[0],

@@ -38,13 +38,13 @@ def in_force(connection: Connection, pruned: Collection[str] | None = None) -> d
     )
     approvals = {tuple(row) for chosen in (by_gate_word, by_person) for row in connection.execute(chosen)}
     away, reasons = whole_prunings(connection) if pruned is None else pruned, dict[str, str]()
-    for same in by_gate(connection):
-        nights = [run_id for run_id in same if run_id not in away]  # newest first
+    for group in by_gate(connection):
+        nights = [run_id for run_id in group if run_id not in away]  # newest first
         if not nights:
             continue
         for arm in connection.scalars(select(arms.c.name).where(arms.c.run_id == nights[0])):
-            first, by = approved(connection, nights[::-1], arm)
-            since = nights[: nights.index(first) + 1] if by else []
+            start, approver = approved(connection, nights[::-1], arm)
+            since = nights[: nights.index(start) + 1] if approver else []
             reasons |= dict.fromkeys(since, f"part of the trend of {arm!r} since its approved run")
             newest = next((run_id for run_id in nights if (run_id, arm) in approvals), None)
             reasons |= {newest: f"the newest that approved {arm!r}"} if newest else {}

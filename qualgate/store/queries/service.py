@@ -48,6 +48,7 @@ def _counts(connection: Connection, column: object) -> dict[str, int]:
 
 
 def _under_way(connection: Connection) -> dict[tuple[str, str], int]:
+    """Return (arm, status) → units of the newest running runs, at most MOST_RUNS."""
     newest = select(runs.c.run_id).where(runs.c.status == "running").order_by(runs.c.created_at.desc())
     counts: dict[tuple[str, str], int] = {}
     counted = unit_counts(connection, connection.execute(newest.limit(MOST_RUNS)).scalars().all())
@@ -64,10 +65,15 @@ def _last_nights(connection: Connection) -> dict[tuple[str, str], float]:
 
 def _night_exits(connection: Connection) -> dict[tuple[str, int], int]:
     """Count exit codes over the gates' newest nights only: removed models and past faults would stay for ever."""
-    due = select(nights.c.nightly, nights.c.gate, func.max(nights.c.due_at).label("at"))
-    due = due.group_by(nights.c.nightly, nights.c.gate).subquery()
+    newest_due = select(nights.c.nightly, nights.c.gate, func.max(nights.c.due_at).label("at"))
+    newest_due = newest_due.group_by(nights.c.nightly, nights.c.gate).subquery()
     newest = select(func.max(nights.c.night_id)).join(
-        due, and_(due.c.nightly == nights.c.nightly, due.c.gate == nights.c.gate, due.c.at == nights.c.due_at)
+        newest_due,
+        and_(
+            newest_due.c.nightly == nights.c.nightly,
+            newest_due.c.gate == nights.c.gate,
+            newest_due.c.at == nights.c.due_at,
+        ),
     )
     newest = newest.group_by(nights.c.nightly, nights.c.gate, nights.c.model)
     ended = select(nights.c.nightly, nights.c.exit, func.count()).where(nights.c.night_id.in_(newest))

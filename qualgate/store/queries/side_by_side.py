@@ -118,7 +118,7 @@ def case_keys(
             noisy.label("noisy"), _before.c.answer_tokens.label("old_tokens"), _after.c.answer_tokens,
             _after.c.first_divergence, _after.c.kl, _after.c.kl_upper, _after.c.top1_agreement,
         )  # fmt: skip
-        statement = statement.where(of_run, *_where(wanted, number))
+        statement = statement.where(of_run, *_conditions(wanted, number))
         rows = connection.execute(statement.order_by(_after.c.evalset, _after.c.case_id, _after.c.repeat)).all()
     keyed = [(_key(row), row.first_divergence) for row in rows]
     if sort != "case":
@@ -145,8 +145,8 @@ def compared(store: Store, run_id: str, keys: Sequence[CaseKey], scoring: int | 
             _before.c.finish_reason.label("old_end"), _after.c.finish_reason.label("new_end"),
             _after.c.first_divergence,
         )  # fmt: skip
-        old, new = ([key.unit_ids[arm] for key in keys] for arm in (0, 1))
-        chosen = statement.where(_PAIRED, _before.c.unit_id.in_(old), _after.c.unit_id.in_(new))
+        baseline_ids, variant_ids = ([key.unit_ids[arm] for key in keys] for arm in (0, 1))
+        chosen = statement.where(_PAIRED, _before.c.unit_id.in_(baseline_ids), _after.c.unit_id.in_(variant_ids))
         rows = connection.execute(chosen)
         by_ids = {(row.old_id, row.new_id): row for row in rows}
         if len(by_ids) < len(set(keys)):
@@ -155,6 +155,7 @@ def compared(store: Store, run_id: str, keys: Sequence[CaseKey], scoring: int | 
 
 
 def _key(row: AnyRow) -> CaseKey:
+    """Return the key of a compared case, with what it is sorted by; a KL known only within bounds counts as unknown."""
     kl = seal.kl(row.kl, row.top1_agreement)[0] if row.kl_upper is None else ()
     return CaseKey(
         evalset=row.evalset,
@@ -167,7 +168,8 @@ def _key(row: AnyRow) -> CaseKey:
     )
 
 
-def _where(wanted: CaseFilter, number: int) -> list[ColumnElement[bool]]:
+def _conditions(wanted: CaseFilter, number: int) -> list[ColumnElement[bool]]:
+    """Return the SQL conditions of a filter. number: the scoring whose scores decide what was lost or gained."""
     conditions: list[ColumnElement[bool]] = []
     if wanted.evalset is not None:
         conditions.append(_after.c.evalset == wanted.evalset)
@@ -199,11 +201,13 @@ def _where(wanted: CaseFilter, number: int) -> list[ColumnElement[bool]]:
 
 
 def _compared(connection: Connection, row: AnyRow, number: int, sets: Mapping[str, RescoredSet]) -> Compared:
+    """Return both answers of one case with the scores that both have. row: the pair of units; number: of the scoring;
+    sets: the sets as that scoring read them."""
     statement = select(scores).where(scores.c.unit_id.in_((row.old_id, row.new_id)), scores.c.scoring == number)
     by_arm: dict[int, dict[str, AnyRow]] = {row.old_id: {}, row.new_id: {}}
     for score in connection.execute(statement.order_by(scores.c.metric)):
         by_arm[score.unit_id][score.metric] = score
-    old, new = by_arm[row.old_id], by_arm[row.new_id]
+    baseline_scores, variant_scores = by_arm[row.old_id], by_arm[row.new_id]
     body = corrected(check_case(row), row.evalset, sets)
     return Compared(
         evalset=row.evalset,
@@ -213,8 +217,16 @@ def _compared(connection: Connection, row: AnyRow, number: int, sets: Mapping[st
         reference=reference_text(body),
         baseline=row.old_text or "",
         variant=row.new_text or "",
-        scores={name: (old[name].value, new[name].value) for name in old if name in new},
-        reasons={name: reason for name in new if (reason := new[name].reason or _reason(old, name))},
+        scores={
+            name: (baseline_scores[name].value, variant_scores[name].value)
+            for name in baseline_scores
+            if name in variant_scores
+        },
+        reasons={
+            name: reason
+            for name in variant_scores
+            if (reason := variant_scores[name].reason or _reason(baseline_scores, name))
+        },
         ended=(row.old_end or "", row.new_end or ""),
         first_divergence=row.first_divergence,
     )

@@ -107,7 +107,7 @@ class StoredVerdict:
     @property
     def decision(self) -> Decision | None:
         """The newest decision about this verdict; decisions about earlier verdicts do not count."""
-        return next((made for made in reversed(self.decisions) if made.verdict_sha256 == self.sha256), None)
+        return next((decision for decision in reversed(self.decisions) if decision.verdict_sha256 == self.sha256), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +176,10 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             .where(CURRENT_VERDICT.c.run_id == run_id)
             .order_by(arms.c.position)
         ).all()
-        named = connection.execute(
+        kernel_rows = connection.execute(
             select(units.c.arm, units.c.kernel).where(units.c.run_id == run_id, units.c.kernel != "").distinct()
         )
-        kernels = sorted((row[0], row[1]) for row in named)
+        kernels = sorted((row[0], row[1]) for row in kernel_rows)
         failures = connection.execute(
             select(units.c.error)
             .where(units.c.run_id == run_id, units.c.status == "error")
@@ -188,7 +188,7 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             .limit(PAGE)
         ).scalars()
         check_verdicts_placed(connection)
-        made, pruning = chain(connection), prunings.pruned(connection, run_id)
+        decisions, pruning = chain(connection), prunings.pruned(connection, run_id)
         return RunSummary(
             run_id=run.run_id,
             status=run.status,
@@ -199,7 +199,7 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             evalsets=tuple(_evalset_line(item, *size_of.get(item.name, (0, 1))) for item in rescored),
             scorings=_scorings(connection, run_id),
             arms=tuple(_arm_line(row, counts, kernels) for row in lines),
-            verdicts=tuple(_stored_verdict(row, made) for row in newest),
+            verdicts=tuple(_stored_verdict(row, decisions) for row in newest),
             failures=tuple(failures),
             pruned=str(pruning or ""),
             judging=plain.spent(run.judging_json),
@@ -222,10 +222,10 @@ def verdicts_at(store: Store, run_id: str, time: str) -> tuple[Verdict, ...]:
     statement = select(verdicts).join(arms, placed).where(verdicts.c.run_id == run_id, verdicts.c.created_at <= time)
     with store.read() as connection:
         check_verdicts_placed(connection)
-        made, newest = chain(connection), {}
+        decisions, newest = chain(connection), {}
         for row in connection.execute(statement.order_by(arms.c.position, verdicts.c.verdict_id.desc())):
             newest.setdefault(row.variant, row)
-        return tuple(_stored_verdict(row, made).verdict for row in newest.values())
+        return tuple(_stored_verdict(row, decisions).verdict for row in newest.values())
 
 
 def checked_run(store: Store, run_id: str) -> RunSummary:
@@ -258,13 +258,19 @@ def as_pruned(run: RunSummary) -> RunSummary:
 
 
 def _invalid(run: RunSummary, exit: Exit, reasons: Callable[[StoredVerdict], tuple[str, ...]]) -> RunSummary:
+    """Return the run with each verdict invalid. reasons: the new reasons, given the stored verdict."""
     words = (
-        Verdict(variant=old.verdict.variant, word="invalid", exit=exit, reasons=reasons(old)) for old in run.verdicts
+        Verdict(variant=stored.verdict.variant, word="invalid", exit=exit, reasons=reasons(stored))
+        for stored in run.verdicts
     )
-    return replace(run, verdicts=tuple(replace(old, verdict=new) for old, new in zip(run.verdicts, words, strict=True)))
+    return replace(
+        run,
+        verdicts=tuple(replace(stored, verdict=invalid) for stored, invalid in zip(run.verdicts, words, strict=True)),
+    )
 
 
 def _scorings(connection: Connection, run_id: str) -> tuple[ScoringLine, ...]:
+    """Return a line for each later scoring of the run, the oldest first."""
     rows = connection.execute(select(scorings).where(scorings.c.run_id == run_id).order_by(scorings.c.number))
     return tuple(
         ScoringLine(
@@ -282,6 +288,7 @@ def _scorings(connection: Connection, run_id: str) -> tuple[ScoringLine, ...]:
 
 
 def _evalset_line(item: Evalset, cases: int, repeats: int) -> EvalsetLine:
+    """Return an evalset's line. item: as the newest scoring read it; cases, repeats: what the baseline was asked."""
     return EvalsetLine(
         name=item.name,
         version=item.version,
@@ -295,6 +302,8 @@ def _evalset_line(item: Evalset, cases: int, repeats: int) -> EvalsetLine:
 
 
 def _arm_line(row: Any, counts: dict[tuple[str, str, str], int], kernels: list[tuple[str, str]]) -> ArmLine:
+    """Return an arm's line from its row. counts: (run, arm, status) → units; kernels: (arm, kernel) of all arms.
+    Raises IntegrityError for a changed arm."""
     check_arm(row)
     return ArmLine(
         spec=plain.arm_spec(row.spec_json),
@@ -308,7 +317,8 @@ def _arm_line(row: Any, counts: dict[tuple[str, str, str], int], kernels: list[t
     )
 
 
-def _stored_verdict(row: Any, made: Sequence[Decision]) -> StoredVerdict:
+def _stored_verdict(row: Any, decisions: Sequence[Decision]) -> StoredVerdict:
+    """Return a verdict with the decisions on its variant. Raises IntegrityError for a changed verdict."""
     return StoredVerdict(
         verdict=check_verdict(row),
         sha256=row.sha256,
@@ -316,6 +326,6 @@ def _stored_verdict(row: Any, made: Sequence[Decision]) -> StoredVerdict:
         policy=plain.policy(row.policy_json),
         policy_sha256=row.policy_sha256,
         decisions=tuple(
-            decision for decision in made if (decision.run_id, decision.variant) == (row.run_id, row.variant)
+            decision for decision in decisions if (decision.run_id, decision.variant) == (row.run_id, row.variant)
         ),
     )

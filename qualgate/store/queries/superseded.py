@@ -24,9 +24,9 @@ def superseded(connection: Connection) -> dict[str, str]:
     """Return run → the newest complete run of the same gate file, if that is another. Trials do not count, nor runs
     that a nightly file made for another of its gates."""
     gates, replaced = _gates(connection), {}
-    for same in by_gate_file(connection):
-        for place, run_id in enumerate(same):
-            newest = next((newer for newer in same[:place] if _may_be_of_one(gates, run_id, newer)), None)
+    for group in by_gate_file(connection):
+        for index, run_id in enumerate(group):
+            newest = next((newer for newer in group[:index] if _may_be_of_one(gates, run_id, newer)), None)
             if newest is not None:
                 replaced[run_id] = newest
     return replaced
@@ -43,9 +43,9 @@ def nights_until(connection: Connection, run_id: str) -> list[str]:
     return same[same.index(run_id) :][::-1] if run_id in same else []
 
 
-def _may_be_of_one(gates: dict[str, set[tuple[str, str]]], run_id: str, other: str) -> bool:
+def _may_be_of_one(gates: dict[str, set[tuple[str, str]]], run_id: str, other_run: str) -> bool:
     """Whether two runs may belong to one gate: not if both are of nights without a common gate."""
-    return run_id not in gates or other not in gates or bool(gates[run_id] & gates[other])
+    return run_id not in gates or other_run not in gates or bool(gates[run_id] & gates[other_run])
 
 
 def _gates(connection: Connection) -> dict[str, set[tuple[str, str]]]:
@@ -61,13 +61,13 @@ def by_gate_file(connection: Connection) -> list[list[str]]:
     """Return complete runs without trials, grouped by gate file, newest first. A run without a stored file name is in
     each group that it may belong to."""
     contents, names = _contents(connection), _names(connection)
-    alike = defaultdict[frozenset[tuple[str, ...]], list[str]](list)
+    by_content = defaultdict[frozenset[tuple[str, ...]], list[str]](list)
     for run_id in _complete(connection):
-        alike[frozenset(contents[run_id])].append(run_id)
+        by_content[frozenset(contents[run_id])].append(run_id)
     groups = []
-    for same in alike.values():
-        every = sorted({names[run] for run in same} - {""}) or [""]
-        groups += [[run for run in same if names[run] in ("", name)] for name in every]
+    for group in by_content.values():
+        gate_names = sorted({names[run] for run in group} - {""}) or [""]
+        groups += [[run for run in group if names[run] in ("", name)] for name in gate_names]
     return groups
 
 
@@ -78,9 +78,9 @@ def _names(connection: Connection) -> dict[str, str]:
 def by_gate(connection: Connection) -> list[list[str]]:
     """Return the groups of `by_gate_file`, split by gate of a nightly file; runs of no night are in each part."""
     gates, groups = _gates(connection), []
-    for same in by_gate_file(connection):
-        every = sorted({gate for run in same for gate in gates.get(run, ())})
-        groups += [[run for run in same if gate in gates.get(run, {gate})] for gate in every] or [same]
+    for group in by_gate_file(connection):
+        gate_keys = sorted({gate for run in group for gate in gates.get(run, ())})
+        groups += [[run for run in group if gate in gates.get(run, {gate})] for gate in gate_keys] or [group]
     return groups
 
 

@@ -63,7 +63,7 @@ ScoredPair = tuple[
 
 def first_wrong(turns: tuple[bool | None, ...]) -> int | None:
     """Return the index of the first wrong turn; None if none is known to be wrong."""
-    return next((place for place, right in enumerate(turns) if right is False), None)
+    return next((index for index, right in enumerate(turns) if right is False), None)
 
 
 def trajectories(store: Store, run_id: str, variant: str) -> tuple[Trajectories, ...]:
@@ -97,13 +97,15 @@ def _trajectory(key: tuple[str, int], turns: list[tuple[int, bool | None, bool |
 
 
 def _summary(evalset: str, repeats: list[Trajectory]) -> Trajectories:
+    """Count an evalset's trajectories: right ones, right answers by turn, the turn of each first error, and those
+    that only the variant gets wrong. repeats: each trajectory of each repeat."""
     counts, right, diverged = Counter[int](), (Counter[int](), Counter[int]()), (Counter[int](), Counter[int]())
     for repeat in repeats:
         counts.update(repeat.turns)
         for side, turns in enumerate((repeat.baseline, repeat.variant)):
             right[side].update(turn for turn, value in zip(repeat.turns, turns, strict=True) if value)
-            if (place := first_wrong(turns)) is not None:
-                diverged[side][repeat.turns[place]] += 1
+            if (index := first_wrong(turns)) is not None:
+                diverged[side][repeat.turns[index]] += 1
     lost = [repeat for repeat in repeats if all(repeat.baseline) and repeat.diverged is not None]
     return Trajectories(
         evalset=evalset,
