@@ -84,7 +84,10 @@ def longest(metric: str, pairs: Sequence[Pair]) -> float | None:
 def length_bounds(
     after: ArrayLike, before: ArrayLike, clusters: ArrayLike, limit: float, alpha: float, longest_ratio: float | None
 ) -> Bounds:
-    """Σ after / Σ before, tokens of the same cases in the same order. most: `longest`; with None no upper bound."""
+    """Bound Σ after / Σ before, tokens of the same cases in the same order.
+
+    longest_ratio: `longest`; None gives no upper bound.
+    """
     of_limit = (longest_ratio or 0.0) / limit if limit > 0 else 1.0
     bounds = nonnegative_ratio(after, before, clusters, limit, alpha, of_limit=of_limit, of_largest=0.0)
     return bounds if longest_ratio is not None and limit > 0 else replace(bounds, upper=inf, p_below=1.0)

@@ -109,12 +109,12 @@ def _test_drop(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
     """
     as_scored, margin, n = scores.shown, slice_.rule.max_drop or 0.0, scores.shown.n
 
-    def compared(side: _Scores) -> PairedResult:
+    def compare(side: _Scores) -> PairedResult:
         if side.single:
             return compare_pairs(side.lost, side.gained, n, margin, alpha)
         return compare_clustered_pairs(side.baseline, side.variant, side.clusters, margin, alpha)
 
-    result = scores.each(compared)
+    result = scores.each(compare)
     within, beyond, clustered = result.worst.p_within, result.best.p_beyond, as_scored.count < n
     settled = min(within, beyond) <= alpha or clustered or scores.unsaid  # what nobody knows more cases do not tell
     return Measured(

@@ -96,23 +96,23 @@ def _wrong_models(arm: ArmEvidence, arms: Iterable[ArmEvidence]) -> Iterator[str
     yield from _several_models(arm, {name: count for name, count in strange.items() if _short(name) not in others})
 
 
-def _several_models(arm: ArmEvidence, strange: Mapping[str, int]) -> Iterator[str]:
+def _several_models(arm: ArmEvidence, replies_by_name: Mapping[str, int]) -> Iterator[str]:
     """Yield a fault if replies under different names show that several models answered.
 
-    unexpected: name → replies. One alias, or one versioned name beside the requested one, is no fault.
+    replies_by_name: unexpected name → replies. One alias, or one versioned name beside the requested one, is no fault.
     """
     requested, names = _short(arm.asked_for), dict(arm.generation.answered_by)
     short_names, probed = {_short(name) for name in names}, {_short(name) for name in arm.answered_probes}
-    unexpected = sorted({_plain(name) for name in strange})
+    others = sorted({_plain(name) for name in replies_by_name})
     is_alias = len(short_names) == 1 or any(
         short_names == {requested, kind} and _is_version(kind, requested) for kind in short_names
     )
     unnamed = UNNAMED in short_names and len(short_names) > 1
-    if (unexpected and not is_alias) or unnamed or (probed and any(_short(name) not in probed for name in unexpected)):
+    if (others and not is_alias) or unnamed or (probed and any(_short(name) not in probed for name in others)):
         names_and_counts = ", ".join(f"{name} {names[name]:,} times" for name in sorted(names))
         yield (
             f"{arm.name} asked for {arm.asked_for}, and its replies name {names_and_counts}: several models answered. "
-            f"Ask the server without fallbacks, or allow them: `answered_by: [{', '.join(unexpected or [UNNAMED])}]`"
+            f"Ask the server without fallbacks, or allow them: `answered_by: [{', '.join(others or [UNNAMED])}]`"
         )
 
 

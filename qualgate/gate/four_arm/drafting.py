@@ -221,7 +221,7 @@ def _drafts_in_words(drafts: _Counted) -> str:
 
 
 def _server_counts_in_words(server_counts: DraftCounts) -> str:
-    """Describe a server's counts: SGLang counts only verifications, TensorRT-LLM only tokens."""
+    """Describe a server's counts. SGLang counts only verifications, TensorRT-LLM only tokens."""
     parts = []
     if server_counts.proposed is not None:
         accepted = (

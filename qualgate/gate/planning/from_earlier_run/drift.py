@@ -85,7 +85,7 @@ def _p_values(
     """(p of "the limit is breached", p of "it is kept") as `comparisons.drift` has them.
 
     drift: of each cluster, what an identical variant has none of; of the length ratio, its tokens. [clusters]
-    most: how long an answer may become, in times of the mean.
+    longest_ratio: how long an answer may become, in times of the mean.
     """
     limit, each = _allowance(rule), np.arange(len(drift))
     match rule.metric:
