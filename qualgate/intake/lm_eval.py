@@ -106,9 +106,9 @@ def _notes_on_repeats(task: str, by_question: Mapping[str, Sequence[int]]) -> It
         return
     shown = "; ".join(", ".join(map(str, ids[:SHOWN])) + (", …" if len(ids) > SHOWN else "") for ids in copies[:SHOWN])
     yield (
-        f"{task}: {sum(map(len, copies)):,} documents under several ids ask {counted(len(copies), 'question')}, word for "
-        f"word the same (doc_id {shown}{'; …' if len(copies) > SHOWN else ''}), as epochs that are exported so: each "
-        "question counts once, as a cluster"
+        f"{task}: {sum(map(len, copies)):,} documents under several ids ask {counted(len(copies), 'question')}, word "
+        f"for word the same (doc_id {shown}{'; …' if len(copies) > SHOWN else ''}), as epochs that are exported so: "
+        "each question counts once, as a cluster"
     )
 
 
