@@ -62,6 +62,7 @@ def _kv_cache(name: Any) -> Any:
 
 
 def _arithmetic(name: Any) -> Any:
+    """Suggest the right word for a dtype written as `arithmetic`; anything else is returned unchanged."""
     spelling = name.casefold().removeprefix("torch.") if isinstance(name, str) else name
     if spelling in ("fp32", "f32", "exact"):
         raise stated(f"unknown arithmetic {quote(name)}; did you mean 'float32'?")
@@ -243,6 +244,7 @@ class Variant(ServedKeys):
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> Variant:
+        """Check that a variant has one origin, and no key of another one."""
         if self.model is not None and self.quantize is not None:
             raise stated("a variant has `model` (a folder) or `quantize` (made from the baseline), one of the two")
         alone = self.speculation, self.kv_cache, self.adapter

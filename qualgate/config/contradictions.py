@@ -70,18 +70,18 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
         yield document.fault(
             ("gate", "stop"), "`stop: early` ends at other cases for each arm, and a noise floor needs them all"
         )
-    yield from _judging(document, model)
-    yield from _contradictory_arms(document, model)
-    yield from _served_twice(document, model)
+    yield from _check_judge(document, model)
+    yield from _check_roles(document, model)
+    yield from _check_servers(document, model)
     for index, rule in enumerate(model.gate.rules or ()):
-        several = rule.repeats.removeprefix("pass^")
-        if several.isdigit() and int(several) > model.generation.repeats:
+        needed = rule.repeats.removeprefix("pass^")
+        if needed.isdigit() and int(needed) > model.generation.repeats:
             yield document.fault(
                 ("gate", "rules", index, "repeats"),
-                f"`repeats: {rule.repeats}` needs {several} answers to each case, and `generation.repeats` is "
+                f"`repeats: {rule.repeats}` needs {needed} answers to each case, and `generation.repeats` is "
                 f"{model.generation.repeats}",
             )
-    yield from _beyond_budget(document, model)
+    yield from _check_budget(document, model)
     critical = any(rule.tier == "critical" and METRICS[rule.metric].approves for rule in model.gate.rules or ())
     judged = any(METRICS[rule.metric].kind == "judged" for rule in model.gate.rules or ())
     if not critical and model.gate.nel_policy is None:
@@ -91,7 +91,7 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
         yield document.fault(("gate", "rules"), f"{why}; add one such as {{metric: exact_match, max_drop: 0.02}}")
 
 
-def _judging(document: Document, model: GateFileModel) -> Iterator[Fault]:
+def _check_judge(document: Document, model: GateFileModel) -> Iterator[Fault]:
     """Check that a judge and its rules come together, and nothing stops before all answers."""
     rules = [index for index, rule in enumerate(model.gate.rules or ()) if METRICS[rule.metric].kind == "judged"]
     if rules and model.judge is None:
@@ -114,35 +114,35 @@ def _judging(document: Document, model: GateFileModel) -> Iterator[Fault]:
         yield document.fault(("judge",), "a judge among four arms", planned=True)
 
 
-def _contradictory_arms(document: Document, model: GateFileModel) -> Iterator[Fault]:
+def _check_roles(document: Document, model: GateFileModel) -> Iterator[Fault]:
     """Check that each role has one variant, on which section and variants agree."""
-    by_role, named = roles(model), {role: getattr(model.four_arm, role, None) for role in ROLES}
+    by_role, declared = roles(model), {role: getattr(model.four_arm, role, None) for role in ROLES}
     for role, variants in by_role.items():
         if len(variants) > 1:
             yield document.fault(("variants", variants[1], "arm"), f"two variants are {role}: {', '.join(variants)}")
-        elif named[role] not in (None, variants[0]):
-            message = f"{variants[0]} says that it is {role}, and four_arm names {quote(named[role])}"
+        elif declared[role] not in (None, variants[0]):
+            message = f"{variants[0]} says that it is {role}, and four_arm names {quote(declared[role])}"
             yield document.fault(("variants", variants[0], "arm"), message)
-    taken: dict[str, str] = {}
-    for role, name in named.items():
+    role_of: dict[str, str] = {}
+    for role, name in declared.items():
         if name is None:
             if model.four_arm is not None and role not in by_role:
                 yield document.fault(("four_arm",), f"`four_arm.{role}` is missing: which variant is it?")
             continue
         if name not in model.variants:
             yield document.fault(("four_arm", role), f"no variant {quote(name)}{nearest(name, model.variants)}")
-        elif name in taken:
-            yield document.fault(("four_arm", role), f"{quote(name)} is {taken[name]} already; the arms are three")
-        taken.setdefault(name, role)
-    arms = {role: named[role] or next(iter(by_role.get(role, ())), None) for role in ROLES}
-    yield from _drafting_of_others(document, model, arms)
-    yield from _speculating_otherwise(document, model, arms)
+        elif name in role_of:
+            yield document.fault(("four_arm", role), f"{quote(name)} is {role_of[name]} already; the arms are three")
+        role_of.setdefault(name, role)
+    arms = {role: declared[role] or next(iter(by_role.get(role, ())), None) for role in ROLES}
+    yield from _check_declared_drafting(document, model, arms)
+    yield from _check_speculation(document, model, arms)
 
 
-def _served_twice(document: Document, model: GateFileModel) -> Iterator[Fault]:
+def _check_servers(document: Document, model: GateFileModel) -> Iterator[Fault]:
     """Check that no two arms are one model of one server, which is `noise_floor`'s task, and that variants made from
     the baseline's weights have a local baseline."""
-    seen: dict[tuple[object, ...], str] = {}
+    name_of: dict[tuple[object, ...], str] = {}
     for name, arm in (("baseline", model.baseline), *model.variants.items()):
         if model.baseline.is_served and not arm.is_served:
             yield document.fault(
@@ -151,18 +151,18 @@ def _served_twice(document: Document, model: GateFileModel) -> Iterator[Fault]:
             )  # fmt: skip
         if not arm.is_served:
             continue
-        more = str(arm.extra_body), str(arm.extra_headers), str(arm.extra_query)
-        who = (server_at(arm.endpoint), arm.serve, arm.model, *more)
-        if who in seen:
+        extras = str(arm.extra_body), str(arm.extra_headers), str(arm.extra_query)
+        identity = (server_at(arm.endpoint), arm.serve, arm.model, *extras)
+        if identity in name_of:
             yield document.fault(
                 ("variants", name),
-                f"{name} and {seen[who]} are the same model of the same server; to measure its noise, write "
+                f"{name} and {name_of[identity]} are the same model of the same server; to measure its noise, write "
                 "`gate: {noise_floor: true}`",
             )
-        seen.setdefault(who, name)
+        name_of.setdefault(identity, name)
 
 
-def _beyond_budget(document: Document, model: GateFileModel) -> Iterator[Fault]:
+def _check_budget(document: Document, model: GateFileModel) -> Iterator[Fault]:
     """Check that the budget applies to served arms and has the prices that it needs."""
     if model.budget is None:
         return
@@ -186,7 +186,9 @@ def _beyond_budget(document: Document, model: GateFileModel) -> Iterator[Fault]:
         yield document.fault(("budget", "max_cost"), "every price is 0, so `max_cost` would never be reached")
 
 
-def _drafting_of_others(document: Document, model: GateFileModel, arms: Mapping[str, str | None]) -> Iterator[Fault]:
+def _check_declared_drafting(
+    document: Document, model: GateFileModel, arms: Mapping[str, str | None]
+) -> Iterator[Fault]:
     """Check that declared drafting belongs to an arm that speculates. arms: role → its variant."""
     drafting = [name for role, name in arms.items() if role != "quantization" and name is not None]
     if model.four_arm is None or len(drafting) < 2:  # which arm is missing is said already
@@ -201,8 +203,10 @@ def _drafting_of_others(document: Document, model: GateFileModel, arms: Mapping[
         yield document.fault(("four_arm", "drafting", name), message + nearest(name, drafting))
 
 
-def _speculating_otherwise(document: Document, model: GateFileModel, arms: Mapping[str, str | None]) -> Iterator[Fault]:
-    """Check that an arm that speculates here fits its role and `parity`. arms: role → its variant."""
+def _check_speculation(document: Document, model: GateFileModel, arms: Mapping[str, str | None]) -> Iterator[Fault]:
+    """Yield faults of arms that speculate here against their role or `parity`. arms: role → its variant, None if
+    unknown.
+    """
     for role, name in arms.items():
         variant = model.variants.get(name or "")
         if variant is None or variant.speculation is None:
@@ -216,11 +220,11 @@ def _speculating_otherwise(document: Document, model: GateFileModel, arms: Mappi
             message = f"{name} is the arm that does both, and its weights are the baseline's: add `quantize` or `model`"
             yield document.fault(place, message)
         if model.four_arm is not None or None not in arms.values():
-            yield from _broken_promise(document, model, str(name), variant.speculation.rule)
+            yield from _check_parity(document, model, str(name), variant.speculation.rule)
 
 
-def _broken_promise(document: Document, model: GateFileModel, name: str, rule: str) -> Iterator[Fault]:
-    """Check that the acceptance rule keeps what `parity` promises."""
+def _check_parity(document: Document, model: GateFileModel, name: str, rule: str) -> Iterator[Fault]:
+    """Yield a fault if the acceptance rule of variant `name` does not keep what `parity` promises."""
     parity = model.four_arm.parity if model.four_arm is not None else "identical"
     if rule in LOSSY:
         holds, effect = parity == "lossy", "changes the distribution of answers; write `four_arm: {parity: lossy}`"

@@ -60,6 +60,7 @@ EXTERNAL_SCHEMA = {
 
 
 def _lm_eval_task(ref: dict[Any, Any], info: ValidationInfo) -> LmEvalTask:
+    """Check a task of lm-eval's, {lm_eval: NAME, …}. Its folder is checked only if files are."""
     for key, value in ref.items():
         if key not in LM_EVAL_KEYS:
             raise stated(f"unknown key {quote(key)} beside `lm_eval`{nearest(str(key), LM_EVAL_KEYS)}")
@@ -88,6 +89,7 @@ def _lm_eval_task(ref: dict[Any, Any], info: ValidationInfo) -> LmEvalTask:
 
 
 def _external(ref: dict[Any, Any]) -> ExternalCases:
+    """Check an evalset whose cases lie elsewhere: {name: NAME, cases: external}."""
     for key in ref:
         if key not in EXTERNAL_KEYS:
             raise stated(f"unknown key {quote(key)} of an evalset{nearest(str(key), (*EXTERNAL_KEYS, 'lm_eval'))}")
@@ -103,6 +105,10 @@ def _external(ref: dict[Any, Any]) -> ExternalCases:
 
 
 def _evalset_ref(ref: Any, info: ValidationInfo) -> Any:
+    """Check one entry of `evalsets`: a shipped set's name, a path, a task of lm-eval's or an external set.
+
+    A path is checked only if files are; it is returned as written.
+    """
     if isinstance(ref, dict) and "lm_eval" in ref:
         return _lm_eval_task(ref, info)
     if isinstance(ref, dict) and ref:
@@ -118,8 +124,8 @@ def _evalset_ref(ref: Any, info: ValidationInfo) -> Any:
         and evalsets.is_path(ref)
         and not os.path.isfile(info.context["folder"] / ref)
     ):
-        there = info.context["folder"] / ref
-        raise stated(f"no evalset at {quote(str(there), 200)}{nearest_path(there)}")
+        file = info.context["folder"] / ref
+        raise stated(f"no evalset at {quote(str(file), 200)}{nearest_path(file)}")
     return ref
 
 

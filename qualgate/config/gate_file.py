@@ -158,7 +158,8 @@ def _policy(model: GateFileModel, document: Document, folder: Path) -> Policy:
     """The policy from the section `gate:` and the sections beside it. folder: the gate file's."""
     return Policy(
         rules=tuple(
-            _rule(entry, document.line(("gate", "rules", index))) for index, entry in enumerate(model.gate.rules or ())
+            _gate_rule(entry, document.line(("gate", "rules", index)))
+            for index, entry in enumerate(model.gate.rules or ())
         ),
         alpha=model.gate.alpha,
         review=model.gate.review,
@@ -189,7 +190,7 @@ def _models(model: GateFileModel) -> dict[str, tuple[str, ...]]:
 
 
 def _four_arms(model: GateFileModel) -> FourArms | None:
-    """The four arms from the section or the variants' `arm:`; None unless all three are named."""
+    """Collect the four arms from the section `four_arm` or the variants' `arm:`; None unless all three are named."""
     section, by_role = model.four_arm, roles(model)
     names = {role: getattr(section, role, None) or next(iter(by_role.get(role, ())), None) for role in ROLES}
     if None in names.values():
@@ -242,6 +243,10 @@ def _folder(model: str, gate_file: Path) -> str:
 
 
 def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path, budget: BudgetEntry | None) -> ArmSpec:
+    """Resolve one variant against the baseline: served, made from the baseline's weights, or from a folder of its own.
+
+    gate_file: paths are relative to its folder. budget: gives a price to served arms.
+    """
     if variant.is_served:
         return ArmSpec(name=name, model=variant.model, served=as_served(variant, gate_file.parent, budget))
     speculation = None
@@ -282,7 +287,8 @@ def _adapter(entry: AdapterEntry | None, gate_file: Path) -> Adapter | None:
     return None if entry is None else Adapter(path=_folder(entry.path, gate_file), merged=entry.merge)
 
 
-def _rule(entry: RuleEntry, line: int) -> Rule:
+def _gate_rule(entry: RuleEntry, line: int) -> Rule:
+    """Convert a rule of the gate file to the gate's record. line: of the rule in the file."""
     return Rule(
         metric=entry.metric,
         scope=entry.scope,

@@ -32,10 +32,11 @@ def in_header(name: str, value: str) -> bool:
 
 def in_body(body: Any) -> str:
     """The name of a field that holds a key, at any depth; "" if none does."""
-    return next((name for name in _names(body) if _IN_BODY.search(name)), "")
+    return next((name for name in _all_keys(body) if _IN_BODY.search(name)), "")
 
 
-def _names(value: Any) -> Iterator[str]:
+def _all_keys(value: Any) -> Iterator[str]:
+    """Yield every key of nested mappings and lists, as text."""
     pending = [value]
     while pending:
         node = pending.pop()

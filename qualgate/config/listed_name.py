@@ -18,11 +18,11 @@ def listed_name(command: str) -> str:
         words = shlex.split(command)
     except ValueError:
         return ""
-    for at, word in enumerate(words):
+    for index, word in enumerate(words):
         if word in MODULES:
-            return _behind(words[at:], NAMED) or _behind(words[at:], OF_A_MODEL)
-        if PurePath(word).name in SERVES and words[at + 1 : at + 2] == ["serve"]:
-            return _served_by(words[at + 2 :])
+            return _behind(words[index:], NAMED) or _behind(words[index:], OF_A_MODEL)
+        if PurePath(word).name in SERVES and words[index + 1 : index + 2] == ["serve"]:
+            return _served_by(words[index + 2 :])
     return _behind(words, NAMED)
 
 
@@ -32,9 +32,9 @@ def _served_by(words: Sequence[str]) -> str:
 
 
 def _behind(words: Sequence[str], flags: Sequence[str]) -> str:
-    """The word behind the first of these flags, or behind its `=`."""
-    for at, word in enumerate(words):
+    """Return the word after the first of these flags, or after its `=`; "" if none is there."""
+    for index, word in enumerate(words):
         flag, equals, value = word.partition("=")
         if flag in flags:
-            return value if equals else next(iter(words[at + 1 : at + 2]), "")
+            return value if equals else next(iter(words[index + 1 : index + 2]), "")
     return ""

@@ -57,13 +57,14 @@ class LoadRuleEntry(Written):
 
     @model_validator(mode="after")
     def _a_limit_that_is_one(self) -> LoadRuleEntry:
+        """Check that a rule on a load has exactly one limit, of a kind that its metric may have."""
         if self.metric not in LOAD_METRICS:
             raise stated(f"unknown metric of a load {quote(self.metric)}{nearest(self.metric, list(LOAD_METRICS))}")
-        goes = ("max_drop", "min") if self.metric in HIGHER else ("max_increase", "max")
-        goes = goes if self.metric in RELATIVE else ("max",)
+        allowed = ("max_drop", "min") if self.metric in HIGHER else ("max_increase", "max")
+        allowed = allowed if self.metric in RELATIVE else ("max",)
         limits = [name for name in ("max_drop", "max_increase", "min", "max") if getattr(self, name) is not None]
-        if len(limits) != 1 or limits[0] not in goes:
-            raise stated(f"a rule on {self.metric} has one limit: {' or '.join(f'`{name}`' for name in goes)}")
+        if len(limits) != 1 or limits[0] not in allowed:
+            raise stated(f"a rule on {self.metric} has one limit: {' or '.join(f'`{name}`' for name in allowed)}")
         return self
 
 
@@ -116,6 +117,7 @@ class LoadEntry(Written):
 
     @model_validator(mode="after")
     def _fits_together(self) -> LoadEntry:
+        """Check that the settings of a load fit each other, and that it measures anything."""
         given = self.model_fields_set
         if "burstiness" in given and self.rate is None:
             raise stated("`load.burstiness` is about requests that come at a `rate`; add for example `rate: [2, 8]`")

@@ -105,6 +105,7 @@ class Generation(Written):
 
     @model_validator(mode="after")
     def _cuts_a_draw(self) -> Generation:
+        """Refuse settings that restrict sampling at temperature 0, where nothing is drawn."""
         cuts = [name for name in CUTS if name in self.model_fields_set]
         if cuts and not self.temperature:
             raise stated(
@@ -134,6 +135,7 @@ def _count(count: Any) -> Any:
 
 
 def _devices(devices: Any) -> Any:
+    """Check `devices`: auto, cpu, or distinct numbers of GPUs. Numbers become a tuple of equally large groups."""
     if isinstance(devices, str):
         if devices.startswith(("cuda", "mps", "xpu", "gpu")):
             raise planned(f"`devices: {devices[:20]}`")
@@ -213,6 +215,7 @@ class Workers(Written):
 
     @model_validator(mode="after")
     def _one_a_device(self) -> Workers:
+        """Check that named GPUs are used here, by one process for each group."""
         if not isinstance(self.devices, tuple):
             return self
         if self.backend == "ray":

@@ -236,6 +236,7 @@ def load_nightly(path: Path) -> Nightly:
 
 
 def _contradictions(model: NightlyModel, path: Path) -> list[tuple[tuple[str, ...], str]]:
+    """List faults between parts of a nightly file: (place, message)."""
     faults = []
     store_file = file_of(placed(model.store, path.parent))
     if not model.name and (store_file is None or store_file.parent != path.parent):

@@ -31,6 +31,11 @@ def expanded(path: str) -> Path:
 
 
 def _model_folder(model: str, info: ValidationInfo) -> str:
+    """Check a `model`: a folder or the shipped model, or, for a served arm, any name that its server lists.
+
+    info: has the fields before it, and the gate file's folder. If `endpoint` or `serve` is itself faulty, the name is
+    not checked.
+    """
     if not model:
         raise stated(f"`model` is empty; write a folder, or `{SHIPPED_MODEL}` for the shipped one")
     known = info.data or {}
@@ -46,21 +51,27 @@ def _model_folder(model: str, info: ValidationInfo) -> str:
 
 
 def _folder(model: str, info: ValidationInfo) -> str:
+    """Check that a model's folder exists, if files are checked; return the text as written.
+
+    Without a context nothing is checked. A plain word that is no folder is refused even where files are not checked: it
+    is a misspelt name.
+    """
     if info.context is None or model == SHIPPED_MODEL:
         return model
     folder: Path = info.context["folder"] / expanded(model)
-    there = os.path.isdir(folder)  # Path.is_dir raises for a name that is too long or may not be looked at
-    if "/" not in model and not there:
+    is_folder = os.path.isdir(folder)  # Path.is_dir raises for a name that is too long or may not be looked at
+    if "/" not in model and not is_folder:
         raise stated(
             f"no model called {quote(model)}; the shipped one is `{SHIPPED_MODEL}`, a folder is written ./{model}; "
             f"{no_model_folder(model, folder)}"
         )
-    if info.context["files"] and not there:
+    if info.context["files"] and not is_folder:
         raise stated(no_model_folder(model, folder))
     return model
 
 
 def _adapter_folder(path: str, info: ValidationInfo) -> str:
+    """Check that an adapter's folder exists, if files are checked; return the text as written."""
     if not path:
         raise stated("`adapter` is empty; write a folder that PEFT saved, such as ./support-lora")
     if "://" in path:
@@ -74,31 +85,33 @@ def _adapter_folder(path: str, info: ValidationInfo) -> str:
 
 
 def _plain_file(path: str, info: ValidationInfo) -> str:
+    """Check that a file exists, if files are checked; return the text as written."""
     if not path:
         raise stated("a file's name is empty")
     if "://" in path:
         raise planned(f"a file at an address ({quote(path)})")
     expanded(path)
     if info.context and info.context["files"] and not os.path.isfile(info.context["folder"] / expanded(path)):
-        there = info.context["folder"] / expanded(path)
-        raise stated(f"no file {quote(str(there), 200)}{nearest_path(there)}")
+        file = info.context["folder"] / expanded(path)
+        raise stated(f"no file {quote(str(file), 200)}{nearest_path(file)}")
     return path
 
 
 def _store_url(url: str) -> str:
-    scheme, _, rest = url.partition("://")
+    """Check the address of a store: PostgreSQL, or a plain SQLite file."""
+    scheme, _, location = url.partition("://")
     if address.is_postgresql(url):
         if wrong := address.fault(url):
             raise stated(wrong)
         return url
-    if scheme != "sqlite" or not rest.startswith("/") or rest.endswith("/"):
+    if scheme != "sqlite" or not location.startswith("/") or location.endswith("/"):
         raise stated(
             "the store must be sqlite:///FILE (relative to the gate file), sqlite:////FOLDER/FILE or "
             "postgresql://USER@HOST/DATABASE"
         )
-    if "?" in rest or ":memory:" in rest:
+    if "?" in location or ":memory:" in location:
         raise stated("the store must be a plain file: a verdict has to outlive its run")
-    expanded(rest[1:])
+    expanded(location[1:])
     return url
 
 

@@ -24,6 +24,10 @@ from qualgate.records import QuantizeRecipe
 
 
 def _recipe(value: Any, info: ValidationInfo) -> QuantizeRecipe:
+    """Parse a recipe, and read its calibration data if the gate file's folder is known.
+
+    Missing data is a fault only if files are checked.
+    """
     try:
         recipe = parse_recipe(value)
         if info.context is None or not recipe.calibration:

@@ -32,6 +32,7 @@ LEAST_ALPHA = 1e-6
 
 
 def _metric(name: str) -> str:
+    """Check the name of a rule's metric. Metrics of later versions and of loads are refused with their own advice."""
     if name in PLANNED:
         raise planned(f"the metric {name!r}")
     if name in LOAD_METRICS:
@@ -179,6 +180,7 @@ class RuleEntry(Written):
 
     @model_validator(mode="after")
     def _fits_its_metric(self) -> RuleEntry:
+        """Check that a rule has one bound, in its metric's range, and only options that fit the metric."""
         metric = METRICS[self.metric]
         given = [bound for bound in BOUNDS if getattr(self, bound) is not None]
         if len(given) != 1 or given[0] not in metric.bounds:
@@ -186,11 +188,11 @@ class RuleEntry(Written):
             raise stated(
                 f"a rule on {self.metric} sets one bound, `{fitting}`; found {', '.join(given) if given else 'none'}"
             )
-        most = _most(metric.unit, given[0])
-        if self.bound > most:
+        largest = _most(metric.unit, given[0])
+        if self.bound > largest:
             raise stated(
-                f"`{given[0]}: {self.bound:g}` of {self.metric} should be from {plain_number(LEAST)} to {most:g}"
-                f"{percent(self.bound, most)}"
+                f"`{given[0]}: {self.bound:g}` of {self.metric} should be from {plain_number(LEAST)} to {largest:g}"
+                f"{percent(self.bound, largest)}"
             )
         if metric.kind == "likelihood" and self.bound <= 1:
             raise stated(
@@ -227,6 +229,7 @@ class RuleEntry(Written):
 
 
 def _day(value: Any) -> str:
+    """Check a day, YYYY-MM-DD, and return it as text. YAML reads an unquoted one as a date."""
     text = value.isoformat() if isinstance(value, date) else value
     try:
         if isinstance(text, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", text):
@@ -343,6 +346,7 @@ class Gate(Written):
 
     @model_validator(mode="after")
     def _has_one_policy(self) -> Gate:
+        """Check that rules or an nel policy decide, not both, and that no option contradicts the latter."""
         if self.subset is not None and self.expected is None:
             raise stated("`subset` says why `expected` names fewer cases than its evalset; name that file as well")
         if self.rules is None and self.nel_policy is None:

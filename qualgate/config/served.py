@@ -90,6 +90,7 @@ def server_at(endpoint: str | None) -> tuple[object, ...]:
 
 
 def _command(command: str) -> str:
+    """Check a `serve` command: it takes a {port}, and passes no key."""
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -105,9 +106,10 @@ def _command(command: str) -> str:
 
 
 def _body(body: dict[str, Any]) -> dict[str, Any]:
-    if ours := [name for name in body if name in _OURS]:
+    """Check `extra_body`: no key that qualgate sets itself, no secret, nothing that JSON lacks."""
+    if own_keys := [name for name in body if name in _OURS]:
         raise stated(
-            f"`extra_body` must not hold `{ours[0]}`, which qualgate says itself: `model`, `generation`, cases"
+            f"`extra_body` must not hold `{own_keys[0]}`, which qualgate says itself: `model`, `generation`, cases"
         )
     if key_name := keys.in_body(body):
         raise stated(f"`extra_body` has {quote(key_name)}: no key stands in a file; write `api_key_env: NAME`")
@@ -270,6 +272,7 @@ class ServedKeys(AskedKeys):
 
     @model_validator(mode="after")
     def _served_or_not(self) -> ServedKeys:
+        """Check that the keys of a served arm, and of one that is generated here, are not mixed."""
         given = [name for name in _WITH if name in self.model_fields_set]
         if not self.is_served:
             if given:
@@ -289,6 +292,7 @@ class ServedKeys(AskedKeys):
         return self
 
     def _check_reading(self) -> None:
+        """Check that `prompt_logprobs` can be read: with a tokenizer, and from an engine that gives them."""
         if self.tokenizer is None:
             raise stated("`prompt_logprobs` needs `tokenizer`: what is read is the tokens of the baseline's answer")
         if self.engine is not None and self.engine not in READ_BY:

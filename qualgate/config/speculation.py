@@ -95,6 +95,7 @@ class DraftEntry(Written):
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> DraftEntry:
+        """Check that a draft is a head alone, or a model, quantized or not."""
         others = ("model", "quantize", "under")
         if self.head is not None:
             if any(getattr(self, name) is not None for name in others):
@@ -196,7 +197,7 @@ def _refuse_under_beside(value: Any) -> Any:
 def as_record(entry: SpeculationEntry | CascadeEntry, folder: Callable[[str], str]) -> Speculation:
     """The speculation as a record. folder: a model as the file names it → its absolute path."""
     return Speculation(
-        draft=_source(cast("DraftEntry | str", entry.draft), folder),
+        draft=_draft_source(cast("DraftEntry | str", entry.draft), folder),
         tokens=0 if entry.tokens == "auto" else entry.tokens,
         rule=entry.rule if isinstance(entry, SpeculationEntry) else "keyed",
     )
@@ -207,7 +208,8 @@ def _kind(draft: DraftEntry) -> Any:
     return next(kind for kind in kinds if getattr(draft, kind) is not None)
 
 
-def _source(draft: DraftEntry | str, folder: Callable[[str], str]) -> DraftSource:
+def _draft_source(draft: DraftEntry | str, folder: Callable[[str], str]) -> DraftSource:
+    """Convert a draft to the record of the engine. folder: resolves a path as the gate file writes it."""
     if isinstance(draft, str):
         return DraftSource(kind=cast(Any, draft))
     return DraftSource(

@@ -52,6 +52,7 @@ class CaseReader:
     """
 
     def __init__(self, path: Path, header: SetFile, simulation: Sources = ()) -> None:
+        """Prepare to read a set's cases from its JSONL file. simulation: sources that state-based scores run."""
         from qualgate.scoring.json_lines import JsonLines
         from qualgate.scoring.registry import scorers_of
 
@@ -103,19 +104,20 @@ class CaseReader:
         return "turns" in row and (self._calls or not {"messages", "prompt"} & row.keys())
 
     def _turns_of(self, row: dict[str, Any]) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
-        """(cases of a row with `turns`, its faults); a fault of several turns is reported for the first."""
+        """Split a row with `turns` into cases: (cases, faults). A fault of several turns is reported for the first."""
         if not self._calls:
             return (), (f"`turns` are of tool calls, and the set has no metric of them, such as {TURNS}",)
         bodies, faults = read_turns(row)
         if faults := (*self._identity_faults(row), *faults):
             return (), faults
         by_message: dict[str, str] = {}
-        for place, body in enumerate(bodies):
+        for index, body in enumerate(bodies):
             for message in self._faults_of(body):
-                by_message.setdefault(message, f"turns[{place}]: {message}")
+                by_message.setdefault(message, f"turns[{index}]: {message}")
         return bodies, tuple(by_message.values())
 
     def _faults_of(self, body: dict[str, Any]) -> Iterator[str]:
+        """Yield what is wrong with one case: identity, keys, prompt, length, and what the set's scorers need."""
         yield from self._identity_faults(body)
         yield from misspelt_keys(body)
         yield from _prompt_faults(body)
@@ -221,6 +223,7 @@ def _weighed_faults(body: dict[str, Any], metric: str) -> Iterator[str]:
 
 
 def _prompt_faults(body: dict[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with `messages` or `prompt`, of which a case has one."""
     if ("messages" in body) == ("prompt" in body):
         yield f"a case has `messages` or `prompt`, {'not both' if 'prompt' in body else 'and this one has neither'}"
         return

@@ -128,6 +128,7 @@ class EvalsetFile(SetFile):
     @field_validator("metrics")
     @classmethod
     def _metrics_are_scored(cls, names: list[str]) -> list[str]:
+        """Check that metrics exist, are scored by sets, and are not read from choices and answers at once."""
         _refuse_twice("metric", names)
         for name in names:
             if name in PLANNED:
@@ -158,6 +159,7 @@ class EvalsetFile(SetFile):
     @field_validator("packages")
     @classmethod
     def _packages_are_names(cls, names: list[str]) -> list[str]:
+        """Check that `packages` names at least one package, and nothing else."""
         from qualgate.scoring.code import package_faults
 
         if not names:

@@ -134,12 +134,12 @@ def read_rows(path: Path, name: str, *, chat: bool, max_new_tokens: int | None =
     """
     from qualgate.scoring.json_lines import JsonLines
 
-    seen, lines = _Reading(chat), JsonLines(path, MAX_LINE)
+    reading, lines = _Reading(chat), JsonLines(path, MAX_LINE)
     rows: list[_Row] = []
     try:
         for row in lines:
             try:
-                rows.append((lines.line, *_case(row, seen, f"{name}-{lines.line:04d}")))
+                rows.append((lines.line, *_case(row, reading, f"{name}-{lines.line:04d}")))
             except _Unusable as why:
                 lines.fault(str(why))
     except OSError as error:
@@ -150,49 +150,49 @@ def read_rows(path: Path, name: str, *, chat: bool, max_new_tokens: int | None =
         refuse([Fault(path, line, message) for line, message in lines.faults])
     if not rows:
         raise UsageError(f"{path}: no rows; one JSON object a line is needed, as {EXAMPLE}")
-    rows = _without_copies(path, _tagged(rows, seen), seen)
-    rows = _asking_for_json(rows)
+    rows = _without_copies(path, _with_tags(rows, reading), reading)
+    rows = _split_json_prompts(rows)
     if any(kind == "answers" for _, kind, _ in rows):  # a number among texts is a text
         rows = [(line, "answers" if kind == "numbers" else kind, case) for line, kind, case in rows]
     kinds = dict.fromkeys(kind for _, kind, _ in rows)
     sets = [
-        _as_set(kind if len(kinds) > 1 else "", name, [entry for entry in rows if entry[1] == kind], max_new_tokens)
+        _own_set(kind if len(kinds) > 1 else "", name, [entry for entry in rows if entry[1] == kind], max_new_tokens)
         for kind in kinds
     ]
-    return OwnRows(sets=tuple(sets), notes=tuple(_notes(seen, sets)))
+    return OwnRows(sets=tuple(sets), notes=tuple(_notes(reading, sets)))
 
 
 EXAMPLE = '{"question": "Which order is refunded? Order 17, please.", "answer": "17"}'
 
 
-def _case(row: Mapping[str, Any], seen: _Reading, made_id: str) -> tuple[str, dict[str, Any]]:
+def _case(row: Mapping[str, Any], reading: _Reading, made_id: str) -> tuple[str, dict[str, Any]]:
     """(kind, case) of a row; the case has no length if the row gives none."""
     try:
-        row = dict(as_own(row, seen.chat))
+        row = dict(as_own(row, reading.chat))
     except NotAsPublished as error:
         raise _Unusable(str(error)) from None
     used: set[str] = set()
-    case: dict[str, Any] = {"id": _id(row, seen, made_id)}
-    question, reply = _question(row, seen, used)
-    for ours, names in OURS.items():
+    case: dict[str, Any] = {"id": _id_of(row, reading, made_id)}
+    question, reply = _question(row, reading, used)
+    for our_key, names in OURS.items():
         if (key := _first(names, row)) is not None:
-            case[ours] = row[key]
-            _use(key, ours, seen, used)
-    answer = _answer(row, reply, seen, used)
+            case[our_key] = row[key]
+            _note_use(key, our_key, reading, used)
+    answer = _answer(row, reply, reading, used)
     if "expected_calls" not in case and isinstance(reply, dict) and reply.get("tool_calls"):
         case["expected_calls"] = reply["tool_calls"]
-        seen.mapped["the last message's `tool_calls`", "expected_calls"] += 1
+        reading.mapped["the last message's `tool_calls`", "expected_calls"] += 1
     case |= question | {key: row[key] for key in KEPT if key in row}
     if "tools" in case and any(name in str(row.get("category")) for name in OF_BFCL):
         case["category"] = row["category"]
         used.add("category")
     unread = {key: value for key, value in row.items() if key not in used | {*KEPT, "id"}}
-    made = _scored(case, answer, unread)
-    seen.unread.append(unread)
+    made = _with_references(case, answer, unread)
+    reading.unread.append(unread)
     return made
 
 
-def _scored(case: dict[str, Any], answer: Any, unread: Collection[str]) -> tuple[str, dict[str, Any]]:
+def _with_references(case: dict[str, Any], answer: Any, unread: Collection[str]) -> tuple[str, dict[str, Any]]:
     """(kind, case with the references of that kind alone). unread: keys that may be misspelt."""
     if "tools" in case:
         if "expected_calls" not in case and answer is None:
@@ -211,16 +211,16 @@ def _scored(case: dict[str, Any], answer: Any, unread: Collection[str]) -> tuple
     if answer is None:
         if "contains" in case:
             return "contains", case
-        if meant := _meant(unread):
-            raise _Unusable(f"{NO_REFERENCE}{meant}")
+        if suggestion := _meant(unread):
+            raise _Unusable(f"{NO_REFERENCE}{suggestion}")
         return "prompts", case
     if isinstance(answer, list):
         if not answer or not all(
             isinstance(reference, str | int | float) and str(reference).strip() for reference in answer
         ):
             raise _Unusable(f"several right answers are a list of texts or numbers; found {quote(answer)}")
-        long = any(len(str(reference)) > LONG for reference in answer)
-        return "texts" if long else "answers", {**case, "references": [*map(str, answer)]}
+        is_long = any(len(str(reference)) > LONG for reference in answer)
+        return "texts" if is_long else "answers", {**case, "references": [*map(str, answer)]}
     kind = "numbers" if not isinstance(answer, str) or _NUMBER.fullmatch(answer) else "answers"
     return kind, {**case, "answer": str(answer)}
 
@@ -250,10 +250,10 @@ def _meant(unread: Iterable[str]) -> str:
     return ""
 
 
-def _question(row: dict[str, Any], seen: _Reading, used: set[str]) -> tuple[dict[str, Any], Any]:
+def _question(row: dict[str, Any], reading: _Reading, used: set[str]) -> tuple[dict[str, Any], Any]:
     """(`messages` or `prompt`, the assistant's last message if the conversation ends with one)."""
     if (key := _first(CHATS, row)) is not None:
-        _use(key, "messages", seen, used)
+        _note_use(key, "messages", reading, used)
         messages = [_turn(message) for message in row[key]] if isinstance(row[key], list) else []
         reply = messages.pop() if messages and messages[-1].get("role") == "assistant" else None
         if not messages:
@@ -277,11 +277,11 @@ def _question(row: dict[str, Any], seen: _Reading, used: set[str]) -> tuple[dict
         used.add("instruction")
     used.update(name for name in BEFORE if name in row)
     text = "\n\n".join(filter(None, [*texts, row[key]]))
-    if not seen.chat or (key == "prompt" and {"id", "max_new_tokens"} <= row.keys()):  # the latter is a case of ours
-        _use(key, "prompt", seen, used)
+    if not reading.chat or (key == "prompt" and {"id", "max_new_tokens"} <= row.keys()):  # the latter is a case of ours
+        _note_use(key, "prompt", reading, used)
         return {"prompt": text}, None
     used.add(key)
-    seen.mapped[f"`{key}`", "the user's message"] += 1
+    reading.mapped[f"`{key}`", "the user's message"] += 1
     system = [{"role": "system", "content": row["system"]}] if isinstance(row.get("system"), str) else []
     used.add("system")
     return {"messages": [*system, {"role": "user", "content": text}]}, None
@@ -294,19 +294,23 @@ def _turn(message: Any) -> dict[str, Any]:
     return {**message, "role": role, "content": message.get("content") or message.get("value") or ""}
 
 
-def _answer(row: dict[str, Any], reply: Any, seen: _Reading, used: set[str]) -> Any:
-    several = next((name for name in REFERENCES if isinstance(row.get(name), list) and name not in used), None)
+def _answer(row: dict[str, Any], reply: Any, reading: _Reading, used: set[str]) -> Any:
+    """Return the right answer of a row: a list if it gives several, the last reply of a conversation, None without any.
+
+    reply: the assistant's last message. used: keys that were read; the answer's are added.
+    """
+    list_key = next((name for name in REFERENCES if isinstance(row.get(name), list) and name not in used), None)
     key = next((name for name in ANSWER if name in row and name not in used), None)
-    if several is not None:
-        _use(several, "references", seen, used)
-        single = [row[key]] if key is not None and row[key] not in row[several] else []
+    if list_key is not None:
+        _note_use(list_key, "references", reading, used)
+        single_answer = [row[key]] if key is not None and row[key] not in row[list_key] else []
         used.update({key} if key is not None else ())
-        return [*single, *row[several]]
+        return [*single_answer, *row[list_key]]
     if key is not None:
-        _use(key, "answer", seen, used)
+        _note_use(key, "answer", reading, used)
         return row[key]
     if isinstance(reply, dict) and reply["content"]:
-        seen.mapped["the assistant's last message", "answer"] += 1
+        reading.mapped["the assistant's last message", "answer"] += 1
         return reply["content"]
     return None
 
@@ -322,38 +326,38 @@ def _call(written: Any) -> Any:
         raise _Unusable(f"the arguments of an expected call are no JSON: {quote(call['arguments'])}") from None
 
 
-def _id(row: dict[str, Any], seen: _Reading, made: str) -> str:
+def _id_of(row: dict[str, Any], reading: _Reading, made_id: str) -> str:
     if isinstance(row.get("id"), str | int) and not isinstance(row["id"], bool):
         return str(row["id"])
-    seen.made_ids += 1
-    return made
+    reading.made_ids += 1
+    return made_id
 
 
 def _first(names: tuple[str, ...], row: Mapping[str, Any]) -> str | None:
     return next((name for name in names if name in row), None)
 
 
-def _use(key: str, ours: str, seen: _Reading, used: set[str]) -> None:
+def _note_use(key: str, our_key: str, reading: _Reading, used: set[str]) -> None:
     used.add(key)
-    if key != ours:
-        seen.mapped[f"`{key}`", f"`{ours}`"] += 1
+    if key != our_key:
+        reading.mapped[f"`{key}`", f"`{our_key}`"] += 1
 
 
-def _tagged(rows: list[_Row], seen: _Reading) -> list[_Row]:
+def _with_tags(rows: list[_Row], reading: _Reading) -> list[_Row]:
     """Turn labels among the unread keys into tags."""
-    tags, seen.labels = labels_in(seen.unread)
+    tags, reading.labels = labels_in(reading.unread)
     return [
-        (line, kind, {**case, "tags": [*case.get("tags", []), *own]} if own else case)
-        for (line, kind, case), own in zip(rows, tags, strict=True)
+        (line, kind, {**case, "tags": [*case.get("tags", []), *own_tags]} if own_tags else case)
+        for (line, kind, case), own_tags in zip(rows, tags, strict=True)
     ]
 
 
-def _asking_for_json(rows: list[_Row]) -> list[_Row]:
+def _split_json_prompts(rows: list[_Row]) -> list[_Row]:
     """Make prompts that ask for JSON a separate kind, unless they or the others are too few for a set."""
     prompts = {line: "json" in question_of(case).casefold() for line, kind, case in rows if kind == "prompts"}
     asking = sum(prompts.values())
-    rest = len(prompts) - asking
-    if rest and min(asking, rest) < FEWEST_ALONE:
+    others = len(prompts) - asking
+    if others and min(asking, others) < FEWEST_ALONE:
         return rows
     return [(line, "json-prompts" if prompts.get(line) else kind, case) for line, kind, case in rows]
 
@@ -363,7 +367,7 @@ def question_of(case: Mapping[str, Any]) -> str:
     return str(case.get("prompt") or case["messages"][-1]["content"])
 
 
-def _without_copies(path: Path, rows: list[_Row], seen: _Reading) -> list[_Row]:
+def _without_copies(path: Path, rows: list[_Row], reading: _Reading) -> list[_Row]:
     """Drop repeated questions, unless they name a `cluster`: their answers are one observation.
 
     UsageError where a question is repeated with another right answer.
@@ -376,7 +380,7 @@ def _without_copies(path: Path, rows: list[_Row], seen: _Reading) -> list[_Row]:
         if earlier is row or "cluster" in case:
             unique.append(row)
         elif _truth(case) == _truth(earlier[2]):
-            seen.copies += 1
+            reading.copies += 1
         else:
             faults.append(Fault(path, line, f"asks what line {earlier[0]} asks, and {_CONTRADICTS}"))
     if faults:
@@ -389,40 +393,48 @@ def _truth(case: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in case.items() if key not in ("id", "tags", "cluster", "max_new_tokens")}
 
 
-def _as_set(kind: str, name: str, rows: list[_Row], length: int | None) -> OwnSet:
-    of, cases = rows[0][1], [case for _, _, case in rows]
+def _own_set(kind: str, name: str, rows: list[_Row], length: int | None) -> OwnSet:
+    """Make a set of rows of one kind. kind: ending of its name, or "". length: most new tokens of an answer.
+
+    Without a length it is the kind's own, or as much as the longest reference needs.
+    """
+    rows_kind, cases = rows[0][1], [case for _, _, case in rows]
     longest = max((len(reference) for case in cases for reference in references_in(case)), default=0)
-    length = length or LENGTHS.get(of) or min(1024, max(64, 64 * ceil((longest / 2 + 32) / 64)))
+    length = length or LENGTHS.get(rows_kind) or min(1024, max(64, 64 * ceil((longest / 2 + 32) / 64)))
     return OwnSet(
         name=f"{name}-{kind}" if kind else name,
-        kind=of,
-        metrics=METRICS[of],
+        kind=rows_kind,
+        metrics=METRICS[rows_kind],
         cases=tuple({**case, "max_new_tokens": case.get("max_new_tokens", length)} for case in cases),
         lines=tuple(line for line, _, _ in rows),
         length=length,
     )
 
 
-def _notes(seen: _Reading, sets: list[OwnSet]) -> Iterator[str]:
-    for (theirs, ours), rows in seen.mapped.items():
-        yield f"{theirs} became {ours} ({counted(rows, 'row')})"
-    if seen.made_ids:
-        yield f"{counted(seen.made_ids, 'row has', 'rows have')} no `id`: each got one from its line"
-    if seen.copies:
-        yield f"{counted(seen.copies, 'row asks', 'rows ask')} what an earlier one asks: left out, as one observation"
+def _notes(reading: _Reading, sets: list[OwnSet]) -> Iterator[str]:
+    """Yield notes for the user: which keys became which, ids made up, copies and unread keys left out, other
+    metrics.
+    """
+    for (their_key, our_key), rows in reading.mapped.items():
+        yield f"{their_key} became {our_key} ({counted(rows, 'row')})"
+    if reading.made_ids:
+        yield f"{counted(reading.made_ids, 'row has', 'rows have')} no `id`: each got one from its line"
+    if reading.copies:
+        rows_ask = counted(reading.copies, "row asks", "rows ask")
+        yield f"{rows_ask} what an earlier one asks: left out, as one observation"
     if any(own_set.kind == "calls" for own_set in sets):
         yield (
             "rows offer `tools` and have no `expected_calls`: an answer is right if it calls tools as their schemas "
             "say; name the right calls ([] for none) to have them compared"
         )
-    for key, count in seen.labels.items():
+    for key, count in reading.labels.items():
         yield f'`{key}` became tags ({counted(count, "value")}): a rule may ask `per: "tag:{key}"`'
-    read = {key.partition(".")[0] for key in seen.labels}
-    if unread := sorted({key for row in seen.unread for key in row} - read):
+    read = {key.partition(".")[0] for key in reading.labels}
+    if unread := sorted({key for row in reading.unread for key in row} - read):
         yield f"left out, as nothing reads them: {', '.join(f'`{key}`' for key in unread)}"
     for own_set in sets:
-        long = sum(any(len(each) > LONG for each in references_in(case)) for case in own_set.cases)
-        if own_set.metrics == ("exact_match",) and long > len(own_set.cases) / 2:
+        long_ones = sum(any(len(each) > LONG for each in references_in(case)) for case in own_set.cases)
+        if own_set.metrics == ("exact_match",) and long_ones > len(own_set.cases) / 2:
             yield (
                 f"{own_set.name}: most references are longer than {LONG} characters, and exact_match asks for every "
                 "one of them: where wording may differ, write `metrics: [f1]`"

@@ -28,6 +28,10 @@ def labels_in(rows: Sequence[Mapping[str, Any]]) -> tuple[list[list[str]], dict[
 
 
 def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Yield a row's keys and values as text, one level of mappings deep: "meta.topic". "" stands for other values.
+
+    before: prefix of the keys.
+    """
     for key, value in row.items():
         if isinstance(value, Mapping) and not before:
             yield from _flat(value, f"{key}.")

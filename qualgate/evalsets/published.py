@@ -53,6 +53,7 @@ def _evalplus(row: Mapping[str, Any], chat: bool) -> dict[str, Any]:
 
 
 def _live_code_bench(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a row of LiveCodeBench to a case with a question, tests and tags."""
     about = _json(row.get("metadata") or "{}", "metadata")
     name = about.get("func_name") if isinstance(about, dict) else None
     tests = [*_tests(row["public_test_cases"], "public_test_cases", name),
@@ -70,6 +71,10 @@ def _live_code_bench(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tests(written: Any, key: str, name: str | None) -> list[dict[str, Any]]:
+    """Read the tests of one row. written: a list, or its JSON text. key: for messages. name: of the function to call.
+
+    Without a name, tests give standard input and expect output.
+    """
     tests = _json(written, key) if isinstance(written, str) else written
     if not isinstance(tests, list) or not all(
         isinstance(test, dict) and isinstance(test.get("input"), str) and isinstance(test.get("output"), str)
@@ -92,7 +97,11 @@ def _json(text: str, key: str) -> Any:
 
 
 def _unpacked(written: Any) -> Any:
-    """Private tests as JSON text, whatever a release's encoding."""
+    """Return the private tests as JSON text, whatever a release's encoding.
+
+    A packed text is a pickle. It is never loaded, as it could run anything: the single text in it is read from its
+    opcodes.
+    """
     if not isinstance(written, str) or written.lstrip()[:1] in ("[", ""):
         return written
     try:

@@ -25,8 +25,8 @@ FORGIVEN = ("lenient", "normalizers")  # keys of an evalset's YAML that make sco
 def load(ref: str, relative_to: Path) -> Evalset:
     """Load and check the evalset that `ref` names. UsageError lists the first 20 faults, and how many more."""
     path = shipped_folder() / f"{ref}.yaml"
-    ours = not is_path(ref) and os.path.isfile(path) and os.path.isfile(path.with_suffix(".jsonl"))
-    loaded = read(path) if ours else None
+    is_shipped = not is_path(ref) and os.path.isfile(path) and os.path.isfile(path.with_suffix(".jsonl"))
+    loaded = read(path) if is_shipped else None
     if not isinstance(loaded, Evalset):  # a fallback only, since `locate` reads all shipped sets
         path = locate(ref, relative_to, "evalset")
         loaded = read(path)
@@ -96,6 +96,7 @@ def _header_beside(cases: Path, keys: Sequence[str]) -> EvalsetFile | None:
 
 
 def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
+    """Read a set's YAML and cases: (set, faults); the set is None where a fault leaves nothing to check."""
     document = read_yaml(path)
     if isinstance(document.value, dict) and {"baseline", "variants"} & document.value.keys():
         raise UsageError(f"{path}: this is a gate file, not a set of cases. To check it: qualgate config check {path}")
@@ -105,9 +106,9 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
         return None, faults
     if header.name != path.stem:
         faults.append(document.fault(("name",), f"name {header.name!r}, but the file is called {path.name}"))
-    leads = os.path.realpath(data)  # for a link to itself Path.resolve raises no OSError
-    if os.path.dirname(leads) != os.path.dirname(os.path.realpath(path)):
-        faults.append(document.fault((), f"{data.name} leads out of its folder, to {leads}"))
+    target = os.path.realpath(data)  # for a link to itself Path.resolve raises no OSError
+    if os.path.dirname(target) != os.path.dirname(os.path.realpath(path)):
+        faults.append(document.fault((), f"{data.name} leads out of its folder, to {target}"))
         return None, faults
     if not data.is_file():
         faults.append(document.fault((), f"no {data.name} beside it{_of_other_form(data)}"))
@@ -185,6 +186,7 @@ def _effect_faults(document: Document, header: EvalsetFile) -> Iterator[Fault]:
 
 
 def _hash_faults(document: Document, header: SetFile, sha256: str, path: Path) -> Iterator[Fault]:
+    """Yield a fault if the stated hash is not that of the cases, or a shipped set states none."""
     if header.sha256 is None:
         if path.resolve().parent == shipped_folder().resolve():
             yield document.fault((), f"a shipped set states its hash; add `sha256: {sha256}`")

@@ -18,37 +18,42 @@ TAKEN = sys.stdlib_module_names | {"inside"}  # the sandbox's own
 
 def read_simulation(path: Path, named: str) -> Sources:
     """Read the files that `simulation: named` in the YAML `path` names. UsageError if they cannot be used."""
-    home, place = path.parent.resolve(), _followed(path.parent / named, named)
-    if Path(named).is_absolute() or home not in place.parents:
+    home, source = path.parent.resolve(), _resolved(path.parent / named, named)
+    if Path(named).is_absolute() or home not in source.parents:
         raise UsageError(f"{quote(named)} is not below the set's folder: name a file or folder there, as tools.py")
-    if not place.exists():
+    if not source.exists():
         raise UsageError(f"{quote(named)} is not there: a Python file beside the YAML, or a folder of them")
-    return tuple(_texts(place))
+    return tuple(_source_texts(source))
 
 
-def _followed(place: Path, named: str) -> Path:
+def _resolved(path: Path, named: str) -> Path:
+    """Resolve links in a path. named: how the user writes it, for the UsageError of a link that leads to itself."""
     try:
-        return place.resolve()
+        return path.resolve()
     except (OSError, RuntimeError):
         raise UsageError(f"{quote(named)} is a link that leads to itself") from None
 
 
-def _texts(place: Path) -> Iterator[tuple[str, str]]:
-    files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
-    if not files or (not place.is_dir() and (place.suffix != ".py" or not place.is_file())):
-        raise UsageError(f"{place.name} is no Python file and holds none")
-    left = MAX_BYTES
+def _source_texts(source: Path) -> Iterator[tuple[str, str]]:
+    """Yield (name below the folder, text) of each Python file in a folder, or of a single file.
+
+    UsageError for a file that leads out of the folder, hides a module of Python's own, is no Python, or one too many.
+    """
+    files = sorted(source.rglob("*.py")) if source.is_dir() else [source]
+    if not files or (not source.is_dir() and (source.suffix != ".py" or not source.is_file())):
+        raise UsageError(f"{source.name} is no Python file and holds none")
+    bytes_left = MAX_BYTES
     for number, file in enumerate(files):
-        name = str(file.relative_to(place if place.is_dir() else place.parent))
-        if not (leads := _followed(file, name)).is_relative_to(place):
-            raise UsageError(f"{name} leads out of the folder, to {leads}")
+        name = str(file.relative_to(source if source.is_dir() else source.parent))
+        if not (target := _resolved(file, name)).is_relative_to(source):
+            raise UsageError(f"{name} leads out of the folder, to {target}")
         if not file.is_file():
             raise UsageError(f"{name} is no file that can be read whole")
         if (top := name.removesuffix(".py").partition("/")[0]) in TAKEN:
             raise UsageError(f"{name}: {top} is a module of Python's own; give it another name")
         try:
-            left -= file.stat().st_size
-            if left < 0 or number >= MAX_FILES:
+            bytes_left -= file.stat().st_size
+            if bytes_left < 0 or number >= MAX_FILES:
                 raise UsageError(f"it is more than {MAX_FILES} files or {MAX_BYTES:,} bytes")
             text = file.read_text(encoding="utf-8-sig")
             ast.parse(text)

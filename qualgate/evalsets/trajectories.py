@@ -31,7 +31,7 @@ def read_turns(row: dict[str, Any]) -> tuple[tuple[dict[str, Any], ...], tuple[s
     unless the row has one: turns of one trajectory depend on each other.
     """
     faults = tuple(_faults(row))
-    return ((), faults) if faults else (tuple(_cases(row)), ())
+    return ((), faults) if faults else (tuple(_cases_by_turn(row)), ())
 
 
 def read_whole(row: dict[str, Any]) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
@@ -54,6 +54,7 @@ def _by_turn_of_users(row: dict[str, Any]) -> tuple[list[list[list[Any]]], ...]:
 
 
 def _faults(row: dict[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with a row of turns, from its keys to every turn's content."""
     turns = row["turns"]
     if not isinstance(turns, list) or not turns:
         yield f"`turns` must be a list of turns as {TURN}, one at least; found {quote(turns)}"
@@ -65,17 +66,17 @@ def _faults(row: dict[str, Any]) -> Iterator[str]:
         yield f"`messages` must be a list of messages, those before the first turn; found {quote(row['messages'])}"
     if not isinstance(row.get("tags", []), list):
         yield f"`tags` must be a list of texts; found {quote(row['tags'])}"
-    for place, turn in enumerate(turns):
+    for index, turn in enumerate(turns):
         if not isinstance(turn, dict):
-            yield f"turns[{place}] must be an object as {TURN}; found {quote(turn)}"
+            yield f"turns[{index}] must be an object as {TURN}; found {quote(turn)}"
             continue
-        for message in _turn_faults(turn, last=place == len(turns) - 1):
-            yield f"turns[{place}]{message}"
-        if "user" not in turn and not _goes_on(row, turns[:place]):
-            yield f"turns[{place}] has no `user`: only a turn behind the results of calls, which the model goes on from"
+        for message in _turn_faults(turn, last=index == len(turns) - 1):
+            yield f"turns[{index}]{message}"
+        if "user" not in turn and not _has_input(row, turns[:index]):
+            yield f"turns[{index}] has no `user`: only a turn behind the results of calls, which the model goes on from"
 
 
-def _goes_on(row: dict[str, Any], before: list[Any]) -> bool:
+def _has_input(row: dict[str, Any], before: list[Any]) -> bool:
     """Whether the model has something to answer without a user message."""
     if before:
         return isinstance(before[-1], dict) and bool(before[-1].get("expected_calls"))
@@ -89,6 +90,9 @@ def _goes_on(row: dict[str, Any], before: list[Any]) -> bool:
 
 
 def _turn_faults(turn: dict[str, Any], *, last: bool) -> Iterator[str]:
+    """Yield what is wrong with one turn, each message beginning with where in the turn. last: no turn is asked after
+    it.
+    """
     for key in turn:
         if key not in KEYS:
             yield f" has an unknown key {quote(key)}{nearest(key, KEYS)}"
@@ -122,7 +126,11 @@ def _turn_faults(turn: dict[str, Any], *, last: bool) -> Iterator[str]:
         yield " expects no call and has no `says`: the next turn is asked with what was said here"
 
 
-def _cases(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _cases_by_turn(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield one case for each turn, which asks it after the recorded messages of all turns before.
+
+    All cases of a row share one cluster; tools add up from turn to turn.
+    """
     messages = [*row.get("messages", ())]
     common = {key: value for key, value in row.items() if key not in ("turns", "messages")}
     common["cluster"] = row.get("cluster", row.get("id"))
@@ -139,17 +147,17 @@ def _cases(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
             own["tools"] = tools
         tags = [*row.get("tags", ()), f"turn:{number}"]
         yield {**common, **own, "id": f"{row.get('id')}/{number}", "tags": tags, "messages": [*messages]}
-        messages += _recorded(turn, number)
+        messages += _messages_after(turn, number)
 
 
-def _recorded(turn: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
+def _messages_after(turn: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
     """Messages of this turn for the next one, in the form of OpenAI's API, with the first of several accepted values.
 
     Ids have nine letters and digits, which every template accepts.
     """
     from qualgate.scoring.tools.expected import example, read_call
 
-    made = [read_call("", call) for call in turn["expected_calls"]]
+    expected = [read_call("", call) for call in turn["expected_calls"]]
     calls = [
         {
             "id": f"{number % 10**4:04d}{index % 10**5:05d}",
@@ -159,7 +167,7 @@ def _recorded(turn: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
                 "arguments": json.dumps(example(call, lambda key, value: True), ensure_ascii=False),
             },
         }
-        for index, call in enumerate(made)
+        for index, call in enumerate(expected)
     ]
     message = {"role": "assistant", "content": turn.get("says", "")}
     yield {**message, "tool_calls": calls} if calls else message

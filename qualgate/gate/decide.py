@@ -50,17 +50,17 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
     Same evidence in any order of units → the same verdicts, to the byte. UsageError: no variant, or a policy that
     does not fit the evidence.
     """
-    decided = _decide(evidence, policy, now)
-    judged = Judged(evidence=evidence, policy=policy, rules=decided.policy, now=now, verdicts=decided.verdicts)
+    decided = _decide_by_policy(evidence, policy, now)
+    decision = Judged(evidence=evidence, policy=policy, rules=decided.policy, now=now, verdicts=decided.verdicts)
     for remarks in REMARKS:
-        judged = replace(judged, verdicts=with_remarks(judged.verdicts, remarks(judged)))
-    return replace(decided, verdicts=judged.verdicts)
+        decision = replace(decision, verdicts=with_remarks(decision.verdicts, remarks(decision)))
+    return replace(decided, verdicts=decision.verdicts)
 
 
-def config_remarks(judged: Judged) -> Remarks:
+def config_remarks(decision: Judged) -> Remarks:
     """Put intended differences of architecture first."""
     remarks = {}
-    for arm in judged.evidence.variants:
+    for arm in decision.evidence.variants:
         if arm.another_model or arm.config_differences:
             what = (
                 "another model than the baseline, on purpose" if arm.another_model else "not the baseline's, as allowed"
@@ -70,24 +70,24 @@ def config_remarks(judged: Judged) -> Remarks:
     return remarks
 
 
-def scoring_remarks(judged: Judged) -> Remarks:
+def scoring_remarks(decision: Judged) -> Remarks:
     """Note that metrics or references were chosen after the answers. An approval may rest on that choice."""
-    if judged.evidence.scored_again is None:
+    if decision.evidence.scored_again is None:
         return {}
-    note = scored_again_note(judged.evidence.scored_again)
+    note = scored_again_note(decision.evidence.scored_again)
     return {
         verdict.variant: Remark(
             lines=(note,),
             place="head",
             answer=verdict.four_arm and replace(verdict.four_arm, why=f"{verdict.four_arm.why} ({note})"),
         )
-        for verdict in judged.verdicts
+        for verdict in decision.verdicts
     }
 
 
-def alpha_remarks(judged: Judged) -> Remarks:
+def alpha_remarks(decision: Judged) -> Remarks:
     """Put a warning about a large alpha into the first line."""
-    alpha = judged.policy.alpha
+    alpha = decision.policy.alpha
     if alpha <= MOST_ALPHA:
         return {}
     lead = f"at alpha {alpha:g}, so wrong up to {alpha:.0%} of the time: "
@@ -96,7 +96,7 @@ def alpha_remarks(judged: Judged) -> Remarks:
             answer=verdict.four_arm and replace(verdict.four_arm, why=lead + verdict.four_arm.why),
             facts={"reasons": (lead + verdict.reasons[0], *verdict.reasons[1:])},
         )
-        for verdict in judged.verdicts
+        for verdict in decision.verdicts
     }
 
 
@@ -122,8 +122,8 @@ def scored_again_note(again: ScoredAgain) -> str:
     for evalset, change in again.metrics.items():
         by_change.setdefault(change, []).append(evalset)
     parts = [
-        f"{', '.join(sets)} with {', '.join(now) or 'no metric'} (before: {', '.join(before) or 'no metric'})"
-        for (before, now), sets in by_change.items()
+        f"{', '.join(sets)} with {', '.join(after) or 'no metric'} (before: {', '.join(before) or 'no metric'})"
+        for (before, after), sets in by_change.items()
     ]
     if cases := [f"{evalset}/{case}" for evalset, case in again.corrected]:
         few = ", ".join(cases[:CASES_SHOWN]) + (", …" if len(cases) > CASES_SHOWN else "")
@@ -135,7 +135,10 @@ def scored_again_note(again: ScoredAgain) -> str:
     return f"scored again on {again.at[:10]}, after the answers were seen: {'; '.join(parts)}"
 
 
-def _decide(evidence: RunEvidence, policy: Policy, now: str) -> Decided:
+def _decide_by_policy(evidence: RunEvidence, policy: Policy, now: str) -> Decided:
+    """Decide by the procedure that the policy asks for: four arms, nel, a growing list, early stopping, or none of
+    them.
+    """
     if policy.four_arm is not None:
         return Decided(verdicts=decide_four(evidence, policy, now), policy=policy)
     if policy.nel:

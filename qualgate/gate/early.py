@@ -84,7 +84,7 @@ class Look:
 def seeded_order(cases: Iterable[Case], seed: int, repeats: int = 1) -> Order:
     """Clusters in random order, each with its questions; clusters that share a question are joined. The same cases and
     seed give the same order."""
-    return _order(((case.evalset, case.id, case.cluster, case.question) for case in cases), seed, repeats)
+    return _seeded_clusters(((case.evalset, case.id, case.cluster, case.question) for case in cases), seed, repeats)
 
 
 def order_of(evidence: RunEvidence, seed: int) -> Order:
@@ -94,11 +94,14 @@ def order_of(evidence: RunEvidence, seed: int) -> Order:
         case = (key.evalset, key.case_id)
         repeats[case] = max(repeats.get(case, 0), key.repeat + 1)
     cases = ((*case, evidence.clusters.get(case), evidence.questions.get(case, "")) for case in repeats)
-    return _order(cases, seed, max(repeats.values(), default=1))
+    return _seeded_clusters(cases, seed, max(repeats.values(), default=1))
 
 
-def _order(cases: Iterable[tuple[str, str, str | None, str]], seed: int, repeats: int) -> Order:
-    """Order clusters. cases: (evalset, id, cluster, hash of the question)."""
+def _seeded_clusters(cases: Iterable[tuple[str, str, str | None, str]], seed: int, repeats: int) -> Order:
+    """Join cases of one cluster or question, and order the clusters by a hash with the seed.
+
+    cases: (evalset, id, cluster, hash of the question). repeats: answers to each case. Returns: clusters of questions.
+    """
     listed = [
         ((evalset, cluster or case, cluster is None), (evalset, case), question_hash)
         for evalset, case, cluster, question_hash in sorted(cases, key=lambda case: case[:2])
@@ -108,10 +111,10 @@ def _order(cases: Iterable[tuple[str, str, str | None, str]], seed: int, repeats
     for label, case, _ in listed:
         clusters.setdefault(first(label), []).extend((*case, repeat) for repeat in range(repeats))
 
-    def drawn(label: tuple[str, str, bool]) -> bytes:
+    def random_rank(label: tuple[str, str, bool]) -> bytes:
         return sha256(f"{seed}\0{label[0]}\0{label[1]}\0{label[2]}".encode("utf-8", "surrogatepass")).digest()
 
-    return tuple(tuple(clusters[label]) for label in sorted(clusters, key=drawn))
+    return tuple(tuple(clusters[label]) for label in sorted(clusters, key=random_rank))
 
 
 def order_digest(order: Order) -> str:
@@ -205,11 +208,13 @@ def decide_early(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[
             last_look.verdict, seen=seen, reasons=(*last_look.verdict.reasons, *_notes(seen, last_look.verdict))
         )
     # Variants without a look: incomplete, stopped by another policy, planned in part, or planned without any unit.
-    left = replace(evidence, variants=tuple(arm for arm in evidence.variants if arm.name not in verdicts))
+    without_look = replace(evidence, variants=tuple(arm for arm in evidence.variants if arm.name not in verdicts))
     planned = {key.arm for key in evidence.expected} - {evidence.baseline.name}
-    if left.variants or planned - verdicts.keys() or not verdicts:
-        left = replace(left, expected=tuple(key for key in left.expected if key.arm not in verdicts))
-        verdicts |= {verdict.variant: verdict for verdict in decide_plain(left, policy, now)}
+    if without_look.variants or planned - verdicts.keys() or not verdicts:
+        without_look = replace(
+            without_look, expected=tuple(key for key in without_look.expected if key.arm not in verdicts)
+        )
+        verdicts |= {verdict.variant: verdict for verdict in decide_plain(without_look, policy, now)}
     return tuple(verdicts[name] for name in (*names, *sorted(verdicts.keys() - set(names))))
 
 
@@ -218,18 +223,19 @@ def _refused(verdict: Verdict, why: str, code: Exit = Exit.INTEGRITY) -> Verdict
     return replace(verdict, word=word, exit=int(code), reasons=(f"{verdict.variant}: {why}", *verdict.reasons))
 
 
-def _notes(seen: Seen, verdict: Verdict) -> tuple[str, ...]:
+def _notes(progress: Seen, verdict: Verdict) -> tuple[str, ...]:
+    """Say at which look the verdict was settled, or that it never was; nothing for an invalid one."""
     if verdict.word == "invalid":
         return ()
-    if seen.questions < seen.of:
+    if progress.questions < progress.of:
         return (
-            f"stopped early: {seen.questions:,} of {counted(seen.of, 'case')} seen, settled at look {seen.look} of "
-            f"{seen.looks} by tests that may be asked at any time",
+            f"stopped early: {progress.questions:,} of {counted(progress.of, 'case')} seen, settled at look "
+            f"{progress.look} of {progress.looks} by tests that may be asked at any time",
         )
-    how = "settled at the last" if seen.settled else "not settled after the last"
+    how = "settled at the last" if progress.settled else "not settled after the last"
     return (
-        f"all {counted(seen.of, 'case')} seen: {how} of {counted(seen.looks, 'look')}, by tests that may be asked at "
-        "any time",
+        f"all {counted(progress.of, 'case')} seen: {how} of {counted(progress.looks, 'look')}, by tests that may be "
+        "asked at any time",
     )
 
 
@@ -239,10 +245,12 @@ def first_settled(
     """The stopping record of the first of these looks (from 1, in order) that settles the variant."""
     assert policy.stop is not None, "a policy that stops early"
     for number in numbers:
-        at = policy.stop.looks[number - 1]
-        this_look = look(evidence, policy, variant, order, at=at, now=now)
-        if this_look.settled and this_look.seen == at:
-            return Stopped(look=number, seen=at, word=this_look.verdict.word, order=order_digest(order), policy=policy)
+        size = policy.stop.looks[number - 1]
+        this_look = look(evidence, policy, variant, order, at=size, now=now)
+        if this_look.settled and this_look.seen == size:
+            return Stopped(
+                look=number, seen=size, word=this_look.verdict.word, order=order_digest(order), policy=policy
+            )
     return None
 
 
@@ -251,9 +259,8 @@ def look(
 ) -> Look:
     """Judge the variant on the answers that are in, and say whether that is settled.
 
-    order: as `seeded_order` made it before generation, of exactly the closed list. at: look at no more than so many of
-    its questions. now: see `decide.decide`. UsageError: an unknown variant, another list, or a policy that does not
-    fit the evalsets.
+    order: from `seeded_order`, of exactly the closed list. at: look at no more than so many of its questions. now: see
+    `decide.decide`. UsageError: an unknown variant, another list, a policy that does not fit the evalsets.
     """
     slices, quarantine, evidence = prepare(evidence, policy, now)
     variant_arm = next((arm for arm in evidence.variants if arm.name == variant), None)
@@ -263,37 +270,40 @@ def look(
     if not _planned_alike(evidence, variant, listed):
         raise UsageError("The order of cases is not that of the run's closed list; make it anew from the plan.")
     answered = _answered(evidence.baseline) & _answered(variant_arm)
-    seen: dict[Question, int] = {}
-    for place, cluster in enumerate(order):
-        if not answered.issuperset(cluster) or (at is not None and len(seen) + len(cluster) > at):
+    places: dict[Question, int] = {}
+    for position, cluster in enumerate(order):
+        if not answered.issuperset(cluster) or (at is not None and len(places) + len(cluster) > at):
             break
-        seen.update((question, place) for question in cluster)
-    unseen = listed - seen.keys()
+        places.update((question, position) for question in cluster)
+    unseen = listed - places.keys()
     partial = replace(
         evidence,
         expected=tuple(
-            key for key in evidence.expected if key.arm in (variant, evidence.baseline.name) and _question(key) in seen
+            key
+            for key in evidence.expected
+            if key.arm in (variant, evidence.baseline.name) and _question(key) in places
         ),
-        baseline=_but(evidence.baseline, unseen),
-        variants=(_but(variant_arm, unseen),),
+        baseline=_without_questions(evidence.baseline, unseen),
+        variants=(_without_questions(variant_arm, unseen),),
     )
     examined = without(
         next(examination for examination in examine(partial) if examination.variant == variant), quarantine
     )
     whole, terms = not unseen, terms_of(partial, policy)
     doubtful = (
-        {} if whole else _perhaps_unfinished(examined.pairs, seen, order, quarantine.cases, policy.max_unfinished)
+        {} if whole else _perhaps_unfinished(examined.pairs, places, order, quarantine.cases, policy.max_unfinished)
     )
     unfinished = unfinished_sets(examined.pairs, policy.max_unfinished)
 
     def measured(slice_: Slice, pairs: dict[str, tuple[Pair, ...]]) -> Measured:
+        """Measure a slice by its anytime test; without one, only once all cases are in."""
         if not in_sequence(slice_.rule):
             if whole:
                 return measure(slice_, pairs, unfinished, policy.alpha, terms, examined.about)
             return unmeasured(slice_, 0, "is tested once every case is in")
         fixed = measure(slice_, pairs, unfinished, policy.alpha, terms)
-        mine = pairs_of(slice_, pairs)
-        result = measured_in_order(fixed, mine, seen, _sizes(slice_, order), policy, sensitivity(policy))
+        sizes = _cluster_sizes(slice_, order)
+        result = measured_in_order(fixed, pairs_of(slice_, pairs), places, sizes, policy, sensitivity(policy))
         barred = [doubtful[name] for name in slice_.evalsets if name in doubtful]
         return replace(result, obstacle=f"{slice_.head}: {barred[0]}") if barred and not result.obstacle else result
 
@@ -303,7 +313,7 @@ def look(
         comparison.tier != "advisory" and comparison.status == "undecided" for comparison in verdict.comparisons
     )
     settled = verdict.word == "block" or (verdict.word in ("approve", "review") and not open_rules)
-    return Look(verdict=verdict, seen=len(seen), settled=settled)
+    return Look(verdict=verdict, seen=len(places), settled=settled)
 
 
 def _planned_alike(evidence: RunEvidence, variant: str, listed: set[Question]) -> bool:
@@ -346,27 +356,27 @@ def _perhaps_unfinished(
         total = sum(sizes[name])
         bar = next(count for count in range(int(most * total), total + 2) if count > most * total)
         for side in ("variant", "baseline"):
-            cut: dict[int, int] = {}
-            for place, unit in sorted(
+            gaps: dict[int, int] = {}
+            for position, unit in sorted(
                 ((seen[_question(pair.baseline.key)], getattr(pair, side)) for pair in chosen), key=itemgetter(0)
             ):
-                cut[place] = cut.get(place, 0) + bool(way_unfinished(unit))
-            reached = p_reached(list(cut.values()), bar, len(sizes[name]), largest=max(sizes[name], default=1))
+                gaps[position] = gaps.get(position, 0) + bool(way_unfinished(unit))
+            reached = p_reached(list(gaps.values()), bar, len(sizes[name]), largest=max(sizes[name], default=1))
             if reached > UNFINISHED_ALPHA:
                 lines[name] = (
-                    f"the {side} left {sum(cut.values()):,} of {counted(len(chosen), 'answer')} of {name} unfinished "
+                    f"the {side} left {sum(gaps.values()):,} of {counted(len(chosen), 'answer')} of {name} unfinished "
                     f"so far; that it will be at most {most:.3g} of all {total:,} is not sure yet"
                 )
     return lines
 
 
-def _sizes(slice_: Slice, order: Order) -> list[int]:
+def _cluster_sizes(slice_: Slice, order: Order) -> list[int]:
     """Questions of the slice in each cluster that has any, of the whole list."""
 
-    def mine(name: str, case: str) -> bool:
+    def in_slice(name: str, case: str) -> bool:
         return name in slice_.evalsets and (slice_.only is None or (name, case) in slice_.only)
 
-    return [size for cluster in order if (size := sum(mine(name, case) for name, case, _ in cluster))]
+    return [size for cluster in order if (size := sum(in_slice(name, case) for name, case, _ in cluster))]
 
 
 def measured_in_order(
@@ -386,14 +396,14 @@ def measured_in_order(
     if fixed.comparison.difference is None or rule.max_drop is None:
         return fixed  # what could not be measured at all
     places = np.array([seen[_question(pair.baseline.key)] for pair in pairs])
-    units, at, size = np.unique(places, return_inverse=True, return_counts=True)
+    units, unit_of_pair, size = np.unique(places, return_inverse=True, return_counts=True)
     if len({pair.cluster for pair in pairs}) < len(units):
         return unmeasured(fixed.slice, len(pairs), "holds the same case more than once, which the order of cases took "
                           "for several: leave it out of all evalsets but one, or `stop: early` out")  # fmt: skip
     margin, sizing = rule.max_drop, {"largest": max(sizes), "typical": sum(sizes) / len(sizes)}
 
     def compared(side: Outcomes) -> SequentialResult:
-        losses = np.bincount(at, side.baseline - side.variant)
+        losses = np.bincount(unit_of_pair, side.baseline - side.variant)
         presumed = presumed_of(policy, margin, sizes)
         return compare_in_sequence(losses, margin, policy.alpha, size=size, presumed=presumed, **sizing)
 
@@ -429,7 +439,7 @@ def _answered(arm: ArmEvidence) -> set[Question]:
     return {_question(unit.key) for unit in arm.units if unit.status == "done"}
 
 
-def _but(arm: ArmEvidence, unseen: set[Question]) -> ArmEvidence:
+def _without_questions(arm: ArmEvidence, unseen: set[Question]) -> ArmEvidence:
     return replace(arm, units=tuple(unit for unit in arm.units if _question(unit.key) not in unseen), stopped=None)
 
 

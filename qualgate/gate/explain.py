@@ -18,11 +18,14 @@ def explain(slice_: Slice, c: Comparison, alpha: float) -> str:
     """The reason of a comparison that was measured and has its status."""
     if slice_.rule.max_drop is not None or slice_.rule.max_relative_drop is not None:
         return _quality(slice_, c, alpha)
-    by_kind = {"latency": _ratio, "cost": _cost, "arm": _whole, "likelihood": _likelihood}
+    by_kind = {"latency": _ratio, "cost": _cost, "arm": _by_value, "likelihood": _likelihood}
     return by_kind.get(METRICS[c.metric].kind, _level)(slice_, c, alpha)
 
 
 def _quality(slice_: Slice, c: Comparison, alpha: float) -> str:
+    """Explain a rule on `max_drop` or `max_relative_drop`: the change, its bound and the flips, or what would
+    decide.
+    """
     if slice_.rule.max_relative_drop is not None:
         return _relative(slice_, c, alpha)
     allowed = 100 * (slice_.rule.max_drop or 0.0)
@@ -30,24 +33,22 @@ def _quality(slice_: Slice, c: Comparison, alpha: float) -> str:
     moved = (
         f"fell {-change:.1f} points" if change < 0 else f"rose {change:.1f} points" if change > 0 else "is unchanged"
     )
-    counts = f"{c.lost} lost, {c.gained} gained of {c.n:,}"
+    flips = f"{c.lost} lost, {c.gained} gained of {c.n:,}"
     level = f"{100 * (1 - alpha):g} % bound"
     if c.status == "broken":
-        return (
-            f"{slice_.head} {moved} ({level}: at least {floor(-10 * high) / 10:.1f}; allowed {allowed:.1f}), {counts}"
-        )
+        return f"{slice_.head} {moved} ({level}: at least {floor(-10 * high) / 10:.1f}; allowed {allowed:.1f}), {flips}"
     if c.status == "proven":
         lost = ceil(-10 * low) / 10  # rounded away from the claim
         bound = f"at most {lost:.1f} lost" if lost > 0 else f"at least {-lost:.1f} gained"
-        return f"{slice_.head} {moved} ({level}: {bound}; allowed {allowed:.1f}), {counts}"
+        return f"{slice_.head} {moved} ({level}: {bound}; allowed {allowed:.1f}), {flips}"
     if (c.p_broken or 1.0) <= alpha:
         return (
-            f"{slice_.head} {moved}, {counts}: beyond {allowed:g} points alone, not after correction for several rules"
+            f"{slice_.head} {moved}, {flips}: beyond {allowed:g} points alone, not after correction for several rules"
         )
     if c.needed is None and c.clusters is None:
-        return f"{slice_.head}: the loss is too near {allowed:g} points to tell from {counted(c.n, 'case')} ({counts})"
+        return f"{slice_.head}: the loss is too near {allowed:g} points to tell from {counted(c.n, 'case')} ({flips})"
     claim = f"show a loss beyond {allowed:g} points" if -change > allowed else f"exclude a loss of {allowed:g} points"
-    return f"{slice_.head}: {counted(c.n, 'case')} cannot {claim}{_enough(slice_, c, alpha)}"
+    return f"{slice_.head}: {counted(c.n, 'case')} cannot {claim}{_cases_that_decide(slice_, c, alpha)}"
 
 
 def many_flips(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
@@ -73,8 +74,8 @@ def far_better(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _enough(slice_: Slice, c: Comparison, alpha: float) -> str:
-    """Say how many cases would decide; if few cases and no flip, the least number."""
+def _cases_that_decide(slice_: Slice, c: Comparison, alpha: float) -> str:
+    """Say how many cases would decide; if no answer flipped and cases are few, the least number that could."""
     flips = f" ({c.lost} lost, {c.gained} gained)"
     margin = slice_.rule.max_drop or 0.0
     least = ceil(log(alpha) / log1p(-margin)) if 0 < margin < 1 else 0
@@ -100,7 +101,8 @@ def _level(slice_: Slice, c: Comparison, alpha: float) -> str:
     return f"{slice_.head} is {value} ({_between(c, alpha)}; allowed {limit}) {over}"
 
 
-def _whole(slice_: Slice, c: Comparison, alpha: float) -> str:
+def _by_value(slice_: Slice, c: Comparison, alpha: float) -> str:
+    """Explain a rule on a measured value: the ratio to the baseline's for `max_ratio`, else the value and its limit."""
     rule = slice_.rule
     if rule.max_ratio is not None:
         sizes = f"{value_text(c.metric, c.variant)} and {value_text(c.metric, c.baseline)}"
@@ -122,8 +124,8 @@ def _ratio(slice_: Slice, c: Comparison, alpha: float) -> str:
 
 def _cost(slice_: Slice, c: Comparison, alpha: float) -> str:
     if c.variant is None and c.baseline is not None:
-        none = f"none of {counted(c.n, 'answer')} was accepted"
-        return f"{slice_.head}: {none}, so there is no cost at which one could be had"
+        no_answer = f"none of {counted(c.n, 'answer')} was accepted"
+        return f"{slice_.head}: {no_answer}, so there is no cost at which one could be had"
     return _ratio(slice_, c, alpha)
 
 

@@ -44,20 +44,20 @@ def tested_before(looks: Sequence[Looked] | None, policy: Policy) -> str:
     return others[0] if others else "fixed" if tests[1:] and policy.test == "fixed" else ""
 
 
-def look_remarks(judged: Judged) -> Remarks:
+def look_remarks(decision: Judged) -> Remarks:
     """Withhold the verdict of a later look at a list: of several tests of one list the first alone decides."""
-    evidence, policy = judged.evidence, judged.policy
+    evidence, policy = decision.evidence, decision.policy
     looks, before = evidence.looks or (), evidence.judged_before
     if test := tested_before(looks, policy):
-        counts = dict.fromkeys((verdict.variant for verdict in judged.sound), answers_before(looks))
+        answers_seen = dict.fromkeys((verdict.variant for verdict in decision.sound), answers_before(looks))
     elif policy.four_arm is not None:  # one of four is chosen, so a look at any was a look at the choice
-        counts = dict.fromkeys((verdict.variant for verdict in judged.sound), max(before.values(), default=0))
+        answers_seen = dict.fromkeys((verdict.variant for verdict in decision.sound), max(before.values(), default=0))
     else:
-        counts = {verdict.variant: before.get(verdict.variant, 0) for verdict in judged.sound}
+        answers_seen = {verdict.variant: before.get(verdict.variant, 0) for verdict in decision.sound}
     return {
-        verdict.variant: _ask_no_more(verdict, test, counts[verdict.variant])
-        for verdict in judged.sound
-        if test or counts[verdict.variant]
+        verdict.variant: _ask_no_more(verdict, test, answers_seen[verdict.variant])
+        for verdict in decision.sound
+        if test or answers_seen[verdict.variant]
     }
 
 
@@ -100,8 +100,8 @@ def decide_growing(evidence: RunEvidence, policy: Policy, now: str = "") -> tupl
         number, questions = len(looks), len(order.places)
         note = f"look {number} at a list that may grow, by tests that may be asked at any time"
         settled = not open_ and verdict.word != "undecided"
-        seen = Seen(look=number, looks=number, questions=questions, of=questions, settled=settled)
-        verdicts.append(replace(verdict, seen=seen, reasons=(*verdict.reasons, note)))
+        progress = Seen(look=number, looks=number, questions=questions, of=questions, settled=settled)
+        verdicts.append(replace(verdict, seen=progress, reasons=(*verdict.reasons, note)))
     return name_causes(verdicts, evidence, policy.max_unfinished)
 
 
@@ -114,22 +114,27 @@ class _Order:
 
     @classmethod
     def of(cls, pairs: Mapping[str, Sequence[Pair]], looks: Sequence[Looked], seed: int) -> _Order:
-        came = {question: number for number, look in enumerate(looks) for question in look.questions}
+        """Order the pairs by the look that added them, and within a look at random, cluster by cluster."""
+        first_look = {question: number for number, look in enumerate(looks) for question in look.questions}
         groups: dict[tuple[int, int], list[Question]] = {}
         for pair in (pair for name in sorted(pairs) for pair in pairs[name]):
             question = _question(pair)
-            groups.setdefault((came[question], pair.cluster), []).append(question)
+            groups.setdefault((first_look[question], pair.cluster), []).append(question)
 
-        def drawn(group: tuple[int, int]) -> tuple[int, bytes]:
+        def random_rank(group: tuple[int, int]) -> tuple[int, bytes]:
             label = "\0".join(map(str, (seed, *min(groups[group]))))
             return group[0], sha256(label.encode("utf-8", "surrogatepass")).digest()
 
-        places = {q: place for place, group in enumerate(sorted(groups, key=drawn)) for q in groups[group]}
-        return cls(places=places, looks=came)
+        places = {q: position for position, group in enumerate(sorted(groups, key=random_rank)) for q in groups[group]}
+        return cls(places=places, looks=first_look)
 
 
 def _at_this_look(fixed: Measured, pairs: Sequence[Pair], order: _Order, number: int, policy: Policy) -> Measured:
-    """The slice's numbers by a test that is valid at this look."""
+    """Replace the slice's numbers by those of a test that is valid at this look.
+
+    fixed: measured for a single look; it is returned for the first look at a rule without such a test. number: of looks
+    so far. Unmeasured if clusters grew between looks.
+    """
     slice_ = fixed.slice
     if not in_sequence(slice_.rule):
         return fixed if number == 1 else unmeasured(slice_, len(pairs), ONE_LOOK)

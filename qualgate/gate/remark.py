@@ -54,7 +54,7 @@ Remarks = Mapping[str, Remark]  # by variant
 
 def with_remarks(verdicts: Iterable[Verdict], remarks: Remarks) -> tuple[Verdict, ...]:
     """Apply each remark to the verdict on its variant."""
-    return tuple(_remarked(verdict, remarks.get(verdict.variant)) for verdict in verdicts)
+    return tuple(_with_remark(verdict, remarks.get(verdict.variant)) for verdict in verdicts)
 
 
 def no_choice(verdict: Verdict, why: str) -> FourArm | None:
@@ -62,7 +62,12 @@ def no_choice(verdict: Verdict, why: str) -> FourArm | None:
     return verdict.four_arm and replace(verdict.four_arm, choice="", why=why, exit=int(Exit.UNDECIDED))
 
 
-def _remarked(verdict: Verdict, remark: Remark | None) -> Verdict:
+def _with_remark(verdict: Verdict, remark: Remark | None) -> Verdict:
+    """Add the remark's lines, facts and answer to a verdict. A remark that withholds the verdict makes it undecided.
+
+    Its lines come first if they withhold or ask to; else after the head of a verdict that passes, or last. None: the
+    verdict is unchanged.
+    """
     if remark is None:
         return verdict
     withheld, passes = verdict.exit in remark.withholds, verdict.exit in PASSES

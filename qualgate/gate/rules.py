@@ -24,8 +24,8 @@ class Slice:
     @property
     def head(self) -> str:
         """How lines for a user begin."""
-        at = f" p{self.rule.percentile:g}" if self.rule.percentile is not None else ""
-        return f"{self.rule.metric}{at} [{self.name}]"
+        percentile = f" p{self.rule.percentile:g}" if self.rule.percentile is not None else ""
+        return f"{self.rule.metric}{percentile} [{self.name}]"
 
     def holds(self, evalset: str, case: str) -> bool:
         """Is the slice about this case?"""
@@ -48,7 +48,9 @@ def check_policy(
     if not 0 < policy.alpha < 0.5:
         raise UsageError(f"alpha is {policy.alpha:g}; it must be over 0 and below 0.5, for example 0.05.")
     _check_terms(policy)
-    slices = tuple(slice_ for rule in policy.rules for slice_ in _spread(rule, metrics, labels, bool(policy.nel)))
+    slices = tuple(
+        slice_ for rule in policy.rules for slice_ in _slices_of_rule(rule, metrics, labels, bool(policy.nel))
+    )
     looked = policy.trial is not None and policy.trial.first_look  # it decides nothing, by no rule
     if (
         not policy.nel
@@ -77,41 +79,46 @@ def _check_terms(policy: Policy) -> None:
         raise UsageError(f"min_saving is {arms.min_saving:g}; it must be from 0 to below 1.")
 
 
-def _spread(rule: Rule, metrics: dict[str, tuple[str, ...]], labels: Labels | None, brought: bool) -> tuple[Slice, ...]:
+def _slices_of_rule(
+    rule: Rule, metrics: dict[str, tuple[str, ...]], labels: Labels | None, brought: bool
+) -> tuple[Slice, ...]:
     """Make the slices of a rule. brought: from an nel policy, whose margins may be too large to be proven."""
-    at = f" (line {rule.line})" if rule.line else ""
+    location = f" (line {rule.line})" if rule.line else ""
     metric = METRICS.get(rule.metric)
     if metric is None:
-        raise UsageError(f"No metric is called {rule.metric!r}{at}. Known: {', '.join(sorted(METRICS))}")
-    _check_bound(rule, at, brought)
+        raise UsageError(f"No metric is called {rule.metric!r}{location}. Known: {', '.join(sorted(METRICS))}")
+    _check_bound(rule, location, brought)
     if rule.evalset is not None and rule.evalset not in metrics:
         known = ", ".join(map(repr, sorted(metrics)))
         raise UsageError(
-            f"Rule {rule.id}{at} is about the evalset {rule.evalset!r}, which is not here; there is {known}"
+            f"Rule {rule.id}{location} is about the evalset {rule.evalset!r}, which is not here; there is {known}"
         )
     named = (rule.evalset,) if rule.evalset is not None else tuple(sorted(metrics))
     carrying = tuple(name for name in named if not metric.approves or metric.everywhere or rule.metric in metrics[name])
     if not carrying:
         carried = "; ".join(f"{name}: {', '.join(metrics[name]) or 'none'}" for name in named)
-        raise UsageError(f"Rule {rule.id}{at}: no evalset carries {rule.metric}. The sets' metrics are {carried}")
+        raise UsageError(f"Rule {rule.id}{location}: no evalset carries {rule.metric}. The sets' metrics are {carried}")
     if rule.where is not None or rule.scope not in ("pooled", "evalset"):
-        return _labelled(rule, carrying, labels, at)
+        return _slices_by_label(rule, carrying, labels, location)
     if rule.evalset is not None or rule.scope == "evalset":
         return tuple(Slice(rule=rule, name=name, evalsets=(name,)) for name in carrying)
     return (Slice(rule=rule, name="pooled", evalsets=carrying),)
 
 
-def _labelled(rule: Rule, carrying: tuple[str, ...], labels: Labels | None, at: str) -> tuple[Slice, ...]:
-    """Make one slice for each label in order of names, and one for the cases without such a label."""
+def _slices_by_label(rule: Rule, carrying: tuple[str, ...], labels: Labels | None, location: str) -> tuple[Slice, ...]:
+    """Make one slice for each label in order of names, and one for the cases without such a label.
+
+    labels: case → its marks; None gives one slice that cannot be measured. location: of the rule, for errors.
+    """
     if labels is None:
         return (Slice(rule=rule, name=rule.where or rule.scope, evalsets=carrying, obstacle=UNLABELLED),)
     chosen: dict[str, set[tuple[str, str]]] = {}
     for case, marks in labels.items():
         if case[0] in carrying and (rule.where is None or rule.where in marks):
-            for name in _names(rule, case[0], marks):
+            for name in _labels_of_case(rule, case[0], marks):
                 chosen.setdefault(name, set()).add(case)
     if not chosen.keys() - {f"no {rule.scope}"}:
-        raise UsageError(f"Rule {rule.id}{at}: no case of {', '.join(carrying)} has such a label")
+        raise UsageError(f"Rule {rule.id}{location}: no case of {', '.join(carrying)} has such a label")
     return tuple(
         Slice(
             rule=rule,
@@ -123,7 +130,10 @@ def _labelled(rule: Rule, carrying: tuple[str, ...], labels: Labels | None, at: 
     )
 
 
-def _names(rule: Rule, evalset: str, marks: Iterable[str]) -> list[str]:
+def _labels_of_case(rule: Rule, evalset: str, marks: Iterable[str]) -> list[str]:
+    """Return the labels under which a rule counts a case: its tasks or tags by the rule's scope, else one name for
+    all.
+    """
     if rule.scope == "task":
         return [mark for mark in marks if mark.startswith("task:")] or ["no task"]
     if rule.scope.startswith("tag:"):
@@ -134,13 +144,17 @@ def _names(rule: Rule, evalset: str, marks: Iterable[str]) -> list[str]:
     return [rule.where or "pooled"]
 
 
-def _check_bound(rule: Rule, at: str, brought: bool) -> None:
+def _check_bound(rule: Rule, location: str, brought: bool) -> None:
+    """Check that a rule has exactly one bound, in its metric's range, and options that fit the metric.
+
+    location: " (line n)" or "". brought: from an nel policy, whose margins may be too large. Raises: UsageError.
+    """
     metric = METRICS[rule.metric]
     bounds = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
     given = {name: value for name in bounds if (value := getattr(rule, name)) is not None}
     if len(given) != 1 or not given.keys() <= set(metric.bounds):
         names = ", ".join(given) or "none"
-        raise UsageError(f"A rule on {rule.metric}{at} sets exactly {' or '.join(metric.bounds)}; found: {names}")
+        raise UsageError(f"A rule on {rule.metric}{location} sets exactly {' or '.join(metric.bounds)}; found: {names}")
     (name, value), *_ = given.items()
     if (
         not isfinite(value)
@@ -150,15 +164,15 @@ def _check_bound(rule: Rule, at: str, brought: bool) -> None:
     ):
         share = name == "min" and metric.unit != "dB"
         wanted = "between 0 and 1, both excluded" if "drop" in name else "from 0 to 1" if share else "0 or more"
-        raise UsageError(f"{name} of {rule.metric}{at} is {value:g}; it must be {wanted}")
+        raise UsageError(f"{name} of {rule.metric}{location} is {value:g}; it must be {wanted}")
     if "drop" in name and value >= DROP_BELOW and not brought:
-        raise UsageError(f"{name} {value:g} of {rule.metric}{at} {DROP_TOO_LARGE}.")
+        raise UsageError(f"{name} {value:g} of {rule.metric}{location} {DROP_TOO_LARGE}.")
     if rule.repeats != "mean" and metric.kind != "quality":
-        raise UsageError(f"repeats: {rule.repeats} of {rule.metric}{at}: only answers that are right or wrong")
+        raise UsageError(f"repeats: {rule.repeats} of {rule.metric}{location}: only answers that are right or wrong")
     if metric.kind == "arm" and (rule.evalset or rule.where or rule.scope != "pooled"):
-        raise UsageError(f"{rule.metric}{at} is a number of the variant as a whole: it has no part for an evalset, a "
-                         "task or a tag.")  # fmt: skip
+        raise UsageError(f"{rule.metric}{location} is a number of the variant as a whole: it has no part for an "
+                         "evalset, a task or a tag.")  # fmt: skip
     if rule.percentile is not None and (metric.kind != "latency" or not 0 < rule.percentile < 100):
         raise UsageError(
-            f"percentile {rule.percentile:g} of {rule.metric}{at}: only latency rules, over 0 and below 100"
+            f"percentile {rule.percentile:g} of {rule.metric}{location}: only latency rules, over 0 and below 100"
         )

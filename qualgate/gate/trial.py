@@ -15,15 +15,15 @@ NO_POLICY = (
 )
 
 
-def trial_remarks(judged: Judged) -> Remarks:
+def trial_remarks(decision: Judged) -> Remarks:
     """Withhold what a trial decides, whichever policy judges it. Broken or incomplete evidence stays that."""
-    trial, policy = judged.evidence.trial, judged.policy
+    trial, policy = decision.evidence.trial, decision.policy
     if not trial:
         return {}
     first_look = policy.trial is not None and policy.trial.first_look  # else it was given rules later
     return {
         verdict.variant: _first_look(verdict) if first_look else _trial(verdict, f"{trial}: it decides nothing")
-        for verdict in judged.verdicts
+        for verdict in decision.verdicts
     }
 
 
@@ -35,7 +35,7 @@ def _trial(verdict: Verdict, why: str) -> Remark:
 
 
 def _first_look(verdict: Verdict) -> Remark:
-    """Show what was measured without a margin: nobody chose any."""
+    """Replace a verdict by what was measured, without a margin: nobody chose any. Faulty evidence gets a note only."""
     if verdict.exit in FAULTY:
         return Remark(lines=(NO_POLICY,))
     by_margins = {comparison.reason for comparison in verdict.comparisons} | {NOTHING_CRITICAL}

@@ -65,9 +65,9 @@ def uncounted_before(sets: Sequence[Evalset], policy: Policy) -> str:
     cases = Cases(
         ids=tuple(of_sets),
         metrics=metrics,
-        references={at: reference_keys(case.body) for at, case in of_sets.items()},
+        references={key: reference_keys(case.body) for key, case in of_sets.items()},
     )
-    return uncounted(cases, check_policy(policy, metrics, {at: case.labels for at, case in of_sets.items()}))
+    return uncounted(cases, check_policy(policy, metrics, {key: case.labels for key, case in of_sets.items()}))
 
 
 def uncounted(cases: Cases, slices: Sequence[Slice]) -> str:

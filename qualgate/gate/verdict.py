@@ -72,8 +72,8 @@ def prepared_for(evidence: RunEvidence, policy: Policy, now: str) -> Prepared:
 def judge_all(prepared: Prepared, policy: Policy) -> tuple[Verdict, ...]:
     """The verdict on each variant. policy: that of `prepared`, at any alpha."""
     terms = terms_of(prepared.evidence, policy)
-    judged = with_causes([judge(examination, prepared.slices, policy, terms) for examination in prepared.examined])
-    return with_noise_floor(name_causes(judged, prepared.evidence, policy.max_unfinished), prepared.evidence)
+    verdicts = with_causes([judge(examination, prepared.slices, policy, terms) for examination in prepared.examined])
+    return with_noise_floor(name_causes(verdicts, prepared.evidence, policy.max_unfinished), prepared.evidence)
 
 
 def prepare(evidence: RunEvidence, policy: Policy, now: str) -> tuple[tuple[Slice, ...], Held, RunEvidence]:
@@ -170,7 +170,7 @@ def judge(
         comparisons=comparisons,
         drift=summarise(pairs),
         stop_reasons=stop_reasons(pairs),
-        services=_services(examination, slices, terms),
+        services=_services_if_cost(examination, slices, terms),
     )
 
 
@@ -189,8 +189,8 @@ def _taken_at_worst(measured: Sequence[Measured], comparisons: Sequence[Comparis
     )
 
 
-def _services(examination: Examination, slices: Sequence[Slice], terms: Terms) -> tuple[ArmService, ...]:
-    """Both arms' service figures, if a rule on cost needs them."""
+def _services_if_cost(examination: Examination, slices: Sequence[Slice], terms: Terms) -> tuple[ArmService, ...]:
+    """Book both arms' service figures if a rule on cost needs them; () otherwise."""
     pairs = [pair for name in sorted(examination.pairs) for pair in examination.pairs[name]]
     if not pairs or not any(METRICS[slice_.rule.metric].kind == "cost" for slice_ in slices):
         return ()
@@ -229,7 +229,13 @@ def _with_status(measured: Measured, adjusted_p_broken: float, alpha: float) -> 
 def _conclude(
     comparisons: Sequence[Comparison], slices: Sequence[Slice], mismatched: tuple[str, ...], policy: Policy
 ) -> tuple[VerdictWord, Exit, tuple[str, ...]]:
+    """Derive the verdict from the comparisons: mismatched, block, undecided, review or approve, whichever comes first.
+
+    Returns: (word, exit code, reasons). Broken rules are listed with the largest excess over their limits first.
+    """
+
     def reasons(tier: str, status: str) -> tuple[str, ...]:
+        """Return the reasons of a tier's rules with this status, the most broken ones first."""
         chosen = [
             (_excess(comparison, slice_), index, comparison.reason)
             for index, (comparison, slice_) in enumerate(zip(comparisons, slices, strict=True))

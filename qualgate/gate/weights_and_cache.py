@@ -18,40 +18,42 @@ from qualgate.gate.verdict import prepare, without
 from qualgate.records import ArmEvidence, Effect, Interaction, Policy, RunEvidence, Verdict, WeightsAndCache
 
 
-def weights_and_cache_remarks(judged: Judged) -> Remarks:
+def weights_and_cache_remarks(decision: Judged) -> Remarks:
     """Add the effects of each change and of both together to the verdict on an arm that has both.
 
     Evidence that is broken, incomplete or mismatched gets none, nor does a run that may stop early.
     """
-    if judged.rules.stop is not None or judged.rules.four_arm is not None:
+    if decision.rules.stop is not None or decision.rules.four_arm is not None:
         return {}
-    verdicts = {verdict.variant: verdict for verdict in judged.verdicts}
-    arms = [arm for arm in judged.evidence.variants if arm.name in verdicts]
+    verdicts = {verdict.variant: verdict for verdict in decision.verdicts}
+    arms = [arm for arm in decision.evidence.variants if arm.name in verdicts]
     remarks = {}
-    for names in _fours(judged.evidence.baseline, arms):
-        interacting = _interactions(only(judged.evidence, names), names, judged.rules, judged.now)
+    for names in _arms_with_both(decision.evidence.baseline, arms):
+        interacting = _interactions(only(decision.evidence, names), names, decision.rules, decision.now)
         if interacting is not None:
             effects = tuple(_effects(interacting, [verdicts[name] for name in names]))
             weights, cache, both = names
             comparison = WeightsAndCache(
                 weights=weights, cache=cache, both=both, effects=effects, interactions=interacting
             )
-            remarks[both] = Remark(lines=_losses(comparison), facts={"weights_and_cache": comparison})
+            remarks[both] = Remark(lines=_loss_lines(comparison), facts={"weights_and_cache": comparison})
     return remarks
 
 
-def _fours(baseline: ArmEvidence, arms: Sequence[ArmEvidence]) -> Iterator[tuple[str, str, str]]:
-    """(weights alone, cache alone, both), by name, for each arm in which both are changed."""
+def _arms_with_both(baseline: ArmEvidence, arms: Sequence[ArmEvidence]) -> Iterator[tuple[str, str, str]]:
+    """Yield (arm with the weights alone, arm with the cache alone, arm with both), by name, where all three are in
+    the run.
+    """
     if baseline.identity is None:
         return
     named = dict[tuple[str, str], str]()
     for arm in arms:
         if arm.identity is not None and not arm.identity.speculation:
             named.setdefault((arm.identity.weights, arm.identity.kv_cache), arm.name)
-    mine = baseline.identity.weights, baseline.identity.kv_cache
+    unchanged = baseline.identity.weights, baseline.identity.kv_cache
     for (weights, cache), both in named.items():
-        alone = named.get((weights, mine[1])), named.get((mine[0], cache))
-        if weights != mine[0] and cache != mine[1] and alone[0] is not None and alone[1] is not None:
+        alone = named.get((weights, unchanged[1])), named.get((unchanged[0], cache))
+        if weights != unchanged[0] and cache != unchanged[1] and alone[0] is not None and alone[1] is not None:
             yield alone[0], alone[1], both
 
 
@@ -86,7 +88,8 @@ def _effects(interacting: Sequence[Interaction], verdicts: Sequence[Verdict]) ->
                 )
 
 
-def _losses(effect: WeightsAndCache) -> tuple[str, ...]:
+def _loss_lines(effect: WeightsAndCache) -> tuple[str, ...]:
+    """Say for each proven interaction how many points both changes lose beyond what each loses by itself."""
     return tuple(
         f"{effect.both}: {interaction.metric} [{interaction.slice}] loses {-100 * interaction.estimate:.1f} points "
         f"beyond what {effect.weights} and {effect.cache} lose by themselves (bound: at least "

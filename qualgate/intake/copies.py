@@ -38,23 +38,29 @@ def refuse_copies(sides: Mapping[str, Scores]) -> None:
 
 
 def _same_answers(first: Scores, second: Scores) -> bool:
-    ours, theirs = _by_id(first), _by_id(second)
-    return bool(ours) and ours.keys() == theirs.keys() and not any(_differ(row, theirs[at]) for at, row in ours.items())
+    first_rows, second_rows = _by_id(first), _by_id(second)
+    return (
+        bool(first_rows)
+        and first_rows.keys() == second_rows.keys()
+        and not any(_rows_differ(row, second_rows[key]) for key, row in first_rows.items())
+    )
 
 
 def _by_id(side: Scores) -> dict[RowId, ScoreRow]:
     return {(row.evalset, row.id, row.repeat, row.metric): row for row in side.rows if is_score(row)}
 
 
-def _differ(row: ScoreRow, other: ScoreRow) -> bool:
-    """Whether the rows differ in value, or in a text or a hash that both state."""
+def _rows_differ(row: ScoreRow, other: ScoreRow) -> bool:
+    """Return whether the rows differ in value, or in a text or a hash that both state."""
     stated = (
         (row.case_hash, other.case_hash),
         (_plain(row.extracted), _plain(other.extracted)),
         (row.served.tokens_sha256, other.served.tokens_sha256),
         (row.served.text_sha256, other.served.text_sha256),
     )
-    return row.value != other.value or any(mine and theirs and mine != theirs for mine, theirs in stated)
+    return row.value != other.value or any(
+        first_text and second_text and first_text != second_text for first_text, second_text in stated
+    )
 
 
 def _plain(text: str) -> str:
@@ -67,8 +73,8 @@ def _plain(text: str) -> str:
 
 def _two_models(first: Scores, second: Scores) -> bool:
     """Whether every row names a model, and the files share no name, letter case and blanks aside."""
-    ours, theirs = ({_folded(row.model) for row in side.rows} for side in (first, second))
-    return "" not in ours | theirs and ours.isdisjoint(theirs)
+    first_models, second_models = ({_folded(row.model) for row in side.rows} for side in (first, second))
+    return "" not in first_models | second_models and first_models.isdisjoint(second_models)
 
 
 def _folded(name: str) -> str:

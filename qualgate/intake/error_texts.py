@@ -47,8 +47,8 @@ def error_reader(more: Iterable[str] | None = None) -> Callable[[str], bool]:
     empty (not None): no text is an error."""
     if more is None:
         return lambda text: _SHIPPED.fullmatch(text[:READ]) is not None
-    own = "|".join(re.escape(text.strip()) for text in more)
-    if not own:
+    alternatives = "|".join(re.escape(text.strip()) for text in more)
+    if not alternatives:
         return lambda text: False
-    begins = re.compile(rf"{_BEFORE}(?:{own})", re.IGNORECASE)
-    return lambda text: (begins.match(text[:READ]) or _SHIPPED.fullmatch(text[:READ])) is not None
+    pattern = re.compile(rf"{_BEFORE}(?:{alternatives})", re.IGNORECASE)
+    return lambda text: (pattern.match(text[:READ]) or _SHIPPED.fullmatch(text[:READ])) is not None

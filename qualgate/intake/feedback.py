@@ -70,6 +70,8 @@ def with_corrections(evidence: RunEvidence, feedback: Feedback | None) -> RunEvi
 
 
 def _event(where: str, body: dict[str, Any]) -> Event:
+    """Read one feedback event. where: file and line, for the UsageError of an invalid one."""
+
     def text(key: str, *, needed: bool = True) -> str:
         value = body.get(key, "" if not needed else None)
         if not isinstance(value, str) or (needed and not value):

@@ -33,8 +33,10 @@ def unanswered(sample: dict[str, Any], value: float | None) -> Literal["", "empt
     if not any(map(says_something, texts)):
         return "empty"
     filtered = sample.get("filtered_resps")
-    left = filtered[0] if isinstance(filtered, list) and filtered else filtered
-    found_nothing = left is None or left == [] or (isinstance(left, str) and left.strip() in NOTHING)
+    extracted = filtered[0] if isinstance(filtered, list) and filtered else filtered
+    found_nothing = (
+        extracted is None or extracted == [] or (isinstance(extracted, str) and extracted.strip() in NOTHING)
+    )
     return "unfiltered" if found_nothing and not value and _commits(texts[0], sample.get("target")) else ""
 
 

@@ -56,6 +56,7 @@ class _Unreadable(ValueError):
 
 
 def _object(raw: bytes) -> dict[str, Any]:
+    """Decode one line as a JSON object. Raises _Unreadable with the reason: length, encoding, syntax, depth."""
     if len(raw) > MAX_LINE:
         raise _Unreadable(f"a line of more than {MAX_LINE // 2**20} MiB")
     try:

@@ -64,14 +64,14 @@ def read_samples(
     chosen = filters[0] if filter is None else filter
     if chosen not in filters:
         raise UsageError(f"{path}: no sample under the filter {chosen!r}; its filters: {', '.join(map(repr, filters))}")
-    mine = [(line, body) for line, body in samples if str(body.get("filter", "none")) == chosen]
-    every = dict.fromkeys(name for _, body in mine for name in body["metrics"] if isinstance(name, str))
+    chosen_samples = [(line, body) for line, body in samples if str(body.get("filter", "none")) == chosen]
+    every = dict.fromkeys(name for _, body in chosen_samples for name in body["metrics"] if isinstance(name, str))
     if every.keys() <= {BYPASS}:
         raise UsageError(f"{path}: {NO_SCORES.format(BYPASS)}")
     if metric is not None and metric not in every:
         raise UsageError(f"{path}: --metric {metric}: no sample carries it{nearest(metric, every)}")
     # A pair for a score of the whole set (F1 of a choice, a Brier score) is no sample's own, unless it is named.
-    pairs = {name for name in every if any(isinstance(body.get(name), list | dict) for _, body in mine)}
+    pairs = {name for name in every if any(isinstance(body.get(name), list | dict) for _, body in chosen_samples)}
     judged = {name for name in every if name == metric or name not in pairs or is_likelihood(f"{LM_EVAL}{name}")}
     names = {name: _our_name(name, metric) for name in every if name in judged}
     if not any(names.values()):
@@ -80,32 +80,35 @@ def read_samples(
             "with a value from 0 to 1 for each sample, name it: --metric NAME"
         )
     named = _LOG_NAME.fullmatch(path.stem)
-    task, by_question = named["task"] if named else path.stem, _by_question(mine)
-    rows = tuple(_rows(path, mine, names, chosen, error_reader(error_texts), by_question))
+    task, by_question = named["task"] if named else path.stem, _by_question(chosen_samples)
+    rows = tuple(_rows(path, chosen_samples, names, chosen, error_reader(error_texts), by_question))
     _refuse_certainty(path, rows)
     scores = Scores(source=str(path), rows=rows)
-    return SampleLog(task=task, filter=chosen, scores=scores, notes=tuple(_repeated(task, by_question)))
+    return SampleLog(task=task, filter=chosen, scores=scores, notes=tuple(_notes_on_repeats(task, by_question)))
 
 
 def _by_question(samples: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, list[int]]:
     """Question → ids of the documents that ask it, in order."""
     by_question: dict[str, list[int]] = {}
     for _, body in samples:
-        if question := _question(body):
+        if question := _question_hash(body):
             by_question.setdefault(question, []).append(body["doc_id"])
     return by_question
 
 
-def _repeated(task: str, by_question: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    """Note documents that ask the same question under several ids: epochs, or duplicates in the data set."""
-    again = [ids for documents in by_question.values() if len(ids := sorted(set(documents))) > 1]
-    if not again:
+def _notes_on_repeats(task: str, by_question: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    """Note documents that ask the same question under several ids: epochs, or duplicates in the data set.
+
+    by_question: hash of a question → the ids of its documents.
+    """
+    copies = [ids for documents in by_question.values() if len(ids := sorted(set(documents))) > 1]
+    if not copies:
         return
-    some = "; ".join(", ".join(map(str, ids[:SHOWN])) + (", …" if len(ids) > SHOWN else "") for ids in again[:SHOWN])
+    shown = "; ".join(", ".join(map(str, ids[:SHOWN])) + (", …" if len(ids) > SHOWN else "") for ids in copies[:SHOWN])
     yield (
-        f"{task}: {sum(map(len, again)):,} documents under several ids ask {counted(len(again), 'question')}, word for "
-        f"word the same (doc_id {some}{'; …' if len(again) > SHOWN else ''}), as epochs that are exported so: each "
-        "question counts once, as a cluster"
+        f"{task}: {sum(map(len, copies)):,} documents under several ids ask {counted(len(copies), 'question')}, word "
+        f"for word the same (doc_id {shown}{'; …' if len(copies) > SHOWN else ''}), as epochs that are exported so: "
+        "each question counts once, as a cluster"
     )
 
 
@@ -117,23 +120,27 @@ def _rows(
     is_error: Callable[[str], bool],
     by_question: Mapping[str, Sequence[int]],
 ) -> Iterator[ScoreRow]:
-    """Yield a row for each sample and metric. names: lm-eval's metric → ours; None: not available to rules."""
+    """Yield a row for each sample and metric.
+
+    samples: (line, sample). names: lm-eval's metric → ours; None: not available to rules. chosen: the filter. is_error:
+    whether a text is an error instead of an answer. by_question: hash of a question → document ids.
+    """
     for line, body in samples:
-        where, question = f"{path}:{line}", _question(body)
+        where, question = f"{path}:{line}", _question_hash(body)
         failure = next((text for text in written_texts(body) if is_error(text)), "")
-        for name, ours in names.items():
-            if ours is None or name not in body["metrics"]:
+        for name, our_name in names.items():
+            if our_name is None or name not in body["metrics"]:
                 continue
             if name not in body:
                 raise UsageError(f"{where}: names the metric {name!r} and has no value for it")
             try:
-                value, weight = _measured(ours, body[name])
-                refuse_out_of_range(ours, value, body[name])
+                value, weight = _measured(our_name, body[name])
+                refuse_out_of_range(our_name, value, body[name])
             except ValueError as error:
                 raise UsageError(f"{where}: {error}") from None
             yield ScoreRow(
                 id=str(body["doc_id"]),
-                metric=ours,
+                metric=our_name,
                 value=value,
                 weight=weight,
                 case_hash=_case_hash(body),
@@ -218,15 +225,15 @@ def is_likelihood(metric: str) -> bool:
     return metric in METRICS and METRICS[metric].kind == "likelihood"
 
 
-def _measured(metric: str, written: Any) -> tuple[float | None, float | None]:
+def _measured(metric: str, logged: Any) -> tuple[float | None, float | None]:
     """(value, weight) of a sample: a score and None, or nats and the words or bytes (else 1) that they cover.
     ValueError for anything else."""
-    if not is_likelihood(metric) or written is None:
-        return as_value(_as_logged(written)), None
-    pair = [written, 1] if metric == f"{LM_EVAL}perplexity" else written if isinstance(written, list) else ()
+    if not is_likelihood(metric) or logged is None:
+        return as_value(_as_logged(logged)), None
+    pair = [logged, 1] if metric == f"{LM_EVAL}perplexity" else logged if isinstance(logged, list) else ()
     parts = [*map(_as_logged, pair)]
     if len(parts) != 2 or any(type(part) not in (int, float) for part in parts):
-        raise ValueError(f"{metric} must be a log-likelihood, or one and its words or bytes, found {written!r:.60}")
+        raise ValueError(f"{metric} must be a log-likelihood, or one and its words or bytes, found {logged!r:.60}")
     likelihood, length = (as_value(part) or 0.0 for part in parts)
     if not -MOST_NATS <= likelihood <= 0:
         raise ValueError(
@@ -252,15 +259,20 @@ def _our_name(metric: str, chosen: str | None) -> str | None:
     return name if name in METRICS and name != SCORE else None
 
 
-def _question(body: dict[str, Any]) -> str:
-    """Hash of the requests without their settings, equal for epochs exported under other ids; else of the hashes of
-    prompt and target; "" if neither is known."""
+def _question_hash(body: dict[str, Any]) -> str:
+    """Hash the requests without their settings, equal for epochs exported under other ids.
+
+    Falls back to the hashes of prompt and target; "" if neither is known, or a request cannot be hashed.
+    """
     logged = body.get("arguments")
     requests = [*logged.values()] if isinstance(logged, dict) else logged if isinstance(logged, list) else []
-    each = [[*request.values()] if isinstance(request, dict) else request for request in requests]
+    values = [[*request.values()] if isinstance(request, dict) else request for request in requests]
     hashes = [body.get(name) for name in HASHES[1:]]
     try:
-        texts = [[part for at, part in enumerate(request) if at != 1 or not isinstance(part, dict)] for request in each]
+        texts = [
+            [part for index, part in enumerate(request) if index != 1 or not isinstance(part, dict)]
+            for request in values
+        ]
         return content_hash(texts or hashes) if texts or all(hashes) else ""
     except (TypeError, ValueError):  # a request that is no list, a NaN in one
         return ""

@@ -24,12 +24,12 @@ def looks_at(path: Path, evidence: RunEvidence, test: str) -> tuple[Looked, ...]
     UsageError for a damaged file, and for one of other cases or answers.
     """
     stored, present = _read(path), frozenset((key.evalset, key.case_id, key.repeat) for key in evidence.expected)
-    seen: frozenset[tuple[str, str, int]] = frozenset()
+    looked_at: frozenset[tuple[str, str, int]] = frozenset()
     for number, look in enumerate(stored, 1):
         if not look.questions <= present:
-            gone = sorted(look.questions - present)[0]
+            lost = sorted(look.questions - present)[0]
             raise UsageError(
-                f"{path} keeps looks at other files: look {number} was at {gone[1]!r:.80} of {gone[0]!r:.80}, which "
+                f"{path} keeps looks at other files: look {number} was at {lost[1]!r:.80} of {lost[0]!r:.80}, which "
                 "these do not hold. A list may grow and not change; another comparison takes a looks file of its own."
             )
         if _answers(evidence, look.questions) != look.answers:
@@ -38,11 +38,11 @@ def looks_at(path: Path, evidence: RunEvidence, test: str) -> tuple[Looked, ...]
                 f"{number} is not what was judged then. Another comparison, and one scored anew, takes a looks file of "
                 "its own."
             )
-        seen |= look.questions
-        if seen == present:
+        looked_at |= look.questions
+        if looked_at == present:
             tests = tuple(sorted({*look.tests, test}))
             return (*stored[: number - 1], replace(look, tests=tests))
-    new = present - seen
+    new = present - looked_at
     return (*stored, Looked(questions=new, answers=_answers(evidence, new), tests=(test,)))
 
 
@@ -65,6 +65,7 @@ def keep_looks(path: Path, looks: tuple[Looked, ...]) -> None:
 
 
 def _read(path: Path) -> tuple[Looked, ...]:
+    """Read the stored looks; () if there is no file. UsageError for a damaged one."""
     if not path.exists():
         return ()
     try:
@@ -87,7 +88,7 @@ def _read(path: Path) -> tuple[Looked, ...]:
 
 
 def _answers(evidence: RunEvidence, questions: Collection[tuple[str, str, int]]) -> str:
-    """Digest of every side's answers, as far as a verdict may rest on them."""
+    """Hash every side's answers, as far as a verdict may rest on them. questions: those to include."""
     answers = [
         [
             repr(unit.key),

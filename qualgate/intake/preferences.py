@@ -39,6 +39,7 @@ def labels_sha256(labels: tuple[Label, ...]) -> str:
 
 
 def _label(where: str, body: dict[str, Any]) -> Label:
+    """Read one labelled preference. where: file and line, for the UsageError of an invalid one."""
     for key in ("id", "question", "a", "b"):
         if not isinstance(body.get(key), str) or (key in ("id", "question") and not body[key]):
             raise UsageError(f"{where}: `{key}` must be a text, found {body.get(key)!r:.60}; a label is "

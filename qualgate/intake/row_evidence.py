@@ -57,7 +57,7 @@ def evidence_of(sides: Mapping[str, Scores], cases: KnownCases, identity: Identi
     is a duplicate, which breaks integrity. Every case of a set has as many answers as any of them, and as
     `cases.repeats` says: fewer are missing. UsageError for more, and for rows of one answer that contradict each other.
     """
-    placed = {arm: _placed(side, cases.default) for arm, side in sides.items()}
+    placed = {arm: _with_evalset(side, cases.default) for arm, side in sides.items()}
     rows = [row for side in placed.values() for row in side.rows]
     metrics = _metrics(rows, cases)
     _refuse_misspelt(tuple(placed.values()), cases)
@@ -72,14 +72,16 @@ def evidence_of(sides: Mapping[str, Scores], cases: KnownCases, identity: Identi
         for arm, side in placed.items()
     )
     labels = _labels(rows)
-    silent = tuple(f"{at}: no row of either file is a score" for at, names in metrics.items() if not names)
+    silent = tuple(f"{evalset}: no row of either file is a score" for evalset, names in metrics.items() if not names)
     return RunEvidence(
         run_id=" / ".join(Path(side.source).name for side in placed.values()),
         expected=tuple(UnitKey(arm, *question) for arm in placed for question in questions),
         metrics=metrics,
         baseline=baseline,
         variants=tuple(variants),
-        integrity=tuple(line for side in placed.values() for line in (*_first(side.contradictions), *_twice(side))),
+        integrity=tuple(
+            line for side in placed.values() for line in (*_first_lines(side.contradictions), *_duplicates(side))
+        ),
         labels={**(labels or {}), **cases.labels} if cases.labels else labels,
         questions=cases.questions,
         budgets=cases.budgets,
@@ -89,46 +91,56 @@ def evidence_of(sides: Mapping[str, Scores], cases: KnownCases, identity: Identi
 
 
 def _metrics(rows: Sequence[ScoreRow], cases: KnownCases) -> dict[str, tuple[str, ...]]:
-    """evalset → its required metrics, then those of its rows."""
+    """Collect each evalset's metrics: the required ones, then those of its rows."""
     sets = {row.evalset for row in rows} | cases.expected.keys()
-    carried: dict[str, dict[str, None]] = {at: {} for at in sorted(sets)}
+    metrics_by_set: dict[str, dict[str, None]] = {evalset: {} for evalset in sorted(sets)}
     for row in rows:
         if is_score(row):
-            carried[row.evalset].setdefault(row.metric)
-    return {at: tuple(dict.fromkeys((*cases.required.get(at, ()), *names))) for at, names in carried.items()}
+            metrics_by_set[row.evalset].setdefault(row.metric)
+    return {
+        evalset: tuple(dict.fromkeys((*cases.required.get(evalset, ()), *names)))
+        for evalset, names in metrics_by_set.items()
+    }
 
 
 def _refuse_misspelt(sides: Sequence[Scores], cases: KnownCases) -> None:
     """Raise UsageError for a metric unknown elsewhere, if its answer lacks one of almost that name which another file
     has. A custom metric of any name is in all files, or its verdict says that the others lack it."""
     known = {*METRICS, *(name for names in cases.required.values() for name in names)}
-    carried = [{row.metric for row in side.rows if is_score(row)} for side in sides]
-    for place, side in enumerate(sides):
-        others = set[str]().union(*carried[:place], *carried[place + 1 :])
-        if not (strange := carried[place] - others - known):
+    metrics_by_side = [{row.metric for row in side.rows if is_score(row)} for side in sides]
+    for index, side in enumerate(sides):
+        others = set[str]().union(*metrics_by_side[:index], *metrics_by_side[index + 1 :])
+        if not (unknown := metrics_by_side[index] - others - known):
             continue
-        had: dict[tuple[str, str, int], set[str]] = {}
+        metrics_by_answer: dict[tuple[str, str, int], set[str]] = {}
         for row in side.rows:
-            had.setdefault((row.evalset, row.id, row.repeat), set()).add(row.metric)
+            metrics_by_answer.setdefault((row.evalset, row.id, row.repeat), set()).add(row.metric)
         for row in side.rows:
-            absent = sorted(others - had[row.evalset, row.id, row.repeat]) if row.metric in strange else ()
-            for meant in close_names(row.metric, absent, cutoff=NEARLY):
+            absent = (
+                sorted(others - metrics_by_answer[row.evalset, row.id, row.repeat]) if row.metric in unknown else ()
+            )
+            for likely in close_names(row.metric, absent, cutoff=NEARLY):
                 raise UsageError(
                     f"{side.source}:{row.line}: no other file has a score of {row.metric!r:.80}; did you mean "
-                    f"{meant!r:.80}, of which {row.id!r:.80} has none here?"
+                    f"{likely!r:.80}, of which {row.id!r:.80} has none here?"
                 )
 
 
 def _closed_list(rows: Sequence[ScoreRow], cases: KnownCases) -> list[tuple[str, str, int]]:
-    """(evalset, id, repeat) of every answer that each side must have, sorted."""
-    ids: dict[str, set[str]] = {at: set(named) for at, named in cases.expected.items()}
-    numbered: dict[str, set[int]] = {}
+    """List (evalset, id, repeat) of every answer that each side must have, sorted.
+
+    Evalsets that `cases.expected` does not name have the ids of all rows.
+    """
+    ids: dict[str, set[str]] = {evalset: set(named) for evalset, named in cases.expected.items()}
+    repeats_by_set: dict[str, set[int]] = {}
     for row in rows:
-        numbered.setdefault(row.evalset, set()).add(row.repeat)
+        repeats_by_set.setdefault(row.evalset, set()).add(row.repeat)
         if row.evalset not in cases.expected:
             ids.setdefault(row.evalset, set()).add(row.id)
-    repeats = {at: _repeats(numbered.get(at) or {0}, cases.repeats) for at in ids}
-    return sorted((at, case, repeat) for at, named in ids.items() for case in named for repeat in repeats[at])
+    repeats = {evalset: _repeats(repeats_by_set.get(evalset) or {0}, cases.repeats) for evalset in ids}
+    return sorted(
+        (evalset, case, repeat) for evalset, named in ids.items() for case in named for repeat in repeats[evalset]
+    )
 
 
 def _repeats(numbered: set[int], stated: int | None) -> set[int]:
@@ -148,8 +160,8 @@ def _refuse_more_repeats(
     if cases.repeats is None:
         return
     repeats: dict[str, set[int]] = {}
-    for at, _, repeat in questions:
-        repeats.setdefault(at, set()).add(repeat)
+    for evalset, _, repeat in questions:
+        repeats.setdefault(evalset, set()).add(repeat)
     for side in sides:
         for row in side.rows:
             if row.evalset in repeats and row.repeat not in repeats[row.evalset]:
@@ -159,12 +171,12 @@ def _refuse_more_repeats(
                 )
 
 
-def _first(lines: Sequence[str]) -> tuple[str, ...]:
+def _first_lines(lines: Sequence[str]) -> tuple[str, ...]:
     more = f"and {len(lines) - SHOWN:,} rows more that contradict themselves"
     return (*lines[:SHOWN], more) if len(lines) > SHOWN else tuple(lines)
 
 
-def _twice(side: Scores) -> Iterator[str]:
+def _duplicates(side: Scores) -> Iterator[str]:
     """Locate the first duplicate rows of a file; the gate counts them all."""
     lines: dict[tuple[str, str, int, str], int] = {}
     shown = 0
@@ -185,7 +197,8 @@ def _labels(rows: Sequence[ScoreRow]) -> dict[tuple[str, str], tuple[str, ...]] 
     return {case: tuple(sorted(marks)) for case, marks in labels.items()} if any(labels.values()) else None
 
 
-def _placed(side: Scores, evalset: str | None) -> Scores:
+def _with_evalset(side: Scores, evalset: str | None) -> Scores:
+    """Put rows without `evalset` into the given one. UsageError if there is none, since the gate file names several."""
     if all(row.evalset for row in side.rows):
         return side
     if evalset is None:
@@ -215,7 +228,7 @@ def _units(
         key = UnitKey(arm, *question)
         first, failed, end = copy[0], copy[0].failed, copy[0].finish_reason
         for row in copy[1:]:
-            _same_answer(first, row)
+            _refuse_two_answers(first, row)
             failed, end = failed or row.failed, end or row.finish_reason
         by_hash = paired_by_hash is None or question[:2] in paired_by_hash
         scored_by = tuple((row.metric, row.scorer or NOT_NAMED) for row in copy if is_score(row))
@@ -247,27 +260,27 @@ def _by_answer(rows: Sequence[ScoreRow]) -> Iterator[tuple[tuple[str, str, int],
     by_question: dict[tuple[str, str, int], list[list[ScoreRow]]] = {}
     for row in rows:
         question = row.evalset, row.id, row.repeat
-        if (copies := by_question.get(question)) is None:
+        if (answers := by_question.get(question)) is None:
             by_question[question] = [[row]]
             continue
-        into = next((copy for copy in copies if all(other.metric != row.metric for other in copy)), None)
-        if into is None:
-            copies.append(into := [])
-        into.append(row)
-    for question, copies in by_question.items():
-        for copy in copies:
+        answer = next((copy for copy in answers if all(other.metric != row.metric for other in copy)), None)
+        if answer is None:
+            answers.append(answer := [])
+        answer.append(row)
+    for question, answers in by_question.items():
+        for copy in answers:
             yield question, copy
 
 
-def _same_answer(row: ScoreRow, other: ScoreRow) -> None:
+def _refuse_two_answers(row: ScoreRow, other: ScoreRow) -> None:
     """Raise UsageError for two rows of one case and repeat that cannot be about one answer."""
-    for what, mine, theirs in (
+    for what, first_value, second_value in (
         ("case hashes", row.case_hash, other.case_hash),
         ("clusters", row.cluster, other.cluster),
         ("ends", row.finish_reason or other.finish_reason, other.finish_reason or row.finish_reason),
     ):
-        if mine != theirs:
+        if first_value != second_value:
             raise UsageError(
-                f"the score rows of {row.id!r:.80} name different {what}, {mine!r:.60} in {row.metric} and "
-                f"{theirs!r:.60} in {other.metric}: are they about one answer?"
+                f"the score rows of {row.id!r:.80} name different {what}, {first_value!r:.60} in {row.metric} and "
+                f"{second_value!r:.60} in {other.metric}: are they about one answer?"
             )

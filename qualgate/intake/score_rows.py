@@ -113,7 +113,10 @@ class _NoRow(ValueError):
 
 
 def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
-    """(row, how it contradicts itself or ""). _NoRow for an invalid row."""
+    """Read one score row: (row, how it contradicts itself or ""). Raises _NoRow for an invalid row.
+
+    evalset: for rows that name none. line: of the row in its file.
+    """
 
     def text(key: str) -> str:
         value = body.get(key)
@@ -136,8 +139,8 @@ def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
         refuse_out_of_range(metric, value, body["value"])
     if (unanswered := text("unanswered")) not in ("", "empty", "unfiltered"):
         raise _NoRow(f"`unanswered` must be empty or unfiltered, found {unanswered!r:.60}")
-    if (finish := text("finish_reason")) and finish.lower() not in FINISH_WORDS:
-        raise _NoRow(f"`finish_reason` must be eos, stop, length or abort, found {finish!r:.60}")
+    if (finish_word := text("finish_reason")) and finish_word.lower() not in FINISH_WORDS:
+        raise _NoRow(f"`finish_reason` must be eos, stop, length or abort, found {finish_word!r:.60}")
     task, serving = text("task"), served(body)
     if serving.attempts and not failed and all(attempt.outcome != "done" for attempt in serving.attempts):
         failed = "none of its `attempts` was done, so no answer came of them, whatever its `value` says"
@@ -152,7 +155,7 @@ def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
         cluster=text("cluster") if body.get("cluster") is not None else None,
         evalset=intern(text("evalset") or evalset),
         labels=_labelled(task, tuple(_tags(body.get("tags")))),
-        finish_reason=FINISH_WORDS[finish.lower()] if finish else "",
+        finish_reason=FINISH_WORDS[finish_word.lower()] if finish_word else "",
         unanswered=cast("Any", unanswered),
         failed=failed,
         served=serving,

@@ -66,7 +66,7 @@ def served(body: Mapping[str, Any]) -> Served:
         return NOT_SAID
     ids = _numbers(body, "token_ids", "whole numbers from 0 to 2147483647", int, 2**31 - 1)
     gaps = _numbers(body, "top2_gaps", "numbers from 0", (int, float), inf)
-    count = _whole(body, "tokens")
+    count = _whole_number(body, "tokens")
     if ids is not None and count not in (None, len(ids)):
         raise ValueError(f"`tokens` is {count} and `token_ids` has {len(ids)}")
     if gaps is not None and (ids is None or len(gaps) != len(ids)):
@@ -75,7 +75,7 @@ def served(body: Mapping[str, Any]) -> Served:
     digest = _digest(body, "tokens_sha256")
     if answer is not None and digest not in (None, own := sha256(answer).hexdigest()):
         raise ValueError(f"`tokens_sha256` is {digest} and that of `token_ids` is {own}")
-    proposed, accepted = _whole(body, "draft_proposed"), _whole(body, "draft_accepted")
+    proposed, accepted = _whole_number(body, "draft_proposed"), _whole_number(body, "draft_accepted")
     if accepted is not None and (proposed is None or accepted > proposed):
         given = "is not given" if proposed is None else f"is {proposed}"
         raise ValueError(f"`draft_accepted` is {accepted} and `draft_proposed`, of which these are a part, {given}")
@@ -87,9 +87,9 @@ def served(body: Mapping[str, Any]) -> Served:
         text_sha256=_digest(body, "text_sha256"),
         margins=None if gaps is None else np.array(gaps, "<f8").tobytes(),
         tokens=len(ids) if ids is not None else count if count is not None else last,
-        prompt_tokens=_whole(body, "prompt_tokens"),
+        prompt_tokens=_whole_number(body, "prompt_tokens"),
         attempts=attempts,
-        job=_whole(body, "batch"),
+        job=_whole_number(body, "batch"),
         draft_proposed=proposed,
         draft_accepted=accepted,
         began=_seconds(body, "started"),
@@ -119,6 +119,7 @@ def with_serving(unit: UnitEvidence, rows: Iterable[Served]) -> UnitEvidence:
 
 
 def _attempts(value: Any) -> tuple[Attempt, ...] | None:
+    """Read `attempts`, the tries of one answer, or None if there are none. ValueError for an invalid one."""
     if value is None:
         return None
     if not isinstance(value, list) or not value or not all(isinstance(entry, dict) for entry in value):
@@ -135,8 +136,8 @@ def _attempts(value: Any) -> tuple[Attempt, ...] | None:
             Attempt(
                 outcome=entry["outcome"],
                 cause=cause,
-                prompt_tokens=_whole(entry, "prompt_tokens"),
-                output_tokens=_whole(entry, "output_tokens"),
+                prompt_tokens=_whole_number(entry, "prompt_tokens"),
+                output_tokens=_whole_number(entry, "output_tokens"),
                 seconds=_seconds(entry, "seconds"),
             )
         )
@@ -144,6 +145,10 @@ def _attempts(value: Any) -> tuple[Attempt, ...] | None:
 
 
 def _numbers(body: Mapping[str, Any], name: str, what: str, kind: Any, most: float) -> list[Any] | None:
+    """Read a list of numbers of type `kind` from 0 to `most`; None if the row has none. ValueError for an invalid one.
+
+    what: the numbers' name in the message.
+    """
     numbers = body.get(name)
     if numbers is None:
         return None
@@ -155,7 +160,7 @@ def _numbers(body: Mapping[str, Any], name: str, what: str, kind: Any, most: flo
     return numbers
 
 
-def _whole(body: Mapping[str, Any], name: str) -> int | None:
+def _whole_number(body: Mapping[str, Any], name: str) -> int | None:
     count = body.get(name)
     if count is not None and (type(count) is not int or not 0 <= count < 2**31):
         raise ValueError(f"`{name}` must be a whole number from 0, found {count!r:.60}")

@@ -170,7 +170,9 @@ def left_to_do(total: int, done: int, seconds: float | None, run: str) -> str:
     """Describe the rest answers. seconds: time of all answers, None if unknown; run: the source of that time."""
     remaining, source = total - done, f"as in run {run}" if run else "guessed from a probe of this machine"
     duration = (
-        "time unknown until measured" if seconds is None else f"about {time_text(seconds * remaining / total)}, {source}"
+        "time unknown until measured"
+        if seconds is None
+        else f"about {time_text(seconds * remaining / total)}, {source}"
     )
     return f"planned: {counted(remaining, 'answer')} to generate, {duration}"
 

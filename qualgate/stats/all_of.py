@@ -16,5 +16,5 @@ def all_of(k: int, values: Sequence[float]) -> float:
     if not 1 <= k <= n:
         raise ValueError(f"pass^k needs 1 <= k <= n, found k={k}, n={n}")
     # In ascending order a value is the smallest of those sets whose other k - 1 members come after it.
-    smallest = sum(value * comb(n - place, k - 1) for place, value in enumerate(sorted(values), start=1) if value)
+    smallest = sum(value * comb(n - rank, k - 1) for rank, value in enumerate(sorted(values), start=1) if value)
     return smallest / comb(n, k)

@@ -93,24 +93,25 @@ def compare_in_sequence(
         raise ValueError("units must come with |loss| ≤ size ≤ largest, at least one")
     n = int(sizes.sum())
     options = {"sizes": sizes, "largest": largest, "typical": typical, "presumed": presumed}
-    within, beyond = (capital(x, margin, beyond=side, **options).max() for side in (False, True))
-    p_within, p_beyond = (float(min(1.0, np.exp(-log_capital))) for log_capital in (within, beyond))
+    log_within, log_beyond = (capital(x, margin, beyond=side, **options).max() for side in (False, True))
+    p_within, p_beyond = (float(min(1.0, np.exp(-log_capital))) for log_capital in (log_within, log_beyond))
 
     def excluded(limit: float, *, beyond: bool) -> bool:
+        """Return whether the bets reject a loss of `limit`. Bounds stake nothing on the planned truth."""
         return bool(capital(x, limit, beyond=beyond, planned=0.0, **options).max() >= -log(alpha))
 
     mean = float(x.sum()) / n
-    most = _bound(lambda limit: excluded(limit, beyond=False), mean, 1.0)
-    least = _bound(lambda limit: excluded(limit, beyond=True), mean, -1.0)
-    most = min(most, margin) if p_within <= alpha else max(most, nextafter(margin, 2))
-    least = max(least, margin) if p_beyond <= alpha else min(least, nextafter(margin, -2))
+    largest_loss = _bound(lambda limit: excluded(limit, beyond=False), mean, 1.0)
+    smallest_loss = _bound(lambda limit: excluded(limit, beyond=True), mean, -1.0)
+    largest_loss = min(largest_loss, margin) if p_within <= alpha else max(largest_loss, nextafter(margin, 2))
+    smallest_loss = max(smallest_loss, margin) if p_beyond <= alpha else min(smallest_loss, nextafter(margin, -2))
     return SequentialResult(
         n=n,
         lost=int(np.count_nonzero(x > 0)),
         gained=int(np.count_nonzero(x < 0)),
         difference=-mean,
-        lower=-most,
-        upper=-least,
+        lower=-largest_loss,
+        upper=-smallest_loss,
         p_within=p_within,
         p_beyond=p_beyond,
         method=METHOD_SEQUENTIAL,

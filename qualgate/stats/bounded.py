@@ -39,7 +39,7 @@ def bounded_mean(
     if not low < limit < high or not len(x) or x.min() < low or x.max() > high:
         raise ValueError(f"values and the limit {limit} must lie between {low} and {high}")
     mean = float(x.sum() / len(x))
-    above, below = _kinds(x, clusters), _kinds(-x, clusters)
+    above, below = _cluster_kinds(x, clusters), _cluster_kinds(-x, clusters)
 
     def p_above(truth: float) -> float:
         return _p_at_most(above, truth, low)
@@ -60,21 +60,28 @@ def bounded_mean(
 def p_at_most(values: ArrayLike, clusters: ArrayLike, truth: float, low: float = -1.0) -> float:
     """P-value of "the mean is at most `truth`": the chance that the Dirichlet mean of the clusters and one at `low`
     is."""
-    return _p_at_most(_kinds(np.asarray(values, float), clusters), truth, low)
+    return _p_at_most(_cluster_kinds(np.asarray(values, float), clusters), truth, low)
 
 
-def _kinds(values: NDArray, clusters: ArrayLike) -> NDArray:
-    """[3, kinds]: sum and size of a cluster, and the number of such clusters. Many sums are rounded down to a grid."""
+def _cluster_kinds(values: NDArray, clusters: ArrayLike) -> NDArray:
+    """Count clusters by sum and size: [3, kinds] with rows sum, size and number of such clusters.
+
+    If there are more than `MOST_DISTINCT` different sums, they are rounded down to a grid.
+    """
     _, members = np.unique(np.asarray(clusters), return_inverse=True)
     sizes, sums = np.bincount(members), np.bincount(members, values)
     if len(np.unique(sums)) > MOST_DISTINCT:
         step = (sums.max() - sums.min()) / MOST_DISTINCT
         sums = np.floor(sums / step) * step
-    kinds, counts = np.unique(np.stack([sums, sizes]), axis=1, return_counts=True)
-    return np.vstack([kinds, counts])
+    sums_and_sizes, counts = np.unique(np.stack([sums, sizes]), axis=1, return_counts=True)
+    return np.vstack([sums_and_sizes, counts])
 
 
 def _p_at_most(kinds: NDArray, truth: float, low: float) -> float:
+    """Return the p-value of "the mean is at most `truth`", see `p_at_most`.
+
+    kinds: from `_cluster_kinds`. One more cluster, as large as the largest, lies at `low`.
+    """
     sums, sizes, counts = kinds
     worst = (low - truth) * float(sizes.max())
     return _chance_not_positive(np.append(sums - truth * sizes, worst), np.append(counts, 1.0))
@@ -94,11 +101,11 @@ def _chance_not_positive(a: NDArray, k: NDArray) -> float:
     def slope(s: float) -> float:
         return float(np.sum(k * a / (1 - a * s))) - 1 / s
 
-    at = _root(slope, left * (1 - 1e-12), left * 1e-12, abs(left) * 1e-14)
-    width = 1 / float(np.sum(k * (a / (1 - a * at)) ** 2) + 1 / at**2) ** 0.5
+    saddle = _root(slope, left * (1 - 1e-12), left * 1e-12, abs(left) * 1e-14)
+    width = 1 / float(np.sum(k * (a / (1 - a * saddle)) ** 2) + 1 / saddle**2) ** 0.5
     total = 0.0
     for u in _STEPS:  # the integrand falls off: most of the steps are rarely needed
-        s = at + 1j * width * np.sinh(u)
+        s = saddle + 1j * width * np.sinh(u)
         heights = np.exp(-(np.log(1 - s[:, None] * a) @ k) - np.log(-s)).real * width * np.cosh(u)
         total += float(heights.sum() - (heights[0] / 2 if u[0] == 0 else 0.0))
         if np.abs(heights).max() < 1e-15 * total:

@@ -78,9 +78,9 @@ def accepted_cost_ratio(
             # A draw without the baseline's accepted answers says that the baseline is the dearer one: ratio 0.
             return np.where(good > 0, (cost / good) * (base_good / base_cost), np.where(base_good > 0, inf, 0.0))
 
-    charged = of_cases[:, 0] > 0
-    dearest = float((of_cases[charged, 2] / of_cases[charged, 0]).max())
-    return CostRatio(_drawn(ratio, len(sums)), sizes, dearest)
+    costly = of_cases[:, 0] > 0
+    dearest = float((of_cases[costly, 2] / of_cases[costly, 0]).max())
+    return CostRatio(_resampled(ratio, len(sums)), sizes, dearest)
 
 
 def cost_interaction(
@@ -101,7 +101,7 @@ def cost_interaction(
             x = np.log(totals[:, 0::2]) - np.log(totals[:, 1::2])
             return np.nan_to_num(x[:, 0] + x[:, 3] - x[:, 1] - x[:, 2], nan=0.0)
 
-    return _drawn(interaction, len(sums)).bounds(0.0, alpha)
+    return _resampled(interaction, len(sums)).bounds(0.0, alpha)
 
 
 def _by_cluster(clusters: ArrayLike, *columns: ArrayLike) -> tuple[NDArray, NDArray]:
@@ -113,10 +113,10 @@ def _by_cluster(clusters: ArrayLike, *columns: ArrayLike) -> tuple[NDArray, NDAr
     )
 
 
-def _drawn(statistic: Callable[[NDArray], NDArray], count: int) -> Bootstrap:
+def _resampled(statistic: Callable[[NDArray], NDArray], count: int) -> Bootstrap:
     """`bootstrap` of a statistic of cluster counts ([draws, clusters])."""
 
     def of_draws(draws: NDArray) -> NDArray:
-        return statistic(np.stack([np.bincount(drawn, minlength=count) for drawn in draws]).astype(float))
+        return statistic(np.stack([np.bincount(indices, minlength=count) for indices in draws]).astype(float))
 
     return bootstrap(of_draws, count, np.random.default_rng(SEED), DRAWS)

@@ -48,13 +48,13 @@ class Passes:
         """Tokens of the longest verified draft."""
         return int(self.proposed.max(initial=0))
 
-    def tested_at(self, place: int) -> NDArray:
+    def tested_at(self, position: int) -> NDArray:
         """[passes] 1 where the draft's token at `place`, from 1, was tested: all before it were accepted."""
-        return (self.accepted + self.rejected >= place).astype(int)
+        return (self.accepted + self.rejected >= position).astype(int)
 
-    def accepted_at(self, place: int) -> NDArray:
+    def accepted_at(self, position: int) -> NDArray:
         """[passes] 1 where the token at `place`, from 1, was accepted."""
-        return (self.accepted >= place).astype(int)
+        return (self.accepted >= position).astype(int)
 
     def lengths(self) -> NDArray:
         """[longest drafted + 1] number of passes with drafts of 0, 1, … tokens, verified or not."""

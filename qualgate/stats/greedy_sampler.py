@@ -41,5 +41,5 @@ def log_e_values(margins: ArrayLike, share: float = SURE) -> tuple[float, ...]:
 
 def log_e_value(sums: Sequence[float]) -> float:
     """Logarithm of the mean e-value: it exceeds log(1 / a) with probability at most a by chance."""
-    most = max(sums)
-    return most + log(sum(exp(log_value - most) for log_value in sums) / len(sums))
+    largest = max(sums)
+    return largest + log(sum(exp(log_value - largest) for log_value in sums) / len(sums))

@@ -107,24 +107,24 @@ def nonnegative_ratio(
     clusters prove nothing before (1 − 1/c)^k is at most alpha, 59 for c = 20.
     """
     y, x = np.asarray(numerator, float), np.asarray(denominator, float)
-    seen = clustered_ratio(y, x, clusters, limit, alpha)
-    if seen.lower == -inf:
-        return seen
+    drawn_only = clustered_ratio(y, x, clusters, limit, alpha)
+    if drawn_only.lower == -inf:
+        return drawn_only
     kinds = clusters if cases is None else cases
     unseen = 1 - alpha ** (1 / independent_trials(x, kinds, alpha))  # by weight: a long case counts as it weighs
     _, members = np.unique(np.asarray(kinds), return_inverse=True)
-    tops, bottoms = np.bincount(members, y), np.bincount(members, x)
-    largest = float((tops[bottoms > 0] / bottoms[bottoms > 0]).max())
+    numerators, denominators = np.bincount(members, y), np.bincount(members, x)
+    largest = float((numerators[denominators > 0] / denominators[denominators > 0]).max())
     high = max(of_limit * limit, of_largest * largest)
     below = clustered_ratio(y, x, clusters, (limit - unseen * high) / (1 - unseen), alpha)
     above = clustered_ratio(y, x, clusters, limit / (1 - unseen), alpha)
     return Bounds(
-        estimate=seen.estimate,
-        lower=(1 - unseen) * max(seen.lower, 0.0),
-        upper=(1 - unseen) * seen.upper + unseen * max(high, seen.upper),
+        estimate=drawn_only.estimate,
+        lower=(1 - unseen) * max(drawn_only.lower, 0.0),
+        upper=(1 - unseen) * drawn_only.upper + unseen * max(high, drawn_only.upper),
         p_below=below.p_below,
         p_above=above.p_above,
-        clusters=seen.clusters,
+        clusters=drawn_only.clusters,
     )
 
 
@@ -193,7 +193,11 @@ def clustered_share(
 
 
 def _trials_each_way(trials: ArrayLike, clusters: ArrayLike, limit: float, alpha: float) -> tuple[float, float]:
-    """(independent trials for "the share is smaller", for "it is larger"), see `clustered_share`."""
+    """Return the independent trials for "the share is smaller" and for "it is larger", see `clustered_share`.
+
+    To prove a rare event rarer, clusters count as by `independent_clusters`; to prove an excess of it, as if all were
+    of the size of the largest.
+    """
     _, members = np.unique(np.asarray(clusters), return_inverse=True)
     sizes = np.bincount(members, np.asarray(trials, float))
     few, fewest = independent_clusters(sizes, alpha), float(sizes.sum() / sizes.max())
@@ -265,11 +269,11 @@ def bootstrap(
     """Resample a statistic. statistic: index rows [draws, n] → one value per row. Blocks of about a million indices."""
     estimate = float(statistic(np.arange(n)[None, :])[0])
     block = max(1, 1_000_000 // max(n, 1))
-    drawn = [
+    values = [
         statistic(generator.integers(0, n, (min(block, draws - start), n), dtype=np.int32))
         for start in range(0, draws, block)
     ]
-    return Bootstrap(estimate, np.concatenate(drawn), n)
+    return Bootstrap(estimate, np.concatenate(values), n)
 
 
 def normal_quantile(probability: float) -> float:

@@ -39,12 +39,12 @@ def kl_bounds(p: Listed, q: Listed, vocabulary: int, within: float) -> tuple[flo
     within: nats by which the log-probs may be off."""
     _, in_p, in_q = np.intersect1d(p.tokens, q.tokens, assume_unique=True, return_indices=True)
     a, b = p.logprobs[in_p], q.logprobs[in_q]
-    own, theirs = np.delete(p.logprobs, in_p), np.delete(q.logprobs, in_q)
-    left = _left(p, vocabulary, within)
+    only_p, only_q = np.delete(p.logprobs, in_p), np.delete(q.logprobs, in_q)
+    unlisted = _left(p, vocabulary, within)
     shared = float(_least(a, b + within, within).sum())
-    below = shared + _rest_below(own, left, q, _one_less(b, within), within)
+    below = shared + _rest_below(only_p, unlisted, q, _one_less(b, within), within)
     above = float(_most(a, b - within, within).sum())
-    above += _rest_above(own, left, p.most, q.least, theirs, vocabulary - len(p.tokens) - len(theirs), within)
+    above += _rest_above(only_p, unlisted, p.most, q.least, only_q, vocabulary - len(p.tokens) - len(only_q), within)
     return max(0.0, below), max(0.0, below, above)
 
 
@@ -63,8 +63,8 @@ def _left(p: Listed, vocabulary: int, within: float) -> Span:
 
 def _least(a: NDArray, b: NDArray | float, within: float) -> NDArray:
     """Minimum of e^x (x - b) for x within `within` of a: it falls up to b - 1, and rises from there."""
-    at = np.clip(b - 1.0, a - within, a + within)
-    return np.exp(at) * (at - b)
+    minimizer = np.clip(b - 1.0, a - within, a + within)
+    return np.exp(minimizer) * (minimizer - b)
 
 
 def _most(a: NDArray, b: NDArray | float, within: float) -> NDArray:
@@ -77,36 +77,41 @@ def _least_of(span: Span, q: float) -> float:
     """Minimum of x log(x / q) for x in `span`."""
     if q <= 0:
         return 0.0 if span[0] <= 0 else inf
-    at = min(max(q / np.e, span[0]), span[1])
-    return at * log(at / q) if at > 0 else 0.0
+    minimizer = min(max(q / np.e, span[0]), span[1])
+    return minimizer * log(minimizer / q) if minimizer > 0 else 0.0
 
 
-def _rest_below(own: NDArray, left: Span, q: Listed, rest: Span, within: float) -> float:
-    """Lower bound of the unshared part. own: log-probs that only p lists; left: p's unlisted probability; rest: q's
-    probability of both."""
-    mass = float(np.exp(own).sum())
-    mine = mass * exp(-within), mass * exp(within)
-    together = _least_of((mine[0] + left[0], mine[1] + left[1]), rest[1])
-    cap = min(1.0, len(own) * exp(q.most + within))
-    if not mine[0] or cap >= rest[1] or cap * (mine[0] + left[1]) >= rest[1] * mine[0]:
+def _rest_below(only_p: NDArray, unlisted: Span, q: Listed, rest: Span, within: float) -> float:
+    """Return a lower bound of the unshared part.
+
+    only_p: log-probs that only p lists. unlisted: p's unlisted probability. rest: q's probability of both.
+    """
+    mass = float(np.exp(only_p).sum())
+    listed = mass * exp(-within), mass * exp(within)
+    together = _least_of((listed[0] + unlisted[0], listed[1] + unlisted[1]), rest[1])
+    cap = min(1.0, len(only_p) * exp(q.most + within))
+    if not listed[0] or cap >= rest[1] or cap * (listed[0] + unlisted[1]) >= rest[1] * listed[0]:
         return together  # q may distribute it as p does
-    return max(together, _least_of(mine, cap) + _least_of(left, rest[1] - cap))
+    return max(together, _least_of(listed, cap) + _least_of(unlisted, rest[1] - cap))
 
 
 def _rest_above(
-    own: NDArray, left: Span, most: float, least: float, theirs: NDArray, neither: int, within: float
+    only_p: NDArray, unlisted: Span, most: float, least: float, only_q: NDArray, neither: int, within: float
 ) -> float:
-    """Upper bound of the unshared part. theirs: log-probs that only q lists; neither: tokens that neither lists."""
+    """Return an upper bound of the unshared part, infinite if q may give 0 to what p may not.
+
+    only_p, only_q: log-probs that only p or only q lists. neither: tokens that neither lists.
+    """
     bound = 0.0
-    if len(own):
+    if len(only_p):
         if least == -inf:
             return inf
-        bound = float(_most(own, least - within, within).sum())
-    if left[1] <= 0:
+        bound = float(_most(only_p, least - within, within).sum())
+    if unlisted[1] <= 0:
         return bound
-    floor = min(float(theirs.min(initial=inf)), least if neither else inf)
+    floor = min(float(only_q.min(initial=inf)), least if neither else inf)
     if floor == -inf:
         return inf
-    one_by_one = max(mass * (most + 2 * within - floor) for mass in left)
-    all_in_one = max(mass * (log(mass) + within - floor) if mass > 0 else 0.0 for mass in left)
+    one_by_one = max(mass * (most + 2 * within - floor) for mass in unlisted)
+    all_in_one = max(mass * (log(mass) + within - floor) if mass > 0 else 0.0 for mass in unlisted)
     return bound + min(one_by_one, all_in_one)

@@ -95,7 +95,10 @@ class SumsOfTurns:
     def __init__(
         self, base: NDArray, other: NDArray, turns: NDArray, cases: NDArray, limit: float, alpha: float
     ) -> None:
-        """limit: of the rule; scales the assumed time of undrawn kinds of cases."""
+        """Sum both sides' seconds over turns, and set aside shares for turns and cases of kinds that were not drawn.
+
+        limit: of the rule; scales the assumed time of undrawn kinds of cases.
+        """
         before, after = _sums(turns, base, other)
         self.estimate, self.count = float(after.sum() / before.sum()), len(before)
         self._means = float(before.mean()), float(after.mean())
@@ -128,14 +131,16 @@ class SumsOfTurns:
         return float(stdtr(self.count - 1, mean / error)) if error > 0 else float(mean >= 0)
 
     def _quantiles(self, levels: NDArray) -> NDArray:
-        """The ratios at which that p is 1 − level; infinite, or 0, if the baseline's time itself is not surely above 0.
-        Fieller (J. R. Statist. Soc. B 16, 1954)."""
+        """Return the ratios at which p is 1 − level, by Fieller's theorem (J. R. Statist. Soc. B 16, 1954).
+
+        They are infinite, or 0 for negative t, if the baseline's time itself is not surely above 0.
+        """
         t = stdtrit(self.count - 1, np.clip(levels, 1e-15, 1 - 1e-15))
         (x, y), ((xx, xy), (_, yy)) = self._means, self._spread
-        square, middle, rest = x * x - t * t * xx, x * y - t * t * xy, y * y - t * t * yy
+        square, mixed, constant = x * x - t * t * xx, x * y - t * t * xy, y * y - t * t * yy
         with np.errstate(divide="ignore", invalid="ignore"):
-            root = np.sqrt(np.maximum(middle * middle - square * rest, 0.0))
-            ratios = (middle + np.sign(t) * root) / square
+            root = np.sqrt(np.maximum(mixed * mixed - square * constant, 0.0))
+            ratios = (mixed + np.sign(t) * root) / square
         return np.where(square > 0, np.maximum(ratios, 0.0), np.where(t > 0, inf, 0.0))
 
 

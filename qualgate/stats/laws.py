@@ -48,26 +48,26 @@ def same_law(prompts: Sequence[tuple[Answers, Answers]], seed: int = 0, deals: i
     """Test for one law. prompts: for each, (token ids of one sampler's answers, of the other's). seed: of the
     permutations."""
     generator = np.random.default_rng(seed)
-    far, sharp, most, result = np.zeros(deals + 1), np.zeros(deals + 1), 0.0, SameLaw(p=1.0)
-    for number, (ours, theirs) in enumerate(prompts):
-        shared = beginnings([*ours, *theirs])
-        if not (ours and theirs and shared):
+    far, sharp, largest, result = np.zeros(deals + 1), np.zeros(deals + 1), 0.0, SameLaw(p=1.0)
+    for number, (first, second) in enumerate(prompts):
+        shared = beginnings([*first, *second])
+        if not (first and second and shared):
             continue
-        members = np.zeros((len(shared), len(ours) + len(theirs)))
-        for row, (_, who) in enumerate(shared):
-            members[row, who] = 1.0
-        labels = np.repeat([1 / len(ours), -1 / len(theirs)], [len(ours), len(theirs)])
+        members = np.zeros((len(shared), len(first) + len(second)))
+        for row, (_, answers) in enumerate(shared):
+            members[row, answers] = 1.0
+        labels = np.repeat([1 / len(first), -1 / len(second)], [len(first), len(second)])
         every = np.vstack([labels, generator.permuted(np.tile(labels, (deals, 1)), axis=1)])
-        apart, size = every @ members.T, members.sum(1)
-        parts = apart**2 / size
+        distances, size = every @ members.T, members.sum(1)
+        parts = distances**2 / size
         far += parts.sum(1)
-        sharp += apart @ size
-        if parts[0].max() > most:
-            most, row = float(parts[0].max()), int(parts[0].argmax())
-            mine = int(members[row, : len(ours)].sum())
+        sharp += distances @ size
+        if parts[0].max() > largest:
+            largest, row = float(parts[0].max()), int(parts[0].argmax())
+            count_of_first = int(members[row, : len(first)].sum())
             result = SameLaw(
-                p=1.0, prompt=number, length=shared[row][0], of=(len(ours), len(theirs)),
-                count=(mine, int(size[row]) - mine),
+                p=1.0, prompt=number, length=shared[row][0], of=(len(first), len(second)),
+                count=(count_of_first, int(size[row]) - count_of_first),
             )  # fmt: skip
     value = _score(far) + _score(sharp) ** 2 / sqrt(2)
     return replace(result, p=float((value >= value[0] - 1e-9).mean()))

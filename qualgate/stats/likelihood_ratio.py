@@ -97,15 +97,19 @@ class LikelihoodRatio:
         return ceil(self.count * times)
 
     def _p(self, side: float, ratio: float, trials: float, end: float, times: float) -> float:
-        """One test. side: -1 if undrawn texts may be worse, 1 if they may be better; end: by how much, in y / x."""
+        """Return the p-value of "the ratio is at least `ratio`" (side -1) or "at most" (side 1).
+
+        side: -1 if undrawn texts may be worse, 1 if they may be better. trials: independent ones that may have missed
+        them. end: by how much, in y / x. times: as many texts as there are. 1 for fewer than two.
+        """
         truth = self._rate(ratio)
-        end, alike = max(end, -side * truth * (1 + 1e-9)), self._alike * times
-        if self.count < 2 or alike < 2:
+        end, clusters = max(end, -side * truth * (1 + 1e-9)), self._alike * times
+        if self.count < 2 or clusters < 2:
             return 1.0
         with np.errstate(all="ignore"):
             spread = float(np.var(self._y - truth * self._x, ddof=1))
             error = sqrt(spread / self.count / times) / float(self._x.mean())
-            p = float(p_at_most(side * self._estimate / end, error / end, alike, trials * times, side * truth / end))
+            p = float(p_at_most(side * self._estimate / end, error / end, clusters, trials * times, side * truth / end))
         return p if isfinite(p) else 1.0  # of numbers so large that their squares are none
 
 

@@ -47,9 +47,9 @@ def ranks(n: int, p: float, confidence: float) -> tuple[int, int]:
     or more are: each with at most half of what the confidence leaves.
     """
     tail = (1 - confidence) / 2
-    counts = np.arange(n + 1)
-    low = int(np.searchsorted(bdtr(counts, n, p), tail))  # the least with P(B <= low) >= tail, so P(B < low) < tail
-    high = int(np.count_nonzero(bdtrc(counts, n, p) > tail)) + 1  # P(B >= high) = P(B > high - 1) <= tail
+    hits = np.arange(n + 1)
+    low = int(np.searchsorted(bdtr(hits, n, p), tail))  # the least with P(B <= low) >= tail, so P(B < low) < tail
+    high = int(np.count_nonzero(bdtrc(hits, n, p) > tail)) + 1  # P(B >= high) = P(B > high - 1) <= tail
     return low, high
 
 

@@ -140,7 +140,7 @@ class _Sides:
         return scaled, np.sort(scaled)
 
     def _levels(self, ordered: NDArray) -> NDArray:
-        """Values of either sample that may be the baseline's percentile; a selection if there are very many."""
+        """Return the values of either sample that may be the baseline's percentile; a selection of very many."""
         ranks = np.arange(self.total + 1)
         low = np.flatnonzero(self._few(ranks, self.share) > _SURELY)[0]
         high = np.flatnonzero(self._few(self.total - ranks, 1 - self.share) > _SURELY)[-1]
@@ -154,14 +154,14 @@ class _Sides:
         k = hits / self.total * self.trials
         return np.where(hits >= self.total, 1.0, betainc(np.maximum(self.trials - k, 1e-300), k + 1, 1 - rate))
 
-    def _fewer(self, few: NDArray, over: NDArray, many: NDArray, least: NDArray, above: bool = False) -> NDArray:
+    def _fewer(self, few: NDArray, over: NDArray, more: NDArray, least: NDArray, above: bool = False) -> NDArray:
         """P-values of "no smaller share of `few` exceeds `over` than of `many` reaches `least`", one per level.
 
         above: count `few` that reach `over` instead of exceeding it.
         """
         means, errors = np.zeros(len(over)), np.zeros(len(over))
         for index, (a, b) in enumerate(zip(over, least, strict=True)):
-            gap = (many >= b).astype(np.int8) - (few >= a if above else few > a)
+            gap = (more >= b).astype(np.int8) - (few >= a if above else few > a)
             means[index] = gap.mean()
             residuals = np.add.reduceat(gap, self.starts, dtype=np.int64) - means[index] * self.sizes
             errors[index] = sqrt(self.count / (self.count - 1) * float(residuals @ residuals)) / self.total
@@ -171,13 +171,13 @@ class _Sides:
 def beyond(p: Callable[[float], float], estimate: float, away: float, alpha: float) -> float:
     """The ratio nearest to the estimate at which p is at most alpha, searched in steps of the factor `away`; infinite,
     or 0, if there is none."""
-    none = inf if away > 1 else 0.0
+    unbounded = inf if away > 1 else 0.0
     near = estimate if 0 < estimate < inf else 1.0
     far = near * away
     while p(far) > alpha:
         near, far = far, far * away * away
         if not 1e-9 < far < 1e9:
-            return none
+            return unbounded
     for _ in range(_STEPS):
         middle = sqrt(near * far)
         near, far = (near, middle) if p(middle) <= alpha else (middle, far)

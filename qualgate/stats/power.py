@@ -48,11 +48,14 @@ def evidence_threshold(n: int, loss: float, alpha: float = 0.05, *, roughly: boo
     if n > EXACT_MAX_N:
         return normal_quantile(1 - alpha)
     roughly = roughly or n > EXACT_SETTLED
-    return _least(lambda least: Region.at_least(n, loss, least).largest_chance(loss) <= alpha, alpha, roughly)
+    return _least_threshold(lambda least: Region.at_least(n, loss, least).largest_chance(loss) <= alpha, alpha, roughly)
 
 
-def _least(keeps: Callable[[float], bool], alpha: float, roughly: bool) -> float:
-    """The least threshold of evidence that keeps alpha; roughly: to 0.002 standard errors."""
+def _least_threshold(keeps: Callable[[float], bool], alpha: float, roughly: bool) -> float:
+    """Find the least threshold of evidence that keeps alpha, by bisection.
+
+    keeps: whether a threshold does. roughly: to 0.002 standard errors instead of 1e-7.
+    """
     aim, reach = normal_quantile(1 - alpha), 0.8
     while not keeps(aim + reach) and reach < 8 + EXACT_MAX_N:  # beyond, no table is left
         reach *= 2
@@ -71,14 +74,16 @@ def rejection_region(n: int, loss: float, alpha: float = 0.05, *, settled: bool 
     roughly = n > EXACT_SETTLED and not settled
     if n > ESTIMATED_MAX_N:
         keeps = lambda least: Region.at_least(n, loss, least).largest_chance(loss) <= alpha  # noqa: E731
-        return Region.at_least(n, loss, evidence_threshold(n, loss, alpha) if roughly else _least(keeps, alpha, False))
+        return Region.at_least(
+            n, loss, evidence_threshold(n, loss, alpha) if roughly else _least_threshold(keeps, alpha, False)
+        )
     first = chosen_region(n, loss)  # these before all others, among them and among the others by evidence
     joined = np.minimum if first.largest_chance(loss) <= alpha else np.maximum
 
     def region(least: float) -> Region:
         return Region.from_edge(n, joined(edges(n, loss, np.array([least]))[0], first.edge))
 
-    return region(_least(lambda least: region(least).largest_chance(loss) <= alpha, alpha, roughly))
+    return region(_least_threshold(lambda least: region(least).largest_chance(loss) <= alpha, alpha, roughly))
 
 
 def approval_region(n: int, margin: float, alpha: float = 0.05) -> Region:
@@ -123,10 +128,10 @@ def pairs_to_approve(margin: float, discordance: float, power: float, alpha: flo
     Exact to `EXACT_MAX_N` pairs, beyond by n = (z_alpha + z_power)² d / margin², which is right to 1 % there.
     """
     z = normal_quantile(1 - alpha) + normal_quantile(power)
-    most = ceil(z * z * discordance / margin**2 + 4 / margin)
-    if most > EXACT_MAX_N:
-        return most if most <= MOST_PAIRS else None
-    low, high = ceil(log(alpha) / log(1 - margin)) - 1, 2 * most
+    estimate = ceil(z * z * discordance / margin**2 + 4 / margin)
+    if estimate > EXACT_MAX_N:
+        return estimate if estimate <= MOST_PAIRS else None
+    low, high = ceil(log(alpha) / log(1 - margin)) - 1, 2 * estimate
     while high - low > max(1, low // 100):
         middle = (low + high) // 2
         reached = chance_to_approve(middle, margin, discordance, 0.0, alpha) >= power

@@ -22,19 +22,19 @@ def balanced(styles: Sequence[Style], names: Sequence[str]) -> NDArray[np.bool_]
     the names chooses which pairs of the larger side to drop, so not the judge's replies.
     """
     members: dict[Style, list[int]] = {}
-    for place, style in enumerate(styles):
-        members.setdefault(style, []).append(place)
+    for index, style in enumerate(styles):
+        members.setdefault(style, []).append(index)
     keep = np.zeros(len(styles), bool)
     for style, places in members.items():
-        most = len(places) if style == (0, 0) else len(members.get((-style[0], -style[1]), ()))
-        drawn = sorted(places, key=lambda place: sha256(names[place].encode("utf-8", "surrogatepass")).digest())
-        keep[drawn[:most]] = True
+        retained = len(places) if style == (0, 0) else len(members.get((-style[0], -style[1]), ()))
+        by_hash = sorted(places, key=lambda index: sha256(names[index].encode("utf-8", "surrogatepass")).digest())
+        keep[by_hash[:retained]] = True
     return keep
 
 
 def leaning(toward: int, away: int) -> float:
     """Two-sided p-value of "either is as likely": the exact sign test, twice the smaller tail. 1 without any."""
-    count, most = toward + away, max(toward, away)
+    count, larger = toward + away, max(toward, away)
     if not count:
         return 1.0
-    return min(1.0, 2 * float(betainc(most, count - most + 1, 0.5)))
+    return min(1.0, 2 * float(betainc(larger, count - larger + 1, 0.5)))

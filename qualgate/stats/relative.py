@@ -39,22 +39,22 @@ def compare_relative(
     n, spent = len(base), RATE_PART * alpha
     exact = len(np.unique(labels)) == n and bool(np.isin(base, (0, 1)).all() and np.isin(other, (0, 1)).all())
     if exact:
-        least, most = binomial_lower(int(base.sum()), n, spent), binomial_upper(int(base.sum()), n, spent)
+        low_rate, high_rate = binomial_lower(int(base.sum()), n, spent), binomial_upper(int(base.sum()), n, spent)
         lost, gained = int((other < base).sum()), int((other > base).sum())
     else:
         rate = clustered_share(base, np.ones(n), labels, 0.0, spent)
-        least, most, lost, gained = rate.lower, rate.upper, 0, 0
-    if least <= 0:
+        low_rate, high_rate, lost, gained = rate.lower, rate.upper, 0, 0
+    if low_rate <= 0:
         return RelativeResult(change=None, lower=None, upper=None, p_within=1.0, p_beyond=1.0)
 
-    def compared(margin: float):
+    def compare(margin: float):
         if exact:
             return compare_pairs(lost, gained, n, margin, alpha - spent)
         return compare_clustered_pairs(base, other, labels, margin, alpha - spent, margin_known=False)
 
-    hard, easy = compared(limit * least), compared(min(limit * most, 1 - 1e-9))
-    lower = hard.lower / (least if hard.lower < 0 else most)  # the rate that makes the loss the largest share
-    upper = easy.upper / (most if easy.upper < 0 else least)
+    hard, easy = compare(limit * low_rate), compare(min(limit * high_rate, 1 - 1e-9))
+    lower = hard.lower / (low_rate if hard.lower < 0 else high_rate)  # the rate that makes the loss the largest share
+    upper = easy.upper / (high_rate if easy.upper < 0 else low_rate)
     return RelativeResult(
         change=float(other.mean() / base.mean() - 1),
         lower=lower if lower > -inf else None,

@@ -49,10 +49,12 @@ class Sums:
         generator, block = np.random.default_rng(seed), max(1, AT_ONCE // max(count, 1))
         parts = []
         for start in range(0, draws if count else 0, block):
-            drawn = generator.integers(0, count, (min(block, draws - start), count))
-            offsets = count * np.arange(len(drawn))[:, None]
-            often = np.bincount((drawn + offsets).ravel(), minlength=count * len(drawn)).reshape(len(drawn), count)
-            parts.append(often @ sums)
+            resamples = generator.integers(0, count, (min(block, draws - start), count))
+            offsets = count * np.arange(len(resamples))[:, None]
+            counts = np.bincount((resamples + offsets).ravel(), minlength=count * len(resamples)).reshape(
+                len(resamples), count
+            )
+            parts.append(counts @ sums)
         totals = np.concatenate(parts) if parts else np.zeros((0, len(columns)))
         return cls(
             whole=dict(zip(columns, sums.sum(axis=0).tolist(), strict=True)),

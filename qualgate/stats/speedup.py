@@ -24,15 +24,15 @@ def tokens_expected(chances: Sequence[float]) -> float:
 
 def verify_cost(known: Mapping[int, float], rows: float) -> float | None:
     """v(rows), interpolated linearly between measured rows; None beyond them. v(1) = 1 is always known."""
-    at = {1: 1.0, **known}
-    measured = sorted(at)
+    cost_at = {1: 1.0, **known}
+    measured = sorted(cost_at)
     if not measured[0] <= rows <= measured[-1]:
         return None
     above = measured[bisect_left(measured, rows)]
     below = max(point for point in measured if point <= rows)
     if above == below:
-        return at[above]
-    return at[below] + (at[above] - at[below]) * (rows - below) / (above - below)
+        return cost_at[above]
+    return cost_at[below] + (cost_at[above] - cost_at[below]) * (rows - below) / (above - below)
 
 
 def drafted_cost(costs: Sequence[float], levels: Sequence[tuple[float, float]]) -> float:
@@ -99,11 +99,11 @@ def by_batch(
 def crossover(gains: Mapping[int, float]) -> float | None:
     """The number of sequences from which drafting gains nothing, interpolated linearly in its logarithm; None if it
     gains at the largest known number; the smallest known number if it gains nowhere."""
-    counts = sorted(gains)
-    if not counts or gains[counts[-1]] > 1:
+    sequences = sorted(gains)
+    if not sequences or gains[sequences[-1]] > 1:
         return None
-    for before, count in pairwise(reversed(counts)):
+    for larger, count in pairwise(reversed(sequences)):
         if gains[count] > 1:
-            share = (gains[count] - 1) / (gains[count] - gains[before])
-            return float(2 ** (log2(count) + share * (log2(before) - log2(count))))
-    return float(counts[0])
+            share = (gains[count] - 1) / (gains[count] - gains[larger])
+            return float(2 ** (log2(count) + share * (log2(larger) - log2(count))))
+    return float(sequences[0])

@@ -69,13 +69,13 @@ def trend(values: ArrayLike, *, weight: float = 1.0, series: int = 1, alpha: flo
         raise ValueError(f"alpha {alpha}, series {series} or weight {weight} is out of range")
     threshold = float(np.log(HORIZON * series / alpha))
     shifts, first = np.array(SHIFTS), 0
-    detectors, sums, starts = _at_rest(1)
-    low, most = int(x.min()), int(x.max())
-    seen = level_counts(x[:1] - low, most - low)
+    detectors, sums, starts = _fresh_detectors(1)
+    low, highest = int(x.min()), int(x.max())
+    counts = level_counts(x[:1] - low, highest - low)
     p, evidence, falls = [], [], []
     for night in range(1, len(x)):
-        seen += level_counts(x[night : night + 1] - low, most - low)
-        p.append(lower_tail(seen, x[night] - low))
+        counts += level_counts(x[night : night + 1] - low, highest - low)
+        p.append(lower_tail(counts, x[night] - low))
         step = -ndtri(p[-1]) * shifts - shifts**2 / 2
         detectors = np.logaddexp(0.0, detectors) + step
         starts = np.where(sums <= 0, night, starts)
@@ -90,19 +90,20 @@ def trend(values: ArrayLike, *, weight: float = 1.0, series: int = 1, alpha: flo
             size = float((before - since).sum() / weight)
             falls.append(Fall(detected=night, began=began, size=size, p_cases=p_cases))
             first = began  # from here on a further fall is measured from the lower level
-            seen = level_counts(x[first : night + 1] - low, most - low)
-            detectors, sums, starts = _at_rest(night + 1)
+            counts = level_counts(x[first : night + 1] - low, highest - low)
+            detectors, sums, starts = _fresh_detectors(night + 1)
     return Trend(p=tuple(p), log_evidence=tuple(evidence), threshold=threshold, falls=tuple(falls))
 
 
-def _at_rest(night: int) -> tuple[NDArray, NDArray, NDArray]:
+def _fresh_detectors(night: int) -> tuple[NDArray, NDArray, NDArray]:
+    """Return detectors without evidence, sums of 0 and this night as start, one of each for every shift."""
     none = np.full(len(SHIFTS), -np.inf)
     return none, np.zeros(len(SHIFTS)), np.full(len(SHIFTS), night)
 
 
-def level_counts(values: NDArray, most: int) -> NDArray:
-    """How often each cluster had each value: [0..most, clusters]. values: [nights, clusters], 0..most."""
-    return np.stack([(values == level).sum(axis=0) for level in range(most + 1)])
+def level_counts(values: NDArray, highest: int) -> NDArray:
+    """How often each cluster had each value: [0..highest, clusters]. values: [nights, clusters], 0..highest."""
+    return np.stack([(values == level).sum(axis=0) for level in range(highest + 1)])
 
 
 def lower_tail(counts: NDArray, newest: NDArray) -> float:
@@ -126,15 +127,15 @@ def sign_test(losses: NDArray) -> float:
     Exact for losses rounded to 64ths, which keeps their signs fair.
     """
     parts = np.rint(np.asarray(losses, float) * _PARTS).astype(int)
-    sizes, counts = np.unique(np.abs(parts[parts != 0]), return_counts=True)
+    sizes, numbers = np.unique(np.abs(parts[parts != 0]), return_counts=True)
     if not len(sizes):
         return 1.0
-    most = int((sizes * counts).sum())
+    total = int((sizes * numbers).sum())
     # A loss of `size` is 0 where it is lost and 2 · size where it is gained: so a small sum is a large loss.
     levels = np.array([0, *(2 * sizes)])
     shares = np.zeros((len(sizes), len(levels)))
     shares[:, 0], shares[np.arange(len(sizes)), 1 + np.arange(len(sizes))] = 0.5, 0.5
-    return _tail(shares, levels, 2 * most + 1, most - int(parts.sum()), counts)
+    return _tail(shares, levels, 2 * total + 1, total - int(parts.sum()), numbers)
 
 
 def _tail(shares: NDArray, levels: NDArray, size: int, observed: int, draws: NDArray | None = None) -> float:

@@ -35,23 +35,24 @@ def clustered_mean(values: ArrayLike, clusters: ArrayLike, limit: float, alpha: 
     clusters, less if their sizes are unequal (`independent_trials`). Fewer than two clusters give infinite bounds.
     """
     x = np.asarray(values, float)
-    seen = clustered_ratio(x, np.ones(len(x)), clusters, limit, alpha)
-    if seen.lower == -inf:
-        return seen
-    count, trials = seen.clusters, independent_trials(np.ones(len(x)), clusters, alpha)
+    drawn_only = clustered_ratio(x, np.ones(len(x)), clusters, limit, alpha)
+    if drawn_only.lower == -inf:
+        return drawn_only
+    count, trials = drawn_only.clusters, independent_trials(np.ones(len(x)), clusters, alpha)
     # The standard error that `clustered_ratio` had: its interval reaches t times as far to either side.
-    error = (seen.upper - seen.lower) / 2 / float(stdtrit(count - 1, 1 - alpha))
+    error = (drawn_only.upper - drawn_only.lower) / 2 / float(stdtrit(count - 1, 1 - alpha))
 
     def p_above(truth: float) -> float:
-        return float(p_at_most(seen.estimate, error, count, trials, truth))
+        """Return the p-value of "the mean is at most `truth`"."""
+        return float(p_at_most(drawn_only.estimate, error, count, trials, truth))
 
     def p_below(truth: float) -> float:
-        return float(p_at_most(-seen.estimate, error, count, trials, -truth))
+        return float(p_at_most(-drawn_only.estimate, error, count, trials, -truth))
 
     return Bounds(
-        estimate=seen.estimate,
-        lower=least_mean(p_above, limit, -1.0, seen.estimate, alpha),
-        upper=-least_mean(lambda truth: p_below(-truth), -limit, -1.0, -seen.estimate, alpha),
+        estimate=drawn_only.estimate,
+        lower=least_mean(p_above, limit, -1.0, drawn_only.estimate, alpha),
+        upper=-least_mean(lambda truth: p_below(-truth), -limit, -1.0, -drawn_only.estimate, alpha),
         p_below=p_below(limit),
         p_above=p_above(limit),
         clusters=count,

@@ -26,13 +26,13 @@ def p_reached(seen: ArrayLike, bar: float, units: int, *, largest: float = 1.0) 
     if len(x) > units or np.any(x < 0) or np.any(x > 1) or not bar > 0:
         raise ValueError("units seen must be within the list and its range, under a bar over 0")
     before = np.concatenate([[0.0], np.cumsum(x)])
-    left = units - np.arange(len(x) + 1)
+    remaining = units - np.arange(len(x) + 1)
     missing = bar / largest - before
     if missing[-1] <= 1e-9:
         return 1.0
-    if np.any(missing > left + 1e-9):
+    if np.any(missing > remaining + 1e-9):
         return 0.0  # not if each unit to come were the largest
-    m = np.minimum(missing[:-1] / left[:-1], 1 - 1e-12)
+    m = np.minimum(missing[:-1] / remaining[:-1], 1 - 1e-12)
     start = bar / largest / units
     weight = _WEIGHT / start
     q = np.minimum((_EXPECTED * start * weight + before[:-1]) / (weight + np.arange(len(x))), m)

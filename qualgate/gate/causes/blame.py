@@ -18,17 +18,21 @@ WITNESSES = {PLAIN: "speculation", TWIN: "kernel", WIDE: "KV"}
 WITNESS_NAMES = {TWIN: "the torch twin", WIDE: "the baseline's KV cache", PLAIN: "decoding without a draft"}
 
 
-def with_causes(judged: Sequence[Verdict]) -> tuple[Verdict, ...]:
+def with_causes(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """Name the causes of blocked variants that have witnesses, and drop the witnesses' own verdicts."""
-    witnesses = {verdict.variant: verdict for verdict in judged if verdict.variant.endswith(tuple(WITNESSES))}
+    witnesses = {verdict.variant: verdict for verdict in verdicts if verdict.variant.endswith(tuple(WITNESSES))}
     return tuple(
         _with_cause(verdict, {end: witness for end in WITNESSES if (witness := witnesses.get(verdict.variant + end))})
-        for verdict in judged
+        for verdict in verdicts
         if verdict.variant not in witnesses
     )
 
 
 def _with_cause(verdict: Verdict, witnesses: Mapping[str, Verdict]) -> Verdict:
+    """Add to a blocked verdict what its witnesses show: the components to blame, and why.
+
+    witnesses: ending of a witness's name → its verdict. Other verdicts are returned unchanged.
+    """
     if verdict.word != "block" or not witnesses:
         return verdict
     causes, whys, all_broken = [], [], _broken(verdict)
@@ -37,13 +41,15 @@ def _with_cause(verdict: Verdict, witnesses: Mapping[str, Verdict]) -> Verdict:
         broken = all_broken.intersection(*without) if end == TWIN else all_broken
         if not broken:
             continue
-        culprits, why = _cause(broken, witness, WITNESSES[end], WITNESS_NAMES[end])
+        culprits, why = _component_or_recipe(broken, witness, WITNESSES[end], WITNESS_NAMES[end])
         causes += [culprits]
         whys += [why]
-    parts = list(dict.fromkeys(part for culprits in causes for part in culprits if part != "recipe"))
+    components = list(
+        dict.fromkeys(component for culprits in causes for component in culprits if component != "recipe")
+    )
     recipe = bool(causes) and all("recipe" in culprits for culprits in causes)
-    cause = " and ".join(parts + (["recipe"] if recipe else []))
-    missing = [part.replace("KV", "KV cache") for end, part in WITNESSES.items() if end not in witnesses]
+    cause = " and ".join(components + (["recipe"] if recipe else []))
+    missing = [component.replace("KV", "KV cache") for end, component in WITNESSES.items() if end not in witnesses]
     whys += [f"{' and '.join(missing)}: not available"] if missing else []
     return replace(
         verdict, cause=cause, reasons=(*verdict.reasons, f"cause: {cause or 'not known'}; {'; '.join(whys)}")
@@ -59,8 +65,14 @@ def _broken(verdict: Verdict) -> set[tuple[str, str]]:
     }
 
 
-def _cause(broken: Set[tuple[str, str]], witness: Verdict, part: str, witness_name: str) -> tuple[tuple[str, ...], str]:
-    """(causes, why). A rule that the variant breaks and the witness keeps is the part's, else the recipe's."""
+def _component_or_recipe(
+    broken: Set[tuple[str, str]], witness: Verdict, component: str, witness_name: str
+) -> tuple[tuple[str, ...], str]:
+    """Decide whether one component or the recipe breaks the rules. Returns: (causes, why).
+
+    A rule that the variant breaks and the witness keeps is broken by the component that the witness lacks; one that
+    both break, by the recipe. No cause if the witness's answers cannot be used, or leave every rule undecided.
+    """
     if not witness.comparisons:
         return (), f"{witness_name}'s answers cannot be used ({witness.reasons[0]})"
     by_rule = {(comparison.rule, comparison.slice): comparison for comparison in witness.comparisons}
@@ -71,7 +83,7 @@ def _cause(broken: Set[tuple[str, str]], witness: Verdict, part: str, witness_na
     outcomes = [f"keeps {_rules(proven)}"] if proven else []
     outcomes += [f"breaks {_rules(still_broken)} as well"] if still_broken else []
     outcomes += [f"leaves {_rules(undecided)} undecided"] if undecided else []
-    causes = (*((part,) if proven else ()), *(("recipe",) if still_broken else ()))
+    causes = (*((component,) if proven else ()), *(("recipe",) if still_broken else ()))
     return causes, f"through {witness_name} the same weights {', '.join(outcomes)}"
 
 

@@ -45,22 +45,29 @@ class Cause:
     why: str
 
 
-def name_causes(judged: Sequence[Verdict], evidence: RunEvidence, most_unfinished: float) -> tuple[Verdict, ...]:
+def name_causes(verdicts: Sequence[Verdict], evidence: RunEvidence, most_unfinished: float) -> tuple[Verdict, ...]:
     """Add causes to verdicts that are invalid, mismatched, or blocks on quality or drift, where the evidence shows one.
 
     most_unfinished: the policy's share of answers beyond which a loss may be theirs.
     """
     arms = {arm.name: arm for arm in evidence.variants}
-    return tuple(_named(verdict, evidence, arms, most_unfinished) for verdict in judged)
+    return tuple(_with_cause(verdict, evidence, arms, most_unfinished) for verdict in verdicts)
 
 
-def _named(verdict: Verdict, evidence: RunEvidence, arms: Mapping[str, ArmEvidence], most_unfinished: float) -> Verdict:
+def _with_cause(
+    verdict: Verdict, evidence: RunEvidence, arms: Mapping[str, ArmEvidence], most_unfinished: float
+) -> Verdict:
+    """Add the cause of an invalid, mismatched or blocked verdict, as far as the evidence shows one.
+
+    arms: name → arm. A verdict with another cause already, shown by a witness, gets one only from identities or
+    adapters. An undecided verdict is explained only if no case could be compared.
+    """
     arm = arms.get(verdict.variant)
     if verdict.exit == 13:
         return replace(verdict, cause="infrastructure")
     if arm is None or verdict.word not in ("block", "undecided"):
         return verdict
-    without = {part: arms[arm.name + end] for end, part in WITNESSES.items() if arm.name + end in arms}
+    without = {component: arms[arm.name + end] for end, component in WITNESSES.items() if arm.name + end in arms}
     cause = _of_identity(evidence.baseline, arm, without)
     if verdict.word == "undecided":
         mismatched = bool(verdict.comparisons) and not any(comparison.n for comparison in verdict.comparisons)
@@ -79,15 +86,17 @@ def _named(verdict: Verdict, evidence: RunEvidence, arms: Mapping[str, ArmEviden
 
 def _of_identity(baseline: ArmEvidence, arm: ArmEvidence, without: Mapping[str, ArmEvidence]) -> Cause:
     """Find a cause in prompts, settings and engines, before any score. without: part → the arm that lacks it."""
-    ours, theirs = baseline.identity, arm.identity
+    identity, arm_identity = baseline.identity, arm.identity
     pairs = _pairs(baseline, arm)
-    if ours and theirs:
+    if identity and arm_identity:
         for field in ("template", "tokenizer"):
-            if getattr(ours, field) != getattr(theirs, field):
+            if getattr(identity, field) != getattr(arm_identity, field):
                 return Cause(word="template", why=f"its {field} is not the baseline's")
         if arm.config_differences and not arm.another_model:
             return Cause(word="config", why=f"config: {'; '.join(arm.config_differences)}")
-        if ours.engine != theirs.engine and not (ours.served or theirs.served):  # what is served has its own
+        if identity.engine != arm_identity.engine and not (
+            identity.served or arm_identity.served
+        ):  # what is served has its own
             return Cause(word="infrastructure", why="its engine is not the baseline's")
     comparable = [(b, v) for b, v in pairs if b.case_hash == v.case_hash and b.prompt_tokens and v.prompt_tokens]
     longer = sum(b.prompt_tokens != v.prompt_tokens for b, v in comparable)
@@ -99,12 +108,17 @@ def _of_identity(baseline: ArmEvidence, arm: ArmEvidence, without: Mapping[str, 
     if contradictory(relations):
         how_many = counted(relations.count("contradiction"), "answer is not", "answers are not")
         why = f"{how_many} what its own weights say there"
-        for part, witness in without.items():
+        for component, witness in without.items():
             if _says_its_own(baseline, witness):
-                return Cause(word=part, why=f"{why}; without that part they are")
+                return Cause(word=component, why=f"{why}; without that part they are")
         return Cause(word="infrastructure", why=why)
     differ = [kind for kind in relations if kind not in ("", "same")]
-    if ours and theirs and ours.sampling != theirs.sampling and differ.count("ended") > MOST * len(differ):
+    if (
+        identity
+        and arm_identity
+        and identity.sampling != arm_identity.sampling
+        and differ.count("ended") > MOST * len(differ)
+    ):
         all_ = counted(len(differ), "answer that differs", "answers that differ")
         ended = f"{differ.count('ended')} of {all_} are the baseline's, ended elsewhere"
         return Cause(word="truncation", why=f"its sampling settings, stop tokens among them, are others, and {ended}")
@@ -128,7 +142,12 @@ def contradictory(relations: Sequence[str]) -> bool:
 
 
 def _of_answers(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence, most_unfinished: float) -> Cause | None:
-    """Find what the lost answers of the broken critical rules have in common."""
+    """Find what the lost answers of the broken critical rules have in common: they end early, or the parser misreads
+    them.
+
+    most_unfinished: share of unfinished answers beyond which a loss may be theirs. If answers show nothing, the cause
+    is found by elimination, unless the verdict has one already; None if nothing shows it.
+    """
     broken = [
         comparison
         for comparison in verdict.comparisons
@@ -152,8 +171,8 @@ def _of_answers(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence, most_
         if sum(bool(way_unfinished(v)) for v in of_sets) > most_unfinished * len(of_sets):
             word, why = cause_of_gaps(lost, MOST)
             # Our own engine takes no text from a model: what is blank there was written blank.
-            ours = arm.identity is not None and arm.identity.engine and not arm.identity.served
-            if word and not (word == "parser" and (ours or verdict.cause)):
+            by_own_engine = arm.identity is not None and arm.identity.engine and not arm.identity.served
+            if word and not (word == "parser" and (by_own_engine or verdict.cause)):
                 return Cause(word=word, why=why)
     if verdict.cause or not (wanted or any(METRICS[c.metric].kind == "drift" for c in broken)):
         return None
@@ -163,44 +182,56 @@ def _of_answers(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence, most_
 def _by_elimination(
     baseline: ArmEvidence, arm: ArmEvidence, pairs: Sequence[tuple[UnitEvidence, UnitEvidence]]
 ) -> Cause | None:
-    ours, theirs = baseline.identity, arm.identity
+    """Name the only component that differs between two identities; None if several differ or a cause could be
+    elsewhere.
+
+    pairs: (baseline's, variant's) answers. Without token ids of every answer nothing can be excluded.
+    """
+    identity, arm_identity = baseline.identity, arm.identity
     complete = all(v.token_ids and v.prompt_tokens for _, v in pairs)  # else the facts above could not have shown
     packed = {v.kernel for _, v in pairs} | {b.kernel for b, _ in pairs}
-    if ours is None or theirs is None or not complete or len(packed) > 1:
+    if identity is None or arm_identity is None or not complete or len(packed) > 1:
         return None
     parts = ("weights", "kv_cache", "speculation")
-    other = [part for part in parts if getattr(ours, part) != getattr(theirs, part)]
-    if other == ["kv_cache"]:
+    differing_fields = [field for field in parts if getattr(identity, field) != getattr(arm_identity, field)]
+    if differing_fields == ["kv_cache"]:
         return Cause(
             word="KV", why="how keys and values are held alone differs: same weights, prompts, engine and ends"
         )
-    if other == ["weights"] and ours.adapter != theirs.adapter:
-        return Cause(word="adapter", why=ADAPTER) if ours.bare == theirs.bare else None
-    if other != ["weights"] or packed != {""}:
+    if differing_fields == ["weights"] and identity.adapter != arm_identity.adapter:
+        return Cause(word="adapter", why=ADAPTER) if identity.bare == arm_identity.bare else None
+    if differing_fields != ["weights"] or packed != {""}:
         return None
-    if ours.served or theirs.served:  # whose weights, kernels and flags nobody here sees
+    if identity.served or arm_identity.served:  # whose weights, kernels and flags nobody here sees
         return None
     return Cause(word="recipe", why="the weights alone differ: same prompts, engine and ends, and nothing is packed")
 
 
 def _of_adapter(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence) -> Cause:
-    """Split the cause "recipe" between recipe and adapter where the arms have different adapters."""
-    ours, theirs, named = baseline.identity, arm.identity, verdict.cause.split(" and ")
-    if "recipe" not in named or not ours or not theirs or ours.adapter == theirs.adapter:
+    """Split the cause "recipe" between recipe and adapter where the arms have different adapters.
+
+    Returns an empty cause if the verdict has no cause "recipe", or the adapters are equal or unknown.
+    """
+    identity, arm_identity, named = baseline.identity, arm.identity, verdict.cause.split(" and ")
+    if "recipe" not in named or not identity or not arm_identity or identity.adapter == arm_identity.adapter:
         return Cause(word="", why="")
-    alone = ours.bare == theirs.bare
+    alone = identity.bare == arm_identity.bare
     word = " and ".join([*named[:-1], "adapter" if alone else "recipe or adapter"])
     return Cause(word=word, why=ADAPTER if alone else "weights and adapter differ, and no arm tells them apart")
 
 
 def _pairs(baseline: ArmEvidence, arm: ArmEvidence) -> list[tuple[UnitEvidence, UnitEvidence]]:
+    """Match (baseline's, variant's) finished answers to the same question and repeat."""
     answers = {(u.key.evalset, u.key.case_id, u.key.repeat): u for u in arm.units if u.status == "done"}
     matches = ((answers.get((u.key.evalset, u.key.case_id, u.key.repeat)), u) for u in baseline.units)
-    return [(ours, theirs) for theirs, ours in matches if theirs is not None and ours.status == "done"]
+    return [(variant, before) for before, variant in matches if before is not None and variant.status == "done"]
 
 
-def _lost(baseline: UnitEvidence, variant: UnitEvidence, metric: str, part: str) -> bool:
-    if part == baseline.key.evalset or part == "pooled" or ":" in part:
+def _lost(baseline: UnitEvidence, variant: UnitEvidence, metric: str, slice_name: str) -> bool:
+    """Return whether the variant scores lower on this answer. It counts for a pooled or labelled slice, or its
+    evalset's.
+    """
+    if slice_name == baseline.key.evalset or slice_name == "pooled" or ":" in slice_name:
         before, after = baseline.values.get(metric), variant.values.get(metric)
         if variant.unsaid.get(metric) == CALL_UNREAD:
             after = 0.0  # else the rule would not be broken by it: see `evidence.unread_calls`
@@ -220,22 +251,22 @@ def relation(baseline: UnitEvidence, variant: UnitEvidence) -> Relation:
     diverge where the weights do, or nothing was measured. contradiction: they diverge elsewhere, or only one of answers
     and weights diverges.
     """
-    ours, theirs = _words(baseline), _words(variant)
-    if ours is None or theirs is None:
+    before, after = _words(baseline), _words(variant)
+    if before is None or after is None:
         return ""
-    shared = next((at for at, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
-    parts = variant.first_divergence if variant.kl else None
+    shared = next((index for index, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
+    divergence = variant.first_divergence if variant.kl else None
     if shared is not None:  # another word
-        return "content" if not variant.kl or parts == shared else "contradiction"
-    if len(ours) == len(theirs):
-        if parts is not None and parts < len(ours):
+        return "content" if not variant.kl or divergence == shared else "contradiction"
+    if len(before) == len(after):
+        if divergence is not None and divergence < len(before):
             return "contradiction"
         return "same"
-    if len(theirs) < len(ours) and parts == len(theirs) and variant.finish_reason == "eos":
+    if len(after) < len(before) and divergence == len(after) and variant.finish_reason == "eos":
         return "content"  # the weights themselves end there
     if not variant.kl and variant.finish_reason == "eos":
         return "content"
-    return "ended" if parts is None or parts >= min(len(ours), len(theirs)) else "contradiction"
+    return "ended" if divergence is None or divergence >= min(len(before), len(after)) else "contradiction"
 
 
 def _words(unit: UnitEvidence) -> list[bytes] | None:
@@ -245,5 +276,5 @@ def _words(unit: UnitEvidence) -> list[bytes] | None:
         return None
     if unit.finish_reason == "stop" and any(name.startswith((LM_EVAL, *BY_LIKELIHOOD)) for name in unit.values):
         return None
-    ids = [unit.token_ids[at : at + 4] for at in range(0, len(unit.token_ids), 4)]
+    ids = [unit.token_ids[start : start + 4] for start in range(0, len(unit.token_ids), 4)]
     return ids[:-1] if unit.finish_reason == "eos" else ids

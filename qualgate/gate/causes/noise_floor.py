@@ -32,7 +32,7 @@ def flips(baseline: ArmEvidence, arm: ArmEvidence) -> dict[str, Flips]:
     answers = {(u.key.evalset, u.key.case_id, u.key.repeat): u for u in arm.units if u.status == "done"}
     lost: dict[str, set[Case]] = {}
     gained: dict[str, set[Case]] = {}
-    seen: dict[str, set[Case]] = {}
+    compared: dict[str, set[Case]] = {}
     for unit in baseline.units:
         other = answers.get((unit.key.evalset, unit.key.case_id, unit.key.repeat))
         if unit.status != "done" or other is None:
@@ -42,7 +42,7 @@ def flips(baseline: ArmEvidence, arm: ArmEvidence) -> dict[str, Flips]:
             before, after = unit.values.get(metric), other.values.get(metric)
             if before is None or after is None:
                 continue
-            seen.setdefault(metric, set()).add(case)
+            compared.setdefault(metric, set()).add(case)
             if after != before:
                 (lost if after < before else gained).setdefault(metric, set()).add(case)
     empty: set[Case] = set()
@@ -50,21 +50,21 @@ def flips(baseline: ArmEvidence, arm: ArmEvidence) -> dict[str, Flips]:
         metric: Flips(
             lost=frozenset(lost.get(metric, empty)), gained=frozenset(gained.get(metric, empty)), cases=len(cases)
         )
-        for metric, cases in sorted(seen.items())
+        for metric, cases in sorted(compared.items())
     }
 
 
-def with_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
+def with_noise_floor(verdicts: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
     """Add a line with the variant's and the A/A arm's flips to each verdict, and drop the A/A arm's own verdict. If
     there is none, verdicts on a served baseline say that noise was not measured."""
-    floor = [verdict for verdict in judged if verdict.variant.endswith(NOISE)]
-    if not floor:
+    noise_verdicts = [verdict for verdict in verdicts if verdict.variant.endswith(NOISE)]
+    if not noise_verdicts:
         served = evidence.baseline.identity is not None and evidence.baseline.identity.served
-        return without_noise_floor(judged, evidence) if served else tuple(judged)
+        return without_noise_floor(verdicts, evidence) if served else tuple(verdicts)
     arms = {arm.name: arm for arm in evidence.variants}
-    unusable = next((verdict.reasons[0] for verdict in floor if verdict.exit in (13, 14)), "")
+    unusable = next((verdict.reasons[0] for verdict in noise_verdicts if verdict.exit in (13, 14)), "")
     annotated = []
-    for verdict in judged:
+    for verdict in verdicts:
         if verdict.variant.endswith(NOISE):
             continue
         if unusable or verdict.variant not in arms or verdict.exit in (13, 14):
@@ -80,13 +80,13 @@ def with_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[
     return tuple(annotated)
 
 
-def without_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
+def without_noise_floor(verdicts: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
     """Say once in each verdict that the noise floor was not measured, if the run has no A/A arm."""
     if any(arm.name.endswith(NOISE) for arm in evidence.variants):
-        return tuple(judged)
+        return tuple(verdicts)
     return tuple(
         verdict if UNMEASURED in verdict.reasons else replace(verdict, reasons=(*verdict.reasons, UNMEASURED))
-        for verdict in judged
+        for verdict in verdicts
     )
 
 

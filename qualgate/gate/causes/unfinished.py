@@ -39,7 +39,7 @@ def way_unfinished(unit: UnitEvidence) -> str:
     return unit.unanswered or ("no end" if unit.finished is False else "")
 
 
-def cause_of_gaps(lost: Sequence[tuple[UnitEvidence, UnitEvidence]], most: float) -> tuple[str, str]:
+def cause_of_gaps(lost: Sequence[tuple[UnitEvidence, UnitEvidence]], most_share: float) -> tuple[str, str]:
     """(cause, why) where more than the share `most` of the lost answers are unfinished of the variant alone, else
     ("", "")."""
     ways = Counter(way_unfinished(after) for before, after in lost if not way_unfinished(before))
@@ -47,7 +47,9 @@ def cause_of_gaps(lost: Sequence[tuple[UnitEvidence, UnitEvidence]], most: float
     for way, (_, cause) in WAYS.items():
         causes[cause] += ways[way] if cause else 0
     ((cause, number),) = causes.most_common(1)
-    if number <= most * len(lost):
+    if number <= most_share * len(lost):
         return "", ""
-    ways_in_words = " or ".join(dict.fromkeys(words for way, (words, of) in WAYS.items() if of == cause and ways[way]))
+    ways_in_words = " or ".join(
+        dict.fromkeys(words for way, (words, way_cause) in WAYS.items() if way_cause == cause and ways[way])
+    )
     return cause, f"{number:,} of {counted(len(lost), 'lost answer')} are {ways_in_words}"

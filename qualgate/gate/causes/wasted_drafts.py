@@ -22,10 +22,10 @@ def wasted_drafts(
     levels: Sequence[DraftLevel], gain: Gain, memory: Mapping[str, float]
 ) -> tuple[tuple[str, ...], bool]:
     """(alerts on rejected drafts, on a missing gain and on memory given back; whether the arm is not worth serving)."""
-    lines = [_rejected(level) for level in levels]
+    lines = [_alert_on_rejections(level) for level in levels]
     alerts = list(filter(None, lines))
     measured = gain.measured
-    if none := measured.upper is not None and measured.upper < LEAST_GAIN:
+    if useless := measured.upper is not None and measured.upper < LEAST_GAIN:
         alerts.append(
             f"speculation gains nothing: {measured.value:.2f} times as fast as {gain.against}, at most "
             f"{measured.upper:.2f}"
@@ -33,7 +33,7 @@ def wasted_drafts(
     taken, saved = memory.get("draft_weights", 0.0), memory.get("saved_by_quantization", 0.0)
     if saved > 0 and taken > HALF * saved:
         alerts.append(f"the draft's weights take {taken / saved:.0%} of what quantization saved of the weights")
-    return tuple(alerts), bool(lines and lines[0]) or none
+    return tuple(alerts), bool(lines and lines[0]) or useless
 
 
 def broken(drafts: int) -> tuple[str, ...]:
@@ -46,7 +46,8 @@ def broken(drafts: int) -> tuple[str, ...]:
     )
 
 
-def _rejected(level: DraftLevel) -> str:
+def _alert_on_rejections(level: DraftLevel) -> str:
+    """Describe a level whose drafts are nearly always rejected, or too often for their length; "" if neither holds."""
     tested = level.accepted + level.rejected
     proposed, accepted = level.proposed_per_verification.value, level.accepted_per_verification.value
     if proposed is None or accepted is None:
@@ -60,12 +61,12 @@ def _rejected(level: DraftLevel) -> str:
         )
     if tested < LEAST_TESTED or accepted >= LEAST_ACCEPTED or round(proposed) < LONG:
         return ""
-    return f"{who}: {level.in_words} a verification: {_cause(level)}"
+    return f"{who}: {level.in_words} a verification: {_why_rejected(level)}"
 
 
-def _cause(level: DraftLevel) -> str:
-    """Explain the low acceptance by position or task."""
-    uneven = _uneven(level)
+def _why_rejected(level: DraftLevel) -> str:
+    """Explain the low acceptance: by one task, the first token, or the position from which it falls below half."""
+    uneven = _worst_task(level)
     rates = [position.conditional.value for position in level.positions if position.conditional.value is not None]
     if uneven:
         return uneven
@@ -74,7 +75,7 @@ def _cause(level: DraftLevel) -> str:
             f"its first token is already rejected in {1 - rates[0]:.0%} of verifications: the draft is too far from "
             "its target"
         )
-    place = next((at for at, value in enumerate(rates, 1) if value < HALF), None)
+    place = next((number for number, value in enumerate(rates, 1) if value < HALF), None)
     if place is not None:
         return (
             f"acceptance falls from {rates[0]:.0%} at the first token to {rates[place - 1]:.0%} at token {place}: "
@@ -83,8 +84,8 @@ def _cause(level: DraftLevel) -> str:
     return f"{rates[0]:.0%} of first tokens are accepted, too few for drafts of this length: draft fewer"
 
 
-def _uneven(level: DraftLevel) -> str:
-    """Name the task that rejects far more tokens than all together; "" if none does."""
+def _worst_task(level: DraftLevel) -> str:
+    """Name the task that rejects far more tokens than all tasks together; "" if there is none."""
     rates: dict[str, Rate] = {task: rate for task, rate in level.rejection.items() if rate.value is not None}
     of_all = level.rejected / (level.accepted + level.rejected)
     if len(rates) < 2:

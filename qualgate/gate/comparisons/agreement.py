@@ -51,9 +51,9 @@ def _same(pairs: Sequence[Pair]) -> np.ndarray:
 
 def common_tokens(pair: Pair) -> int:
     """Tokens (int32 each) before the first that differs."""
-    ours, theirs = (np.frombuffer(unit.token_ids, "<i4") for unit in (pair.baseline, pair.variant))
-    shared = min(len(ours), len(theirs))
-    differs = np.flatnonzero(ours[:shared] != theirs[:shared])
+    before, after = (np.frombuffer(unit.token_ids, "<i4") for unit in (pair.baseline, pair.variant))
+    shared = min(len(before), len(after))
+    differs = np.flatnonzero(before[:shared] != after[:shared])
     return int(differs[0]) if len(differs) else shared
 
 
@@ -64,35 +64,43 @@ def measure_stability(
     share is tested."""
     if slice_.rule.metric == "stability.repeats":
         return _repeats(slice_, pairs, alpha)
-    mine = pairs_of(slice_, rerun)
-    if not mine:
+    rerun_pairs = pairs_of(slice_, rerun)
+    if not rerun_pairs:
         return unmeasured(slice_, 0, "the baseline was not run against itself: write `noise_floor: true` and run again")
-    if why := _unstored(mine):
-        return unmeasured(slice_, len(mine), why)
-    return _at_least(slice_, _same(mine), clusters_of(mine), alpha)
+    if why := _unstored(rerun_pairs):
+        return unmeasured(slice_, len(rerun_pairs), why)
+    return _at_least(slice_, _same(rerun_pairs), clusters_of(rerun_pairs), alpha)
 
 
 def _repeats(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
     """Measure the share of cases whose repeats all have the same scores. Cases of one cluster depend on each other."""
-    ways: dict[tuple[str, str], list[tuple[tuple[str, float | None], ...]]] = {}
+    scores_by_case: dict[tuple[str, str], list[tuple[tuple[str, float | None], ...]]] = {}
     clusters: dict[tuple[str, str], int] = {}
     for pair in pairs:
         case = pair.variant.key.evalset, pair.variant.key.case_id
-        ways.setdefault(case, []).append(_scores(pair.variant))
+        scores_by_case.setdefault(case, []).append(_scores(pair.variant))
         clusters[case] = pair.cluster
-    once = sum(len(scores) < 2 for scores in ways.values())
-    if once:
-        return unmeasured(slice_, len(ways), f"{once} of {counted(len(ways), 'case')} were answered once: nothing "
-                          "shows whether they would be answered alike again")  # fmt: skip
-    if not all(scores for repeats in ways.values() for scores in repeats):
-        return unmeasured(slice_, len(ways), "an answer has no score")
+    answered_once = sum(len(scores) < 2 for scores in scores_by_case.values())
+    if answered_once:
+        return unmeasured(
+            slice_,
+            len(scores_by_case),
+            f"{answered_once} of {counted(len(scores_by_case), 'case')} were answered once: nothing shows whether they "
+            "would be answered alike again",
+        )
+    if not all(scores for repeats in scores_by_case.values() for scores in repeats):
+        return unmeasured(slice_, len(scores_by_case), "an answer has no score")
     labels = np.array([*clusters.values()])
-    surely = [len(set(scores)) == 1 and all(value is not None for _, value in scores[0]) for scores in ways.values()]
-    perhaps = [_may_be_alike(scores) for scores in ways.values()]
-    worst, best = (_at_least(slice_, np.array(alike, float), labels, alpha) for alike in (surely, perhaps))
-    if not (untold := sum(perhaps) - sum(surely)):
+    surely = [
+        len(set(scores)) == 1 and all(value is not None for _, value in scores[0]) for scores in scores_by_case.values()
+    ]
+    perhaps = [_may_be_alike(scores) for scores in scores_by_case.values()]
+    worst, best = (_at_least(slice_, np.array(is_stable, float), labels, alpha) for is_stable in (surely, perhaps))
+    if not (undecided_cases := sum(perhaps) - sum(surely)):
         return worst
-    return between(worst, best, f"the scorer could not say for {untold} of {counted(len(ways), 'case')}")
+    return between(
+        worst, best, f"the scorer could not say for {undecided_cases} of {counted(len(scores_by_case), 'case')}"
+    )
 
 
 def _may_be_alike(scores: Sequence[tuple[tuple[str, float | None], ...]]) -> bool:

@@ -40,42 +40,43 @@ def measure(
     unfinished: a set listed for the baseline gives no number, one listed for the variant no proof of quality. terms:
     prices, and what counts as accepted or late. about: facts on both arms.
     """
-    mine, metric = pairs_of(slice_, pairs), METRICS[slice_.rule.metric]
+    slice_pairs, metric = pairs_of(slice_, pairs), METRICS[slice_.rule.metric]
     if slice_.obstacle:
-        return unmeasured(slice_, len(mine), slice_.obstacle)
+        return unmeasured(slice_, len(slice_pairs), slice_.obstacle)
     empty = [name for name in slice_.evalsets if not pairs.get(name)]
     if empty:
-        return unmeasured(slice_, len(mine), f"no pair of {empty[0]} was compared")
+        return unmeasured(slice_, len(slice_pairs), f"no pair of {empty[0]} was compared")
     if metric.kind == "arm":
-        return measure_arm(slice_, mine, about)
-    if not mine:  # of a label whose few cases are all in quarantine
+        return measure_arm(slice_, slice_pairs, about)
+    if not slice_pairs:  # of a label whose few cases are all in quarantine
         return unmeasured(slice_, 0, "none of its cases counts")
     if barred := next((unfinished.baseline[name] for name in slice_.evalsets if name in unfinished.baseline), ""):
-        return unmeasured(slice_, len(mine), barred)
-    measured = _by_kind(slice_, mine, alpha, terms, about)
+        return unmeasured(slice_, len(slice_pairs), barred)
+    measured = _measure_by_kind(slice_, slice_pairs, alpha, terms, about)
     barred = next((unfinished.variant[name] for name in slice_.evalsets if name in unfinished.variant), "")
     of_answers = metric.kind in ("quality", "judged")
     return replace(measured, obstacle=f"{slice_.head}: {barred}") if barred and of_answers else measured
 
 
-def _by_kind(slice_: Slice, mine: Sequence[Pair], alpha: float, terms: Terms | None, about: About) -> Measured:
+def _measure_by_kind(slice_: Slice, pairs: Sequence[Pair], alpha: float, terms: Terms | None, about: About) -> Measured:
+    """Measure the slice by the function for its metric's kind. terms: prices and limits, for cost and goodput."""
     match METRICS[slice_.rule.metric].kind:
         case "quality":
-            return measure_quality(slice_, mine, alpha)
+            return measure_quality(slice_, pairs, alpha)
         case "likelihood":
-            return measure_likelihood(slice_, mine, alpha)
+            return measure_likelihood(slice_, pairs, alpha)
         case "judged":
-            return measure_judged(slice_, mine, about.judged, alpha)
+            return measure_judged(slice_, pairs, about.judged, alpha)
         case "latency":
-            return measure_latency(slice_, mine, alpha)
+            return measure_latency(slice_, pairs, alpha)
         case "cost":
-            return measure_cost(slice_, mine, alpha, terms)
+            return measure_cost(slice_, pairs, alpha, terms)
         case "service":
-            return measure_goodput(slice_, mine, alpha, terms.slo if terms else Slo())
+            return measure_goodput(slice_, pairs, alpha, terms.slo if terms else Slo())
         case "stability":
-            return measure_stability(slice_, mine, about.rerun, alpha)
+            return measure_stability(slice_, pairs, about.rerun, alpha)
         case "drift" | "length":
-            return _to_baseline(slice_, mine, alpha)
+            return _to_baseline(slice_, pairs, alpha)
     raise AssertionError(f"no way to measure {slice_.rule.metric}")
 
 

@@ -28,11 +28,11 @@ def measure_cost(slice_: Slice, pairs: Sequence[Pair], alpha: float, terms: Term
     heard, uneven = heard_in_each(before, after)
     if uneven:
         return unmeasured(slice_, len(pairs), f"unavailable: {uneven}")
-    among = "" if heard.all() else f" among those that users were heard on in both arms, of {len(pairs)}"
+    of_heard = "" if heard.all() else f" among those that users were heard on in both arms, of {len(pairs)}"
     pairs = [pair for pair, known in zip(pairs, heard, strict=True) if known]
     clusters = clusters_of(pairs)
     if (count := len(np.unique(clusters))) < MIN_CLUSTERS:
-        return unmeasured(slice_, len(pairs), f"{few_cases(count)}{among}")
+        return unmeasured(slice_, len(pairs), f"{few_cases(count)}{of_heard}")
     together, shared = time_groups_of(pairs) if terms.timed else (clusters, "")
     if shared:
         return unmeasured(slice_, len(pairs), shared)

@@ -27,8 +27,12 @@ def target_of(evidence: RunEvidence, arm: ArmEvidence) -> tuple[ArmEvidence, boo
 
 def same_but_for_drafts(arm: ArmEvidence, other: ArmEvidence) -> bool:
     """Whether both arms have the same weights and the same KV cache."""
-    mine, its = arm.identity, other.identity
-    return mine is not None and its is not None and (mine.weights, mine.kv_cache) == (its.weights, its.kv_cache)
+    identity, other_identity = arm.identity, other.identity
+    return (
+        identity is not None
+        and other_identity is not None
+        and (identity.weights, identity.kv_cache) == (other_identity.weights, other_identity.kv_cache)
+    )
 
 
 def _drafts(arm: ArmEvidence) -> bool:
@@ -49,7 +53,7 @@ def gain_of(
     if it adapts: then lower levels may draft for the target too, at their own costs and chances.
     """
     levels = _levels(pairs)
-    costs, first = _costs(levels, names, facts), levels.get(1, [])
+    costs, first = _costs_by_level(levels, names, facts), levels.get(1, [])
     predicted, why = _predicted(first, names, costs, _verify_costs(facts))
     best, batches, by = None, dict[int, float](), _foremost(first, names)
     if by in costs:
@@ -121,7 +125,7 @@ def _levels(pairs: Sequence[Pair]) -> dict[int, list[DraftStep]]:
 
 def _level_of(step: DraftStep, names: Sequence[str], verifier: int) -> int:
     """The level (from 1) of the proposer that drafted for `verifier` (0: the target); 0: unknown."""
-    return next((at for at, name in enumerate(names, 1) if at > verifier and name == step.proposer), 0)
+    return next((level for level, name in enumerate(names, 1) if level > verifier and name == step.proposer), 0)
 
 
 def _drafted(step: DraftStep) -> int:
@@ -169,20 +173,24 @@ def _drafting_cost(
     return sum((costs[level] * count for level, count in tokens.items()), 0.0)
 
 
-def _costs(
+def _costs_by_level(
     levels: Mapping[int, Sequence[DraftStep]], names: Sequence[str], facts: Mapping[str, float]
 ) -> dict[int, float]:
-    """Level of the proposer → c, drafts made for it included; only measured ones."""
+    """Return the cost c of one token of each proposer, by its level, with the drafts made for it.
+
+    levels: level → its passes. names: proposers from level 1. facts: measured costs. A level is left out if its own
+    cost, or that of a level below it, was not measured.
+    """
     costs: dict[int, float] = {}
-    for at in range(len(names), 0, -1):
-        own, below = facts.get(f"{DRAFT_COST}{at}"), levels.get(at + 1, [])
-        under = _drafting_cost(below, names, costs, at)
-        if own is None or under is None:
+    for level in range(len(names), 0, -1):
+        pass_cost, lower_passes = facts.get(f"{DRAFT_COST}{level}"), levels.get(level + 1, [])
+        drafting_cost = _drafting_cost(lower_passes, names, costs, level)
+        if pass_cost is None or drafting_cost is None:
             continue
-        tokens = sum(map(_drafted, below))
-        emitted = 1 + sum(step.accepted for step in below) / max(1, len(below))
-        a_token, a_pass = under / max(1, tokens), tokens / max(1, len(below))
-        costs[at] = drafted_cost([own, a_token], [(a_pass, emitted)])
+        tokens = sum(map(_drafted, lower_passes))
+        emitted = 1 + sum(step.accepted for step in lower_passes) / max(1, len(lower_passes))
+        cost_of_token, tokens_per_pass = drafting_cost / max(1, tokens), tokens / max(1, len(lower_passes))
+        costs[level] = drafted_cost([pass_cost, cost_of_token], [(tokens_per_pass, emitted)])
     return costs
 
 
@@ -195,5 +203,5 @@ def _verify_costs(facts: Mapping[str, float]) -> dict[int, float]:
 def _chances(steps: Sequence[DraftStep]) -> list[float]:
     """P(token accepted | those before it were), by place in the draft, as far as any was tested."""
     passes = passes_of([(0, step) for step in steps], 1)
-    tested = [int(passes.tested_at(place).sum()) for place in range(1, passes.longest + 1)]
-    return [float(passes.accepted_at(place).sum()) / of for place, of in enumerate(tested, 1) if of]
+    tested = [int(passes.tested_at(position).sum()) for position in range(1, passes.longest + 1)]
+    return [float(passes.accepted_at(position).sum()) / tests for position, tests in enumerate(tested, 1) if tests]

@@ -22,7 +22,7 @@ def levels_of(
     """Summarise each level, from the first down. clusters, tasks: of each unit. alpha: of each bound."""
     steps = [(answer, step) for answer, unit in enumerate(units) for step in unit.draft_steps if decodes(step)]
     return tuple(
-        _level(
+        _summarize_level(
             level, [numbered_step for numbered_step in steps if numbered_step[1].level == level], clusters, tasks, alpha
         )
         for level in sorted({step.level for _, step in steps})
@@ -42,11 +42,15 @@ def passes_of(steps: Sequence[tuple[int, DraftStep]], answers: int) -> Passes:
     return Passes(answer=np.array([answer for answer, _ in steps], int), answers=answers, overlap=overlap, **columns)
 
 
-def _level(
+def _summarize_level(
     level: int, steps: Sequence[tuple[int, DraftStep]], clusters: NDArray, tasks: Sequence[str], alpha: float
 ) -> DraftLevel:
+    """Summarize one level's passes: counts, rates with bounds, acceptance by position and rejection by task.
+
+    steps: (index of the answer, pass). clusters, tasks: of each answer.
+    """
     passes = passes_of(steps, len(clusters))
-    sums = Sums.of(_columns(passes, tasks), clusters)
+    sums = Sums.of(_sums_by_answer(passes, tasks), clusters)
 
     def rate(numerator: str, denominator: str) -> Rate:
         return _rate(sums, sums.ratio(numerator, denominator, alpha, nothing=NO_DRAFT), numerator, denominator)
@@ -71,11 +75,11 @@ def _level(
         tokens_per_verification_with_bonus=rate("with bonus", "verifications"),
         positions=tuple(
             DraftPosition(
-                position=place,
-                unconditional=share(f"accepted at {place}", "verifications"),
-                conditional=share(f"accepted at {place}", f"tested at {place}", "nothing was tested here"),
+                position=position,
+                unconditional=share(f"accepted at {position}", "verifications"),
+                conditional=share(f"accepted at {position}", f"tested at {position}", "nothing was tested here"),
             )
-            for place in range(1, passes.longest + 1)
+            for position in range(1, passes.longest + 1)
         ),
         rejection={task: _rejection(sums, task, alpha) for task in sorted(set(tasks))},
         accepted_of_tested=share("accepted by chance", "tested by chance") if passes.known.any() else None,
@@ -83,8 +87,8 @@ def _level(
     )
 
 
-def _columns(passes: Passes, tasks: Sequence[str]) -> dict[str, NDArray]:
-    """Name → its sum over each answer's passes."""
+def _sums_by_answer(passes: Passes, tasks: Sequence[str]) -> dict[str, NDArray]:
+    """Sum counts over each answer's passes: name → [answers]. tasks: of each answer."""
     columns = {
         "proposed": passes.proposed,
         "accepted": passes.accepted,
@@ -94,13 +98,19 @@ def _columns(passes: Passes, tasks: Sequence[str]) -> dict[str, NDArray]:
         "tested by chance": (passes.accepted + passes.rejected) * passes.known,
         "overlap": np.where(passes.known, passes.overlap, 0.0),
     }
-    for place in range(1, passes.longest + 1):
-        columns |= {f"tested at {place}": passes.tested_at(place), f"accepted at {place}": passes.accepted_at(place)}
+    for position in range(1, passes.longest + 1):
+        columns |= {
+            f"tested at {position}": passes.tested_at(position),
+            f"accepted at {position}": passes.accepted_at(position),
+        }
     sums = {name: passes.by_answer(values) for name, values in columns.items()}
     rejected, tested = passes.by_answer(passes.rejected), passes.by_answer(passes.rejected + passes.accepted)
-    of = np.array(tasks)
+    task_of_answer = np.array(tasks)
     for task in sorted(set(tasks)):
-        sums |= {f"rejected in {task}": rejected * (of == task), f"tested in {task}": tested * (of == task)}
+        sums |= {
+            f"rejected in {task}": rejected * (task_of_answer == task),
+            f"tested in {task}": tested * (task_of_answer == task),
+        }
     return sums
 
 
@@ -136,8 +146,8 @@ def _proposers(steps: Sequence[tuple[int, DraftStep]]) -> str:
 def passes_saved(units: Sequence[UnitEvidence], clusters: NDArray, alpha: float) -> Rate:
     """1 − Σ passes of the target / Σ tokens, both without prefill and its token. Each answer counts its own passes,
     however many answers shared one. Passes of lower levels are not the target's."""
-    counts = [_decoding(unit) for unit in units]
-    tokens, passes = (np.array([row[place] for row in counts], float) for place in (0, 1))
+    counts_by_answer = [_decoding(unit) for unit in units]
+    tokens, passes = (np.array([row[index] for row in counts_by_answer], float) for index in (0, 1))
     sums = Sums.of({"tokens": tokens, "saved": tokens - passes}, clusters)
     return share_of(sums, "saved", "tokens", alpha, "no answer has a token after its first")
 

@@ -104,15 +104,26 @@ def _observed(value: float, limit: float, clusters: int) -> Bounds:
 
 
 def _certified(pairs: Sequence[Pair], bounds_of: Callable[[NDArray[np.float64]], Bounds]) -> Bounds:
-    """Bounds from every position's KL, valid for any true value within its known error."""
+    """Return bounds that hold for any true KL within each position's known error.
+
+    bounds_of: bounds from the KL of every position. If a position has no upper bound, neither has the result.
+    """
     kl = np.concatenate([pair.variant.kl for pair in pairs])
     error = kl_error(kl, np.repeat([pair.variant.kl_eta for pair in pairs], [len(pair.variant.kl) for pair in pairs]))
     bounds = bounds_of(kl)
-    upper = np.concatenate([pair.variant.kl if (up := pair.variant.kl_upper) is None else up for pair in pairs])
+    upper = np.concatenate(
+        [pair.variant.kl if (kl_upper := pair.variant.kl_upper) is None else kl_upper for pair in pairs]
+    )
     if not error.any() and (upper == kl).all():
         return bounds
-    least = bounds_of(np.maximum(kl - error, 0.0))
+    lower_bounds = bounds_of(np.maximum(kl - error, 0.0))
     if not np.isfinite(upper).all():
-        return replace(bounds, lower=least.lower, upper=inf, p_below=1.0, p_above=least.p_above)
-    most = bounds_of(upper + error)
-    return replace(bounds, lower=least.lower, upper=most.upper, p_below=most.p_below, p_above=least.p_above)
+        return replace(bounds, lower=lower_bounds.lower, upper=inf, p_below=1.0, p_above=lower_bounds.p_above)
+    upper_bounds = bounds_of(upper + error)
+    return replace(
+        bounds,
+        lower=lower_bounds.lower,
+        upper=upper_bounds.upper,
+        p_below=upper_bounds.p_below,
+        p_above=lower_bounds.p_above,
+    )

@@ -27,7 +27,7 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
     reasoning.tokens: sum of the tokens of the variant's thoughts / of the baseline's; absent where not all are counted.
     """
     pairs = list(pairs)
-    beside = _masked(pairs) | _thoughts(pairs)
+    beside = _mean_masked(pairs) | _thoughts(pairs)
     measured = [pair for pair in pairs if pair.variant.kl]
     if not measured:
         return beside
@@ -38,7 +38,7 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
     baseline_tokens = sum(pair.baseline.tokens or 0 for pair in measured)
     error = kl_error(kl, np.repeat([pair.variant.kl_eta for pair in measured], positions)).mean()
     return {
-        **_of_kl(measured, kl),
+        **_kl_summary(measured, kl),
         **({"drift.kl_error": float(error)} if error else {}),
         "drift.top1_agreement": float((agreement * positions).sum() / positions.sum()),
         "drift.length_ratio": sum(pair.variant.tokens or 0 for pair in measured) / baseline_tokens
@@ -50,16 +50,25 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
     }
 
 
-def _of_kl(measured: Sequence[Pair], kl: NDArray) -> dict[str, float | None]:
+def _kl_summary(measured: Sequence[Pair], kl: NDArray) -> dict[str, float | None]:
+    """Summarize the KL of all positions: mean, 99th percentile, largest.
+
+    If any answer has upper bounds of its KL, each number is replaced by two, `_least` and `_most` (None: infinite).
+    """
     summary = {"drift.kl_mean": kl.mean(), "drift.kl_p99": np.percentile(kl, 99), "drift.kl_max": kl.max()}
     if all(pair.variant.kl_upper is None for pair in measured):
         return {name: float(value) for name, value in summary.items()}
-    upper = np.concatenate([pair.variant.kl if (up := pair.variant.kl_upper) is None else up for pair in measured])
+    upper = np.concatenate(
+        [pair.variant.kl if (kl_upper := pair.variant.kl_upper) is None else kl_upper for pair in measured]
+    )
     bounded = bool(np.isfinite(upper).all())
-    most = (upper.mean(), np.percentile(upper, 99), upper.max()) if bounded else (None, None, None)
+    upper_values = (upper.mean(), np.percentile(upper, 99), upper.max()) if bounded else (None, None, None)
     intervals: dict[str, float | None] = {}
-    for (name, least), above in zip(summary.items(), most, strict=True):
-        intervals |= {f"{name}_least": float(least), f"{name}_most": None if above is None else float(above)}
+    for (name, lower_value), upper_value in zip(summary.items(), upper_values, strict=True):
+        intervals |= {
+            f"{name}_least": float(lower_value),
+            f"{name}_most": None if upper_value is None else float(upper_value),
+        }
     return intervals
 
 
@@ -71,7 +80,8 @@ def _thoughts(pairs: Sequence[Pair]) -> dict[str, float | None]:
     return {THOUGHT: float(after / before)} if before else {}
 
 
-def _masked(pairs: Iterable[Pair]) -> dict[str, float | None]:
+def _mean_masked(pairs: Iterable[Pair]) -> dict[str, float | None]:
+    """Return the mean share of masked tokens of both arms, over the pairs that recorded it; {} if there are none."""
     shares = [
         (pair.variant.masked, pair.baseline.masked)
         for pair in pairs
@@ -79,5 +89,8 @@ def _masked(pairs: Iterable[Pair]) -> dict[str, float | None]:
     ]
     if not shares:
         return {}
-    ours, theirs = zip(*shares, strict=True)
-    return {"constraint.masked": float(np.mean(ours)), "constraint.masked_baseline": float(np.mean(theirs))}
+    variant_shares, baseline_shares = zip(*shares, strict=True)
+    return {
+        "constraint.masked": float(np.mean(variant_shares)),
+        "constraint.masked_baseline": float(np.mean(baseline_shares)),
+    }

@@ -27,7 +27,10 @@ class Folding:
     """Folds the scores of answers into those that a rule compares."""
 
     def __init__(self, rule: Rule, answers: Sequence[UnitKey]) -> None:
-        """ValueError, with a message for the user, for answers that the rule cannot count."""
+        """Plan how answers are folded into compared items.
+
+        Raises: ValueError, with a message for the user, for answers that the rule cannot count.
+        """
         self._steps: list[tuple[NDArray, int, Fold]] = []
         keys: list[tuple[str, str, int]] = [_trajectory(rule, key) for key in answers]
         if rule.metric in BY_TRAJECTORY:
@@ -42,17 +45,17 @@ class Folding:
 
     def scores(self, values: NDArray) -> NDArray:
         """Fold scores: [answers] → [compared items]."""
-        for at, count, fold in self._steps:
-            order, sizes = np.argsort(at, kind="stable"), np.bincount(at, minlength=count)
-            parts = np.split(values[order], np.cumsum(sizes)[:-1])
-            values = np.array([fold(part.tolist()) for part in parts], float)
+        for item_of_answer, count, fold in self._steps:
+            order, sizes = np.argsort(item_of_answer, kind="stable"), np.bincount(item_of_answer, minlength=count)
+            scores_by_item = np.split(values[order], np.cumsum(sizes)[:-1])
+            values = np.array([fold(item_scores.tolist()) for item_scores in scores_by_item], float)
         return values
 
     def clusters(self, labels: NDArray) -> NDArray:
         """Fold cluster labels: [answers] → [compared items]."""
-        for at, count, _ in self._steps:
+        for item_of_answer, count, _ in self._steps:
             folded = np.zeros(count, int)
-            folded[at] = labels
+            folded[item_of_answer] = labels
             labels = folded
         return labels
 

@@ -52,22 +52,22 @@ class _Sides:
         return count < len(self.won) and count < MIN_CLUSTERS
 
 
-def measure_judged(slice_: Slice, pairs: Sequence[Pair], judged: JudgedArm | None, alpha: float) -> Measured:
+def measure_judged(slice_: Slice, pairs: Sequence[Pair], judged_arm: JudgedArm | None, alpha: float) -> Measured:
     """Measure a rule on preferences; undecided below the judge's floor. An unjudged pair counts as lost for an approval
     and as won for a block."""
     n = len(pairs)
-    if judged is None:
+    if judged_arm is None:
         return unmeasured(slice_, n, NOBODY)
-    if why := below_floor(judged, alpha):
+    if why := below_floor(judged_arm, alpha):
         return unmeasured(slice_, n, why)
     keys = [(pair.variant.key.evalset, pair.variant.key.case_id, pair.variant.key.repeat) for pair in pairs]
-    if missing := sum(key not in judged.pairs for key in keys):
+    if missing := sum(key not in judged_arm.pairs for key in keys):
         return unmeasured(
             slice_, n, f"{missing} of {counted(n, 'pair')} were not judged by it: qualgate rescore with this gate file"
         )
-    judgements, clusters = [judged.pairs[key] for key in keys], clusters_of(pairs)
+    judgements, clusters = [judged_arm.pairs[key] for key in keys], clusters_of(pairs)
     if all(judgement.win is None for judgement in judgements):
-        return unmeasured(slice_, n, _unsaid(judgements))
+        return unmeasured(slice_, n, _undecided_pairs(judgements))
     keep = balanced([judgement.style for judgement in judgements], [f"{key[0]}\0{key[1]}" for key in keys])
     samples = [np.ones(n, bool), keep]
     if any(_sides(judgements, clusters, sample, EQUAL).few() for sample in samples):
@@ -87,7 +87,7 @@ def _tested(
     empty = len(worst) < len(samples)
     within = 1.0 if empty else max(result.p_within for result in worst)
     beyond = 1.0 if empty else max(result.p_beyond for result in best)
-    lost, won, unsaid = int(shown.lost.sum()), int(shown.won.sum()), _unsaid(judgements)
+    lost, won, unsaid = int(shown.lost.sum()), int(shown.won.sum()), _undecided_pairs(judgements)
     settled = min(within, beyond) <= alpha or len(np.unique(clusters)) < n or unsaid or not samples[1].all()
     change = (won - lost) / (2 * n)
     return Measured(
@@ -114,6 +114,11 @@ def _tested(
 
 
 def _obstacle(slice_: Slice, keep: NDArray, clusters: NDArray, alpha: float) -> str:
+    """Say why the pairs of alike style prove nothing: there are none, or too few clusters for twice the margin; ""
+    otherwise.
+
+    keep: [pairs] of alike style. Without pairs that share a cluster there is no obstacle.
+    """
     if not keep.any():
         return f"{slice_.head}: no pair is of alike style, and a taste for one cannot be told from a better answer"
     balanced_clusters = clusters[keep]
@@ -129,7 +134,8 @@ def _sides(judgements: Sequence[Judged], clusters: NDArray, sample: NDArray, unk
     return _Sides(lost=(wins == 0.0).astype(float), won=(wins == 1.0).astype(float), clusters=clusters[sample])
 
 
-def _unsaid(judgements: Sequence[Judged]) -> str:
+def _undecided_pairs(judgements: Sequence[Judged]) -> str:
+    """Count the judge's reasons for pairs that it could not decide; "" if it decided all."""
     unjudged = [judgement for judgement in judgements if judgement.win is None]
     if not unjudged:
         return ""

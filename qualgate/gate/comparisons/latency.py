@@ -50,12 +50,12 @@ def measure_latency(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measu
         level, wanted, method = np.percentile(seconds, rule.percentile, axis=0), None, METHOD_PERCENTILES
     else:
         level, wanted, method = seconds.mean(axis=0), cases_needed(limit, bounds.estimate, alpha), METHOD_SUMS
-    more = wanted is not None and count < wanted and min(bounds.p_below, bounds.p_above) > alpha
+    undecided_for_lack = wanted is not None and count < wanted and min(bounds.p_below, bounds.p_above) > alpha
     return bounded(
         slice_,
         len(timed),
         bounds,
-        needed=wanted if more else None,
+        needed=wanted if undecided_for_lack else None,
         baseline=float(level[0]),
         variant=float(level[1]),
         method=method,

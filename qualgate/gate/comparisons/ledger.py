@@ -45,10 +45,10 @@ def heard_in_each(*books: Ledger) -> tuple[NDArray, str]:
     unequal shares of feedback are not compared.
     """
     heard = np.logical_and.reduce([book.heard for book in books])
-    counts = {book.service.arm: int(book.heard.sum()) for book in books}
-    if max(counts.values()) <= MOST_UNEVEN * min(counts.values()):
+    heard_count = {book.service.arm: int(book.heard.sum()) for book in books}
+    if max(heard_count.values()) <= MOST_UNEVEN * min(heard_count.values()):
         return heard, ""
-    heard_by_arm = ", ".join(f"{count} of {arm}" for arm, count in counts.items())
+    heard_by_arm = ", ".join(f"{count} of {arm}" for arm, count in heard_count.items())
     return heard, f"users were heard on different shares of {counted(len(heard), 'answer')}: {heard_by_arm}"
 
 
@@ -59,7 +59,7 @@ def ledger(arm: str, units: Sequence[UnitEvidence], terms: Terms) -> Ledger:
         costs=entries.costs,
         accepted=entries.accepted,
         heard=entries.heard,
-        service=_service(entries, terms, _unavailable(entries, terms)),
+        service=_summed_service(entries, terms, _unavailable(entries, terms)),
     )
 
 
@@ -75,6 +75,7 @@ class _Entries:
 
     @classmethod
     def of(cls, arm: str, units: Sequence[UnitEvidence], terms: Terms) -> _Entries:
+        """Price and judge every unit of an arm. Without feedback at hand all units count as heard."""
         return cls(
             arm=arm,
             units=units,
@@ -113,7 +114,7 @@ class _Entries:
 
 
 def _unavailable(entries: _Entries, terms: Terms) -> tuple[str, ...]:
-    """Why the arm has no cost per accepted answer, in words."""
+    """List why the arm has no cost per accepted answer: no prices, feedback or judgements. () if it has one."""
     arm, units, why = entries.arm, entries.units, []
     if terms.prices is None:
         why.append("no price table: name one with `prices: FILE`")
@@ -136,8 +137,8 @@ def _unavailable(entries: _Entries, terms: Terms) -> tuple[str, ...]:
     return tuple(why)
 
 
-def _service(entries: _Entries, terms: Terms, unavailable: tuple[str, ...]) -> ArmService:
-    """The arm's sums; each is None if one of its terms is unknown."""
+def _summed_service(entries: _Entries, terms: Terms, unavailable: tuple[str, ...]) -> ArmService:
+    """Sum up the arm's attempts, costs and accepted answers; a sum is None if one of its terms is unknown."""
     units, costs, heard = entries.units, entries.costs, entries.heard
     recorded = all(unit.attempts for unit in units)
     corrected = terms.corrected or {}

@@ -40,8 +40,8 @@ def measure_lengths(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measu
         return unmeasured(slice_, n, f"the baseline's {what} have no token")
     if (count := len(np.unique(clusters))) < MIN_CLUSTERS:
         return unmeasured(slice_, n, few_cases(count))
-    most = longest(metric, pairs)
-    if most is None:
+    longest_ratio = longest(metric, pairs)
+    if longest_ratio is None:
         unknown = sum(pair.budget is None for pair in pairs)
         obstacle = (
             f"{slice_.head}: how long an answer may become (`max_new_tokens`) is not known for {unknown} of "
@@ -49,7 +49,7 @@ def measure_lengths(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measu
             "evalset where the gate file names it"
         )
     token_counts = np.array([before, after], float)
-    bounds = length_bounds(token_counts[1], token_counts[0], clusters, slice_.rule.max or 0.0, alpha, most)
+    bounds = length_bounds(token_counts[1], token_counts[0], clusters, slice_.rule.max or 0.0, alpha, longest_ratio)
     return bounded(slice_, n, bounds, variant=bounds.estimate, method=METHODS[metric], obstacle=obstacle)
 
 
@@ -82,9 +82,12 @@ def longest(metric: str, pairs: Sequence[Pair]) -> float | None:
 
 
 def length_bounds(
-    after: ArrayLike, before: ArrayLike, clusters: ArrayLike, limit: float, alpha: float, most: float | None
+    after: ArrayLike, before: ArrayLike, clusters: ArrayLike, limit: float, alpha: float, longest_ratio: float | None
 ) -> Bounds:
-    """Σ after / Σ before, tokens of the same cases in the same order. most: `longest`; with None no upper bound."""
-    of_limit = (most or 0.0) / limit if limit > 0 else 1.0
+    """Bound Σ after / Σ before, tokens of the same cases in the same order.
+
+    longest_ratio: `longest`; None gives no upper bound.
+    """
+    of_limit = (longest_ratio or 0.0) / limit if limit > 0 else 1.0
     bounds = nonnegative_ratio(after, before, clusters, limit, alpha, of_limit=of_limit, of_largest=0.0)
-    return bounds if most is not None and limit > 0 else replace(bounds, upper=inf, p_below=1.0)
+    return bounds if longest_ratio is not None and limit > 0 else replace(bounds, upper=inf, p_below=1.0)

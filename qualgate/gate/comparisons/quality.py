@@ -97,36 +97,40 @@ def measure_quality(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measu
     if not shown.single and shown.count < MIN_CLUSTERS:
         clusters = counted(shown.count, "cluster of cases is", "clusters of cases are")
         return unmeasured(slice_, shown.n, f"{clusters} too few to compare ({MIN_CLUSTERS} needed)")
-    judge = _absolute if slice_.rule.max_relative_drop is None else _relative
+    judge = _test_drop if slice_.rule.max_relative_drop is None else _test_relative_drop
     return replace(judge(slice_, scores, alpha), unsaid=both_arms.unsaid)
 
 
-def _absolute(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
-    """Against `max_drop`."""
-    shown, margin, n = scores.shown, slice_.rule.max_drop or 0.0, scores.shown.n
+def _test_drop(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
+    """Test a loss of at most `max_drop` points. Null scores count against the claim on each side, as `scores` gives
+    them.
 
-    def compared(side: _Scores) -> PairedResult:
+    If an answer's score is unknown, more cases are not proposed: they would not tell it.
+    """
+    as_scored, margin, n = scores.shown, slice_.rule.max_drop or 0.0, scores.shown.n
+
+    def compare(side: _Scores) -> PairedResult:
         if side.single:
             return compare_pairs(side.lost, side.gained, n, margin, alpha)
         return compare_clustered_pairs(side.baseline, side.variant, side.clusters, margin, alpha)
 
-    result = scores.each(compared)
-    within, beyond, clustered = result.worst.p_within, result.best.p_beyond, shown.count < n
+    result = scores.each(compare)
+    within, beyond, clustered = result.worst.p_within, result.best.p_beyond, as_scored.count < n
     settled = min(within, beyond) <= alpha or clustered or scores.unsaid  # what nobody knows more cases do not tell
     return Measured(
         slice=slice_,
-        comparison=shown.compared(
+        comparison=as_scored.compared(
             slice_,
             difference=result.shown.difference,
             lower=result.worst.lower,
             upper=result.best.upper,
             p_broken=beyond,
-            needed=None if settled else _needed(shown, margin, alpha),
+            needed=None if settled else _needed(as_scored, margin, alpha),
             method=result.shown.method,
         ),
         p_within=within,
-        obstacle=too_weak(slice_, scores.best.baseline, shown.clusters, flips=_flips(shown), policy_alpha=alpha)
-        or (too_few(slice_, shown.clusters, alpha) if clustered else ""),
+        obstacle=too_weak(slice_, scores.best.baseline, as_scored.clusters, flips=_flips(as_scored), policy_alpha=alpha)
+        or (too_few(slice_, as_scored.clusters, alpha) if clustered else ""),
     )
 
 
@@ -190,22 +194,25 @@ def too_weak(
     )
 
 
-def _relative(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
-    """Against `max_relative_drop`."""
-    shown, limit, surely = scores.shown, slice_.rule.max_relative_drop or 0.0, scores.best.baseline
+def _test_relative_drop(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
+    """Test a loss of at most `max_relative_drop` of the baseline's rate.
+
+    A baseline that is not surely right often enough is an obstacle: a loss of so few answers would not show.
+    """
+    as_scored, limit, surely_right = scores.shown, slice_.rule.max_relative_drop or 0.0, scores.best.baseline
     result = scores.each(lambda side: compare_relative(side.baseline, side.variant, side.clusters, limit, alpha))
-    right = clustered_share(surely, np.ones(shown.n), shown.clusters, 0.0, SENSITIVITY_ALPHA).lower
+    right = clustered_share(surely_right, np.ones(as_scored.n), as_scored.clusters, 0.0, SENSITIVITY_ALPHA).lower
     obstacle = ""
     if right < LEAST_BASELINE_RATE:
         obstacle = (
-            f"{slice_.head}: the baseline is right on {surely.mean():.1%} of {counted(shown.n, 'case')} "
+            f"{slice_.head}: the baseline is right on {surely_right.mean():.1%} of {counted(as_scored.n, 'case')} "
             f"(95 % bound: at least {right:.1%}); "
             f"under {LEAST_BASELINE_RATE:.0%} a loss of {limit:.1%} of it would not show; "
-            f"{advise_on_baseline(slice_.rule, float(surely.mean()), None, alpha)}"
+            f"{advise_on_baseline(slice_.rule, float(surely_right.mean()), None, alpha)}"
         )
     return Measured(
         slice=slice_,
-        comparison=shown.compared(
+        comparison=as_scored.compared(
             slice_,
             difference=result.shown.change,
             lower=result.worst.lower,

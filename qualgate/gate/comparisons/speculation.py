@@ -31,15 +31,15 @@ from qualgate.stats.resampled_sums import DRAWS, SEED
 METHOD = f"draft_ratios_cluster_bootstrap/1 seed {SEED}"
 
 
-def speculation_remarks(judged: Judged) -> Remarks:
+def speculation_remarks(decision: Judged) -> Remarks:
     """Add the effect of speculation to the verdicts on arms that drafted, and its alerts as last reasons.
 
     Broken evidence gets none, nor does an arm none of whose drafted answers has one of its target's beside it.
     """
-    drafting = {arm.name: arm for arm in judged.evidence.variants if any(unit.draft_steps for unit in arm.units)}
+    drafting = {arm.name: arm for arm in decision.evidence.variants if any(unit.draft_steps for unit in arm.units)}
     effects = {
-        verdict.variant: speculated(judged.evidence, drafting[verdict.variant], judged.policy.alpha)
-        for verdict in judged.verdicts
+        verdict.variant: speculated(decision.evidence, drafting[verdict.variant], decision.policy.alpha)
+        for verdict in decision.verdicts
         if verdict.variant in drafting and verdict.exit != Exit.INTEGRITY
     }
     return {
@@ -81,28 +81,30 @@ def speculated(evidence: RunEvidence, arm: ArmEvidence, alpha: float) -> Specula
 
 
 def _pairs(evidence: RunEvidence, target: ArmEvidence, arm: ArmEvidence) -> list[Pair]:
-    """The arm's answers with its target's, where both gave one."""
+    """Pair the arm's answers with its target's, where both gave one."""
 
     def done(side: ArmEvidence) -> dict[tuple[str, str, int], int]:
         return {
-            (unit.key.evalset, unit.key.case_id, unit.key.repeat): place
-            for place, unit in enumerate(side.units)
+            (unit.key.evalset, unit.key.case_id, unit.key.repeat): index
+            for index, unit in enumerate(side.units)
             if unit.status == "done"
         }
 
     both = done(target).keys() & done(arm).keys()
     sides = [
-        replace(side, units=tuple(side.units[place] for question, place in done(side).items() if question in both))
+        replace(side, units=tuple(side.units[index] for question, index in done(side).items() if question in both))
         for side in (target, arm)
     ]
     return paired(replace(evidence, baseline=sides[0]), sides[1])
 
 
-def _rested(made: Generation) -> Rate | None:
+def _rested(generation: Generation) -> Rate | None:
     """The share of passes without a draft, among those that could have one; None without any."""
-    if not made.drafting:
+    if not generation.drafting:
         return None
-    return Rate(numerator=made.rested, denominator=made.drafting, value=made.rested / made.drafting)
+    return Rate(
+        numerator=generation.rested, denominator=generation.drafting, value=generation.rested / generation.drafting
+    )
 
 
 def _memory(baseline: ArmEvidence, target: tuple[ArmEvidence, bool], arm: ArmEvidence) -> dict[str, float]:

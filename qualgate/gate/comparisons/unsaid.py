@@ -42,12 +42,16 @@ class Taken(Generic[T]):
     unsaid: str = ""  # how many answers have a null, and why, in words; "" = none
     silent: bool = False  # none has a score on both sides
 
-    def each(self, made: Callable[[T], R]) -> Taken[R]:
-        """Apply `made` to each of the three."""
+    def each(self, function: Callable[[T], R]) -> Taken[R]:
+        """Apply `function` to each of the three."""
         if not self.unsaid:
-            return Taken(shown=(result := made(self.shown)), worst=result, best=result)
+            return Taken(shown=(result := function(self.shown)), worst=result, best=result)
         return Taken(
-            shown=made(self.shown), worst=made(self.worst), best=made(self.best), unsaid=self.unsaid, silent=self.silent
+            shown=function(self.shown),
+            worst=function(self.worst),
+            best=function(self.best),
+            unsaid=self.unsaid,
+            silent=self.silent,
         )
 
 
@@ -73,6 +77,7 @@ def taken(metric: str, pairs: Sequence[Pair]) -> Taken[Outcomes]:
 
 
 def _unscored(metric: str, pairs: Sequence[Pair], count: int) -> str:
+    """Say for how many cases the scorer could not say, with its reasons, the most frequent first."""
     words = Counter(
         word
         for pair in pairs

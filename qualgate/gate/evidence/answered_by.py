@@ -21,18 +21,18 @@ _MARK = re.compile("|".join(re.escape(mark.format("#")).replace(r"\#", ".*") + "
 _VERSION = re.compile(r"[-@:_](latest|v?\d{4}[-\d]*|sha256.*)")
 
 
-def answerer_remarks(judged: Judged) -> Remarks:
+def answerer_remarks(decision: Judged) -> Remarks:
     """Make a verdict undecided (12) where several models, another arm's model or a cache answered for the arm or its
     baseline. A single unexpected name only adds a note."""
-    evidence, remarks = judged.evidence, dict[str, Remark]()
+    evidence, remarks = decision.evidence, dict[str, Remark]()
     noise = [arm for arm in evidence.variants if arm.name == evidence.baseline.name + NOISE]
     others = [arm for arm in (evidence.baseline, *evidence.variants) if "@" not in arm.name]
-    for verdict in judged.sound:
+    for verdict in decision.sound:
         chosen = [arm for arm in evidence.variants if verdict.four_arm or arm.name == verdict.variant]
         both = list({arm.name: arm for arm in (evidence.baseline, *noise, *chosen)}.values())
-        faults = [fault for arm in both for fault in (*_from_cache(arm), *_of_names(arm, others))]
+        faults = [fault for arm in both for fault in (*_from_cache(arm), *_wrong_models(arm, others))]
         faults += [fault for arm in both[1:] for fault in _same_replies(arm, others)]
-        notes = [note for arm in both for note in _other_name(arm, others)]
+        notes = [note for arm in both for note in _notes_on_names(arm, others)]
         if faults:
             answer = no_choice(verdict, faults[0])
             remarks[verdict.variant] = Remark(lines=tuple(faults), withholds=DECIDES, answer=answer)
@@ -55,7 +55,7 @@ def _is_version(name: str, own: str) -> bool:
     return bool(own) and name.startswith(own) and bool(_VERSION.fullmatch(name[len(own) :]))
 
 
-def _strange(arm: ArmEvidence) -> dict[str, int]:
+def _unexpected_names(arm: ArmEvidence) -> dict[str, int]:
     """Count the replies by each name that is neither the requested one nor allowed."""
     own = _short(arm.asked_for)
     names = arm.generation.answered_by
@@ -74,36 +74,45 @@ def _from_cache(arm: ArmEvidence) -> Iterator[str]:
         )
 
 
-def _of_names(arm: ArmEvidence, arms: Iterable[ArmEvidence]) -> Iterator[str]:
-    strange, own = _strange(arm), _short(arm.asked_for)
-    others = {_short(other.asked_for): other.name for other in arms if other.asked_for} if own else {}
+def _wrong_models(arm: ArmEvidence, arms: Iterable[ArmEvidence]) -> Iterator[str]:
+    """Yield faults of unexpected names: a fallback, another arm's model, a model without the quantization that was
+    asked for, one address for two arms, or several models. Each says how to allow the name.
+    """
+    strange, requested = _unexpected_names(arm), _short(arm.asked_for)
+    others = {_short(other.asked_for): other.name for other in arms if other.asked_for} if requested else {}
     for name, count in strange.items():
         replies = counted(count, "reply names", "replies name")
         how = f"{arm.name} asked for {arm.asked_for}, and {replies} {_plain(name)}, which"
         meant = f"If that is meant: `answered_by: [{_plain(name)}]`"
-        lost = sorted(set(_QUANTIZED.findall(own)) - set(_QUANTIZED.findall(_short(name))))
+        missing_words = sorted(set(_QUANTIZED.findall(requested)) - set(_QUANTIZED.findall(_short(name))))
         if name.endswith(BY_FALLBACK):
             yield f"{how} answered as a fallback, by the gateway's headers. {meant}"
         elif (other := others.get(_short(name))) is not None:
             yield f"{how} {other} asks for: a gateway or its cache answered with another model. {meant}"
-        elif lost and own.startswith(_short(name)):
-            yield f"{how} lacks its {lost[0]}: did the model that it was made from answer? {meant}"
+        elif missing_words and requested.startswith(_short(name)):
+            yield f"{how} lacks its {missing_words[0]}: did the model that it was made from answer? {meant}"
         elif same := [other.name for other in arms if _is_shared(arm, other, name)]:
             yield f"{how} answered for {same[0]} too: one address sends both to one model. {meant}"
-    yield from _several(arm, {name: count for name, count in strange.items() if _short(name) not in others})
+    yield from _several_models(arm, {name: count for name, count in strange.items() if _short(name) not in others})
 
 
-def _several(arm: ArmEvidence, strange: Mapping[str, int]) -> Iterator[str]:
-    own, names = _short(arm.asked_for), dict(arm.generation.answered_by)
-    kinds, probed = {_short(name) for name in names}, {_short(name) for name in arm.answered_probes}
-    beyond = sorted({_plain(name) for name in strange})
-    is_alias = len(kinds) == 1 or any(kinds == {own, kind} and _is_version(kind, own) for kind in kinds)
-    unnamed = UNNAMED in kinds and len(kinds) > 1
-    if (beyond and not is_alias) or unnamed or (probed and any(_short(name) not in probed for name in beyond)):
+def _several_models(arm: ArmEvidence, replies_by_name: Mapping[str, int]) -> Iterator[str]:
+    """Yield a fault if replies under different names show that several models answered.
+
+    replies_by_name: unexpected name → replies. One alias, or one versioned name beside the requested one, is no fault.
+    """
+    requested, names = _short(arm.asked_for), dict(arm.generation.answered_by)
+    short_names, probed = {_short(name) for name in names}, {_short(name) for name in arm.answered_probes}
+    others = sorted({_plain(name) for name in replies_by_name})
+    is_alias = len(short_names) == 1 or any(
+        short_names == {requested, kind} and _is_version(kind, requested) for kind in short_names
+    )
+    unnamed = UNNAMED in short_names and len(short_names) > 1
+    if (others and not is_alias) or unnamed or (probed and any(_short(name) not in probed for name in others)):
         names_and_counts = ", ".join(f"{name} {names[name]:,} times" for name in sorted(names))
         yield (
             f"{arm.name} asked for {arm.asked_for}, and its replies name {names_and_counts}: several models answered. "
-            f"Ask the server without fallbacks, or allow them: `answered_by: [{', '.join(beyond or [UNNAMED])}]`"
+            f"Ask the server without fallbacks, or allow them: `answered_by: [{', '.join(others or [UNNAMED])}]`"
         )
 
 
@@ -115,6 +124,7 @@ def _is_shared(arm: ArmEvidence, other: ArmEvidence, name: str) -> bool:
 
 
 def _same_replies(arm: ArmEvidence, arms: Iterable[ArmEvidence]) -> Iterator[str]:
+    """Yield a fault for each arm with which this arm shares replies, id and text alike: a cache answered."""
     for other in arms:
         both = _replies(arm) & _replies(other) if other.name != arm.name else set[str]()
         if other.address != arm.address:  # two servers that count their replies give the same short ids
@@ -134,9 +144,11 @@ def _replies(arm: ArmEvidence) -> set[str]:
     return {reply for reply in replies if ids[reply[:8]] == 1}
 
 
-def _other_name(arm: ArmEvidence, arms: Iterable[ArmEvidence]) -> Iterator[str]:
-    """Note replies whose name is not the requested one nor a longer form of it, unless it is allowed."""
-    for name in _strange(arm):
+def _notes_on_names(arm: ArmEvidence, arms: Iterable[ArmEvidence]) -> Iterator[str]:
+    """Note replies whose name neither contains the requested one nor is allowed, or that another arm's replies have
+    too.
+    """
+    for name in _unexpected_names(arm):
         others = [other for other in arms if _short(other.asked_for) != _short(arm.asked_for)]
         shared = [other.name for other in others if name in dict(other.generation.answered_by)]
         if arm.asked_for and (_short(arm.asked_for) not in _short(name) or shared):

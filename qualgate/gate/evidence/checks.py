@@ -95,10 +95,14 @@ def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
 
 
 def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examination:
+    """Pair a complete variant with the baseline, and find what makes both incomparable.
+
+    Mismatches leave no pairs. Notes tell of an A/A arm, of repeats that differ, and of calls that were not read.
+    """
     variant = replace(variant, units=tuple(counted_as_wrong(evidence.baseline.units, variant.units)))
     pairs = paired(evidence, variant)
     arms = (evidence.baseline, variant)
-    beyond = [line for arm in arms for line in (*_beyond(arm), *_otherwise(arm))]
+    beyond = [line for arm in arms for line in (*_overflows(arm), *_not_reproduced(arm))]
     mismatched = (*evidence.stale, *beyond, *_mismatches(evidence, variant, pairs))
     same = getattr(evidence.baseline.identity, "weights", 0) == getattr(variant.identity, "weights", 1)
     same = same and not getattr(variant.identity, "speculation", "")
@@ -136,28 +140,28 @@ def _stopped_line(variant: ArmEvidence, planned: Mapping[str, Sequence[UnitKey]]
     )
 
 
-def _beyond(arm: ArmEvidence) -> tuple[str, ...]:
+def _overflows(arm: ArmEvidence) -> tuple[str, ...]:
     """Report activations that overflow float16: a server with that dtype would answer otherwise."""
     if not arm.overflow:
         return ()
     (_, module, count), *others = arm.overflow
-    more = f", then of {counted(len(others), 'other module')}" if others else ""
+    of_others = f", then of {counted(len(others), 'other module')}" if others else ""
     return (
         f"{arm.name}: {counted(sum(entry[2] for entry in arm.overflow), 'activation')} beyond float16's largest "
-        f"number, 65504 (first {count} of {module}{more}): a server that stores them in float16 turns them into "
+        f"number, 65504 (first {count} of {module}{of_others}): a server that stores them in float16 turns them into "
         "infinities, so its answers are not those of these weights. Declare `dtype: bfloat16` if that is what is "
         "served",
     )
 
 
-def _otherwise(arm: ArmEvidence) -> tuple[str, ...]:
+def _not_reproduced(arm: ArmEvidence) -> tuple[str, ...]:
     """Report tokens that the engine did not reproduce when it generated them again."""
-    made = arm.generation
-    if not made.otherwise:
+    run = arm.generation
+    if not run.otherwise:
         return ()
     return (
-        f"{arm.name}: {made.otherwise} of {counted(made.checked, 'token')} that were said once more, plainly and "
-        f"alone, came out otherwise than in the run (engine: {made.engine}). That is a defect of the engine or of the "
+        f"{arm.name}: {run.otherwise} of {counted(run.checked, 'token')} that were said once more, plainly and "
+        f"alone, came out otherwise than in the run (engine: {run.engine}). That is a defect of the engine or of the "
         "machine: report it with what `qualgate doctor` says here",
     )
 
@@ -285,7 +289,9 @@ def _sound(unit: UnitEvidence) -> bool:
 
 def _are_upper(upper: Sequence[float], kl: Sequence[float]) -> bool:
     """A bound for each position, none below what is proven at least; one may be infinite."""
-    return len(upper) == len(kl) and all(most >= least for least, most in zip(kl, upper, strict=True))
+    return len(upper) == len(kl) and all(
+        upper_bound >= lower_bound for lower_bound, upper_bound in zip(kl, upper, strict=True)
+    )
 
 
 def _taken(unit: UnitEvidence) -> Iterator[float]:
@@ -330,6 +336,10 @@ def _label(unit: UnitEvidence) -> Label:
 
 
 def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pair]) -> tuple[str, ...]:
+    """List how the arms' questions, cases, kernels or scorers differ, or answers that the arm's weights did not give.
+
+    pairs: of the variant and the baseline. () if nothing differs.
+    """
     # A served arm is judged with its engine, as its users meet it.
     served = any(getattr(arm.identity, "served", "") for arm in (evidence.baseline, variant))
     mismatches = [

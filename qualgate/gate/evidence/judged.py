@@ -55,7 +55,7 @@ def _share(agreed: Sequence[bool], questions: Sequence[str], floor: float, alpha
     """Bound the share of judgements that agree, clustered by question; None without any."""
     if not questions:
         return None
-    numbers = {question: place for place, question in enumerate(dict.fromkeys(questions))}
+    numbers = {question: number for number, question in enumerate(dict.fromkeys(questions))}
     clusters = np.array([numbers[question] for question in questions])
     return clustered_share(np.array(agreed, float), np.ones(len(questions)), clusters, floor, alpha)
 
@@ -104,21 +104,21 @@ def biases(arm: JudgedArm, alpha: float = BIAS_ALPHA) -> tuple[Bias, ...]:
         for label in arm.labels
         if label.judged.win is not None
     ]
-    length, marks = (_signs((question, style[at] * error) for question, style, error in errors) for at in (0, 1))
-    kinds = {
+    length, marks = (_signs((question, style[index] * error) for question, style, error in errors) for index in (0, 1))
+    tests = {
         "position": ("contradicts itself toward the answer shown {}", ("first", "last"), _signs([*places, *labels])),
         "length": ("errs toward the {} answer", ("longer", "shorter"), length),
         "format": ("errs toward the answer with {} format", ("more", "less"), marks),
     }
-    adjusted = holm([leaning(*counts) for _, _, counts in kinds.values()])
+    adjusted = holm([leaning(*toward_each) for _, _, toward_each in tests.values()])
     return tuple(
         Bias(
             name=name,
-            text=f"{name} bias: it {wording.format(ways[counts[1] > counts[0]])} in {max(counts)} of "
-            + counted(sum(counts), "question"),
+            text=f"{name} bias: it {wording.format(ways[toward_each[1] > toward_each[0]])} in {max(toward_each)} of "
+            + counted(sum(toward_each), "question"),
             p=p,
         )
-        for (name, (wording, ways, counts)), p in zip(kinds.items(), adjusted, strict=True)
+        for (name, (wording, ways, toward_each)), p in zip(tests.items(), adjusted, strict=True)
         if p <= alpha
     )
 

@@ -80,10 +80,10 @@ def too_old(evidence: RunEvidence, policy: Policy, now: str) -> tuple[str, ...]:
     """
     if policy.max_age is None:
         return ()
-    made, at = _moment(evidence.made_at), _moment(now)
-    if made is None or at is None:
+    made_at, moment = _moment(evidence.made_at), _moment(now)
+    if made_at is None or moment is None:
         return ("how old this evidence is is not known, and the policy sets `max_age`: run again",)
-    age = (at - made).total_seconds()
+    age = (moment - made_at).total_seconds()
     if age < -MAX_SKEW:
         return (f"this evidence is from the future ({evidence.made_at}): set the clock",)
     if age > policy.max_age:

@@ -25,14 +25,14 @@ def says_likeliest(arm: ArmEvidence) -> str:
     )
 
 
-def sampler_remarks(judged: Judged) -> Remarks:
+def sampler_remarks(decision: Judged) -> Remarks:
     """Withhold approvals where the arm's or the baseline's server ignored the sampling settings. Of four arms that is
     a step of its own."""
-    if judged.policy.four_arm is not None:
+    if decision.policy.four_arm is not None:
         return {}
-    of_baseline, remarks = says_likeliest(judged.evidence.baseline), {}
-    for verdict in judged.verdicts:
-        arm = judged.arms.get(verdict.variant)
+    of_baseline, remarks = says_likeliest(decision.evidence.baseline), {}
+    for verdict in decision.verdicts:
+        arm = decision.arms.get(verdict.variant)
         lines = tuple(filter(None, (of_baseline, says_likeliest(arm) if arm else "")))
         if lines and verdict.exit != Exit.INTEGRITY:
             remarks[verdict.variant] = Remark(lines=lines, withholds=(*PASSES, Exit.UNDECIDED))

@@ -13,8 +13,8 @@ def stop_reasons(pairs: Iterable[Pair]) -> dict[str, int]:
 
     {} where it is not recorded of every pair (scores from files say only that an answer was cut off).
     """
-    counts = Counter((pair.baseline.finish_reason, pair.variant.finish_reason) for pair in pairs)
-    if any(not before or not after for before, after in counts):
+    transitions = Counter((pair.baseline.finish_reason, pair.variant.finish_reason) for pair in pairs)
+    if any(not before or not after for before, after in transitions):
         return {}
-    by_count = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    by_count = sorted(transitions.items(), key=lambda item: (-item[1], item[0]))
     return {before if before == after else f"{before} → {after}": count for (before, after), count in by_count}

@@ -76,9 +76,9 @@ def _turns(began: Iterable[tuple[int, float]]) -> dict[int, int]:
     began: (group, start of one of its batches), at least once for each batch.
     """
     spans: dict[int, tuple[float, float]] = {}
-    for group, at in began:
-        start, end = spans.get(group, (at, at))
-        spans[group] = min(start, at), max(end, at)
+    for group, batch_start in began:
+        start, end = spans.get(group, (batch_start, batch_start))
+        spans[group] = min(start, batch_start), max(end, batch_start)
     turns, turn, through = dict[int, int](), -1, -inf
     for group, (start, end) in sorted(spans.items(), key=lambda item: (item[1], item[0])):
         turn += start > through

@@ -31,7 +31,7 @@ class Unfinished:
         return tuple(line for _, line in sorted({**self.baseline, **self.variant, **self.differing}.items()))
 
 
-def unfinished_sets(pairs: Mapping[str, Sequence[Pair]], most: float) -> Unfinished:
+def unfinished_sets(pairs: Mapping[str, Sequence[Pair]], most_share: float) -> Unfinished:
     """The sets with more than the share `most` of unfinished answers on a side, or with shares that surely differ."""
     baseline, variant, differing = dict[str, str](), dict[str, str](), dict[str, str]()
     for name, chosen in pairs.items():
@@ -41,10 +41,10 @@ def unfinished_sets(pairs: Mapping[str, Sequence[Pair]], most: float) -> Unfinis
             continue
         n, arm = len(chosen), chosen[0].variant.key.arm
         line = f"unfinished answers of {name}: baseline {_share(before, n)}, {arm} {_share(after, n)}"
-        over = f"{line}, over `max_unfinished: {most:g}`"
-        if before.total() > most * n:
+        over = f"{line}, over `max_unfinished: {most_share:g}`"
+        if before.total() > most_share * n:
             baseline[name] = f"{over}: {advise_on_unfinished(before)}"
-        elif after.total() > most * n:
+        elif after.total() > most_share * n:
             variant[name] = f"{over}: {advise_on_unfinished(after, alone=not before['cut'])}"
         elif _differ(chosen, CHANCE / len(pairs)):
             differing[name] = f"{line}, more than chance explains: {advise_on_unfinished(before + after)}"
@@ -61,5 +61,5 @@ def _differ(pairs: Sequence[Pair], chance: float) -> bool:
     net: Counter[int] = Counter()
     for pair in pairs:
         net[pair.cluster] += bool(way_unfinished(pair.variant)) - bool(way_unfinished(pair.baseline))
-    more, less = sum(change > 0 for change in net.values()), sum(change < 0 for change in net.values())
-    return binomial_lower(max(more, less), more + less, chance / 2) > 0.5
+    worse, better = sum(change > 0 for change in net.values()), sum(change < 0 for change in net.values())
+    return binomial_lower(max(worse, better), worse + better, chance / 2) > 0.5

@@ -91,8 +91,8 @@ def reasons_of(steps: Sequence[ArmStep], verdict: Verdict, policy: Policy) -> tu
     step_reasons = tuple(f"{step.step} {step.status}: {step.reason}" for step in ordered)
     asks = _asks_a_person(verdict, policy)
     lesser = (("supporting", "undecided"), ("advisory", "broken"), ("advisory", "undecided"))
-    rest = tuple(reason for tier, status in lesser for reason in _of_tier(verdict, tier, status))
-    return (*step_reasons, *asks, *rest) if ended else (*asks, *step_reasons, *rest)
+    lesser_reasons = tuple(reason for tier, status in lesser for reason in _of_tier(verdict, tier, status))
+    return (*step_reasons, *asks, *lesser_reasons) if ended else (*asks, *step_reasons, *lesser_reasons)
 
 
 def exit_code(choice: str, base: str, words: Mapping[str, tuple[VerdictWord, Exit]]) -> Exit:

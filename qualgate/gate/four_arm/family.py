@@ -21,45 +21,50 @@ Steps = Mapping[str, list[ArmStep]]
 
 
 def over_the_choice(
-    at: Callable[[int], Steps], shared: Mapping[str, str], singles: tuple[str, str], costs: Costs, alpha: float
+    steps_at: Callable[[int], Steps], shared: Mapping[str, str], singles: tuple[str, str], costs: Costs, alpha: float
 ) -> tuple[dict[str, list[ArmStep]], bool]:
-    """(steps corrected for the choice: undecided if proven only at alpha; whether one single is surely cheaper).
+    """Correct the arms' steps for the choice of one of them, by closed testing.
 
-    at: k → every step at alpha / k. shared: an arm's name → the arm whose quality it has by parity.
+    steps_at: k → every step of every arm at alpha / k. shared: an arm's name → the arm whose quality it has by parity.
+    singles: the two arms with one change each.
+
+    Returns: (arm → steps, undecided where they are proven only at alpha; whether one single is surely cheaper).
     """
-    first = at(1)
-    passed = [name for name, its in first.items() if all(step.status == "proven" for step in its)]
+    first = steps_at(1)
+    passed = [name for name, arm_steps in first.items() if all(step.status == "proven" for step in arm_steps)]
     if not passed:
         return dict(first), False
-    levels = [at(k) for k in range(1, CLAIMS + 1)]
-    parts = {
-        name: {f"{shared.get(name, name) if step.step == 'quality' else name} {step.step}": place
-               for place, step in enumerate(its)}
-        for name, its in first.items()
+    levels = [steps_at(k) for k in range(1, CLAIMS + 1)]
+    # Part of a claim → index of its step. Arms that share quality by parity share that part.
+    parts_of_arm = {
+        name: {f"{shared.get(name, name) if step.step == 'quality' else name} {step.step}": index
+               for index, step in enumerate(arm_steps)}
+        for name, arm_steps in first.items()
     }  # fmt: skip
-    among: dict[str, int] = {}
-    for name, places in parts.items():
-        for part, place in places.items():
-            proven = (steps[name][place].status == "proven" for steps in levels)
-            among[part] = min(among.get(part, CLAIMS), _before_false(proven))
-    claims = {name: list(places) for name, places in parts.items()}
+    provable_at: dict[str, int] = {}  # part → the largest k at which it is proven at alpha / k
+    for name, indices in parts_of_arm.items():
+        for claim_part, index in indices.items():
+            proven = (steps[name][index].status == "proven" for steps in levels)
+            provable_at[claim_part] = min(provable_at.get(claim_part, CLAIMS), _count_leading_true(proven))
+    claims = {name: list(indices) for name, indices in parts_of_arm.items()}
     cheaper = "one single is cheaper than the other"
     claims[cheaper] = [*claims[singles[0]], *claims[singles[1]], cheaper]
-    among[cheaper] = _before_false(_cheaper(costs, singles, alpha / k) for k in range(1, CLAIMS + 1))
-    proven_claims = provable_together(claims, among)
-    steps = {name: list(its) for name, its in first.items()}
+    provable_at[cheaper] = _count_leading_true(_cheaper(costs, singles, alpha / k) for k in range(1, CLAIMS + 1))
+    proven_claims = provable_together(claims, provable_at)
+    steps = {name: list(arm_steps) for name, arm_steps in first.items()}
     for name in set(passed) - proven_claims:
-        weakest = min(among[part] for part in parts[name])
-        for part, place in parts[name].items():
-            if among[part] == weakest:
-                at_level = levels[weakest][name][place] if weakest < CLAIMS else first[name][place]
-                steps[name][place] = replace(first[name][place], status="undecided", reason=(
+        weakest = min(provable_at[claim_part] for claim_part in parts_of_arm[name])
+        for claim_part, index in parts_of_arm[name].items():
+            if provable_at[claim_part] == weakest:
+                at_level = levels[weakest][name][index] if weakest < CLAIMS else first[name][index]
+                steps[name][index] = replace(first[name][index], status="undecided", reason=(
                     f"proven at alpha {alpha:g}, and one of three arms is chosen: at {alpha / (weakest + 1):.3g}, "
                     f"{at_level.reason}"))  # fmt: skip
     return steps, cheaper in proven_claims
 
 
-def _before_false(values: Iterable[bool]) -> int:
+def _count_leading_true(values: Iterable[bool]) -> int:
+    """Count the values before the first that is false."""
     return sum(1 for _ in takewhile(bool, values))
 
 

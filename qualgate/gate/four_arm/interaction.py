@@ -53,8 +53,8 @@ def interactions(
 
         effect = test(np.where(null, _LEAST, scores))
         if null.any():
-            most = test(np.where(null, 1 - _LEAST, scores))
-            effect = replace(effect, lower=most.lower)
+            upper_filled = test(np.where(null, 1 - _LEAST, scores))
+            effect = replace(effect, lower=upper_filled.lower)
         tested.append((metric, name, effect))
     adjusted = holm([effect.p_worse for _, _, effect in tested])
     return tuple(

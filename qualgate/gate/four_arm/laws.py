@@ -41,13 +41,13 @@ def another_law(name: str, target: str, pairs: Sequence[Pair], alpha: float, see
     )
     by_tokens = all(unit.answer is not None for pair in pairs for unit in (pair.baseline, pair.variant))
     for pair in pairs:
-        mine, its = (_tokens(unit, by_tokens) for unit in (pair.baseline, pair.variant))
-        if mine is not None and its is not None:
+        target_tokens, arm_tokens = (_tokens(unit, by_tokens) for unit in (pair.baseline, pair.variant))
+        if target_tokens is not None and arm_tokens is not None:
             answers = answers_by_case[pair.variant.key.evalset, pair.variant.key.case_id]
-            answers[0].append(mine)
-            answers[1].append(its)
+            answers[0].append(target_tokens)
+            answers[1].append(arm_tokens)
     cases = [case for case, (answers, _) in answers_by_case.items() if len(answers) > 1]
-    if not _drawn(answers_by_case[case] for case in cases):
+    if not _mostly_vary_within(answers_by_case[case] for case in cases):
         return ""
     law_test = _law_test(
         tuple((tuple(answers_by_case[case][0]), tuple(answers_by_case[case][1])) for case in cases), seed
@@ -63,17 +63,23 @@ def another_law(name: str, target: str, pairs: Sequence[Pair], alpha: float, see
     )
 
 
-def _drawn(cases: Iterable[tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]]]) -> bool:
+def _mostly_vary_within(cases: Iterable[tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]]]) -> bool:
     """Whether most cases with differing answers vary within an arm. Of two and two draws by one law that differ, two in
     three do or more, and of further draws more still."""
-    parting = [(set(ours), set(theirs)) for ours, theirs in cases if len({*ours, *theirs}) > 1]
-    return 2 * sum(len(ours) > 1 or len(theirs) > 1 for ours, theirs in parting) > len(parting)
+    differing = [
+        (set(target_answers), set(arm_answers))
+        for target_answers, arm_answers in cases
+        if len({*target_answers, *arm_answers}) > 1
+    ]
+    return 2 * sum(len(target_answers) > 1 or len(arm_answers) > 1 for target_answers, arm_answers in differing) > len(
+        differing
+    )
 
 
 @lru_cache(maxsize=4)
 def _law_test(prompts: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...], seed: int) -> SameLaw:
     """Test once; the result serves every alpha of a choice."""
-    return same_law([(ours, theirs) for ours, theirs in prompts], seed)
+    return same_law([(target_answers, arm_answers) for target_answers, arm_answers in prompts], seed)
 
 
 def _tokens(unit: UnitEvidence, by_tokens: bool) -> tuple[int, ...] | None:

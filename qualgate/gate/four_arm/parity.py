@@ -91,7 +91,9 @@ def parity_step(
                 all_pairs, seed = flat(pairs), policy.four_arm.seed
                 if other := another_law(arm.name, target.name, all_pairs, policy.alpha, seed):
                     return step("broken", f"{arm.name} is defective{other}")
-            unshown = _unshown(arm.name, target.name, flat(pairs)) if foreign and status == "proven" else ""
+            unshown = (
+                _why_sampling_unshown(arm.name, target.name, flat(pairs)) if foreign and status == "proven" else ""
+            )
             return step("undecided", unshown) if unshown else step(status, reason)
     all_pairs = flat(pairs)
     both, alpha = exact(arm, target), policy.alpha / ARMS_COMPARED
@@ -110,22 +112,22 @@ def _identical(
         return "undecided", f"the tokens of {unread} of {counted(len(pairs), 'answer')} were not recorded"
     differing = [pair for pair in pairs if not equal(pair)]
     if not differing:
-        lesser = [f"{count} by {way}" for way, count in sorted(compared_by.items()) if way != TOKENS]
-        summary = f": {', '.join(lesser)}" if lesser else ", token for token"
+        inexact = [f"{count} by {way}" for way, count in sorted(compared_by.items()) if way != TOKENS]
+        summary = f": {', '.join(inexact)}" if inexact else ", token for token"
         return "proven", f"all {len(pairs)} answers are {target}'s{summary}"
-    untold = [pair for pair in differing if served and _compared_by(pair) != TOKENS]
-    first = [(pair, *_first_difference(pair)) for pair in differing if pair not in untold]
+    without_tokens = [pair for pair in differing if served and _compared_by(pair) != TOKENS]
+    first = [(pair, *_first_difference(pair)) for pair in differing if pair not in without_tokens]
     tie = SERVED_TIE if served else TIE
-    defects = [(pair, place, gap) for pair, place, gap in first if exact or gap is None or not 0 <= gap <= tie]
+    defects = [(pair, position, gap) for pair, position, gap in first if exact or gap is None or not 0 <= gap <= tie]
     if defects:
-        return "broken", _defective(name, target, pairs, defects, exact=exact)
+        return "broken", _name_first_defect(name, target, pairs, defects, exact=exact)
     tokens = _tokens_compared(pairs)
-    way = "by their texts" if untold else "at near ties"
+    way = "by their texts" if without_tokens else "at near ties"
     summary = f"{counted(len(differing), 'answer leaves', 'answers leave')} {target}'s {way}"
     if binomial_lower(len(differing), max(tokens, len(differing)), alpha) > MOST_TIES:
-        why = "" if untold else ": its verification rounds otherwise than its target decodes"
+        why = "" if without_tokens else ": its verification rounds otherwise than its target decodes"
         return "broken", f"{name} is defective: {summary}, over {MOST_TIES:g} of {tokens:,} tokens{why}"
-    if untold:
+    if without_tokens:
         return "undecided", (
             f"{summary}, and where no tokens are told a near tie is not told from a defect: give both arms `tokenizer`"
         )
@@ -137,19 +139,26 @@ def _identical(
     return "proven", f"{len(differing)} of {counted(len(pairs), 'answer')} differ from {target}'s, each from a near tie"
 
 
-def _defective(
+def _name_first_defect(
     name: str, target: str, pairs: Sequence[Pair], defects: Sequence[tuple[Pair, int | None, float | None]], *,
     exact: bool,
 ) -> str:  # fmt: skip
-    pair, place, gap = defects[0]
+    """Say that the arm is defective, with the first differing answer and why it is not excused.
+
+    defects: (pair, index of the first differing token, top-2 logit gap there); None where it is not known. exact: both
+    arms ran in packed passes.
+    """
+    pair, position, gap = defects[0]
     key = pair.variant.key
-    seen = "no top-2 gap was recorded that could excuse it" if gap is None else f"top-2 gap {gap:.3g}, no near tie"
+    excuse = "no top-2 gap was recorded that could excuse it" if gap is None else f"top-2 gap {gap:.3g}, no near tie"
     if exact:
-        seen = "both ran in packed passes, where no batch, draft or near tie changes a bit"
-    at = f"token {place} of {key.question}" if place is not None else f"{key.question}, by {_compared_by(pair)}"
+        excuse = "both ran in packed passes, where no batch, draft or near tie changes a bit"
+    location = (
+        f"token {position} of {key.question}" if position is not None else f"{key.question}, by {_compared_by(pair)}"
+    )
     return (
         f"{name} is defective: {len(defects)} of {counted(len(pairs), 'answer')} are not {target}'s, first at "
-        f"{at} ({seen}){_greedily(pairs)}"
+        f"{location} ({excuse}){_greedy_sampler(pairs)}"
     )
 
 
@@ -157,15 +166,15 @@ def _tokens_compared(pairs: Sequence[Pair]) -> int:
     """Count compared tokens of the target: up to the first difference of an answer, or all of it without token ids."""
     tokens = 0
     for pair in pairs:
-        place = None if equal(pair) else _first_difference(pair)[0]
+        position = None if equal(pair) else _first_difference(pair)[0]
         answer = pair.baseline.answer
-        whole = len(answer) // 4 if answer is not None else pair.baseline.tokens or 0
-        tokens += whole if place is None else place + 1
+        all_tokens = len(answer) // 4 if answer is not None else pair.baseline.tokens or 0
+        tokens += all_tokens if position is None else position + 1
     return tokens
 
 
 def _compared_by(pair: Pair) -> str:
-    """The most exact record that both sides have of the answer; "": none."""
+    """Return the most exact record of the answer that both sides have; "" if they have none in common."""
     before, after = pair.baseline, pair.variant
     if before.answer is not None and after.answer is not None:
         return TOKENS
@@ -191,50 +200,57 @@ def scored_alike(pair: Pair) -> bool:
 
 
 def _first_difference(pair: Pair) -> tuple[int | None, float | None]:
-    """The first token that differs, and the target's own top-2 logit gap there (None: not recorded)."""
+    """Return the index of the first token that differs, and the target's own top-2 logit gap there.
+
+    Both are None without token ids; the gap is None too if it was not recorded.
+    """
     if _compared_by(pair) != TOKENS:
         return None, None
     before, after = (np.frombuffer(unit.answer or b"", "<i4") for unit in (pair.baseline, pair.variant))
     shared = min(len(before), len(after))
     differs = np.flatnonzero(before[:shared] != after[:shared])
-    place = int(differs[0]) if len(differs) else shared
+    position = int(differs[0]) if len(differs) else shared
     margins = np.frombuffer(pair.baseline.margins or b"", "<f8")
-    return place, float(margins[place]) if place < len(margins) else None
+    return position, float(margins[position]) if position < len(margins) else None
 
 
 def _same_within_margins(
     name: str, target: str, pairs: dict[str, tuple[Pair, ...]], slices: Sequence[Slice], policy: Policy
 ) -> tuple[RuleStatus, str]:
-    """Compare sampled answers by score: every critical quality rule must hold in both directions."""
+    """Compare sampled answers by score: every critical quality rule must hold in both directions.
+
+    Broken if any is surely beyond its margin in a direction (Bonferroni over rules and directions), else undecided if
+    any is unproven. Returns: (status, reason).
+    """
     swapped = {
         name: tuple(Pair(baseline=pair.variant, variant=pair.baseline, cluster=pair.cluster) for pair in of_set)
         for name, of_set in pairs.items()
     }
-    if greedy := _greedily(flat(pairs)):
+    if greedy := _greedy_sampler(flat(pairs)):
         return "broken", f"{name} is defective{greedy}"
     unfinished, alpha = unfinished_sets(pairs, policy.max_unfinished), policy.alpha
-    mine = critical_quality(slices)
-    open_ = []
-    for slice_ in mine:
-        for way, side in (("worse", pairs), ("better", swapped)):
+    critical = critical_quality(slices)
+    unproven = []
+    for slice_ in critical:
+        for direction, side in (("worse", pairs), ("better", swapped)):
             measured = measure(slice_, side, unfinished, alpha)
             broken = measured.comparison.p_broken
-            if broken is not None and broken <= alpha / (2 * len(mine)):
+            if broken is not None and broken <= alpha / (2 * len(critical)):
                 return (
                     "broken",
-                    f"{name} is defective: {slice_.head} is surely {way} than {target}'s, beyond its margin",
+                    f"{name} is defective: {slice_.head} is surely {direction} than {target}'s, beyond its margin",
                 )
             if measured.obstacle or not measured.p_within <= alpha:
-                open_.append(
+                unproven.append(
                     measured.obstacle
                     or f"{slice_.head}: {counted(measured.comparison.n, 'case')} cannot tell it from {target}'s"
                 )
-    if open_:
-        return "undecided", open_[0]
+    if unproven:
+        return "undecided", unproven[0]
     return "proven", f"scores as {target} does, within every critical margin, in both directions"
 
 
-def _greedily(pairs: Sequence[Pair]) -> str:
+def _greedy_sampler(pairs: Sequence[Pair]) -> str:
     """Say that the arm is surely greedy while its target samples; "" if it samples or nothing shows it.
 
     Of two equal samplers each is equally likely to be the one that varies on a case.
@@ -248,7 +264,7 @@ def _greedily(pairs: Sequence[Pair]) -> str:
     )
 
 
-def _unshown(name: str, target: str, pairs: Sequence[Pair]) -> str:
+def _why_sampling_unshown(name: str, target: str, pairs: Sequence[Pair]) -> str:
     """Say why nothing shows that the arm samples like its target although scores are alike (a greedy sampler may score
     so); "" if something does. Answers that all equal the target's need no other proof."""
     if all(map(equal, pairs)):
@@ -259,23 +275,26 @@ def _unshown(name: str, target: str, pairs: Sequence[Pair]) -> str:
     answers_per_case = Counter(
         (pair.variant.key.evalset, pair.variant.key.case_id) for pair in pairs if _compared_by(pair)
     )
-    several = sum(count > 1 for count in answers_per_case.values())
+    repeated = sum(count > 1 for count in answers_per_case.values())
     if not answers_per_case:
-        seen = "no answer's tokens or text are recorded"
-    elif not several:
-        seen = "each case has one answer"
+        gap = "no answer's tokens or text are recorded"
+    elif not repeated:
+        gap = "each case has one answer"
     else:
         varying = f"{len(before)} in {target}" if before else f"none in {target}"
-        seen = f"of {counted(several, 'case')} with several answers none varies in {name}, {varying}"
+        gap = f"of {counted(repeated, 'case')} with several answers none varies in {name}, {varying}"
     return (
-        f"scores as {target} does, and nothing shows that {name} draws at all: {seen}. A sampler that is silently "
+        f"scores as {target} does, and nothing shows that {name} draws at all: {gap}. A sampler that is silently "
         f"greedy would score so. It needs several answers a case (`repeats: 2` or more), of which {VARYING} cases or "
         f"more vary in {target}"
     )
 
 
 def _varying(pairs: Sequence[Pair]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-    """(cases with differing answers of the target, of the arm); unrecorded answers do not count."""
+    """Find the cases whose answers differ among each other: (of the target, of the arm).
+
+    Answers without a common record do not count.
+    """
     varying = []
     for side in ("baseline", "variant"):
         answers_by_case: dict[tuple[str, str], set[bytes | str]] = {}

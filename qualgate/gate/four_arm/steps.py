@@ -87,14 +87,18 @@ def slo_step(
 def _within_limit(
     metric: str, limit: float, units: Sequence[UnitEvidence], clusters: NDArray, alpha: float
 ) -> tuple[RuleStatus, str]:
-    rows = [index for index, unit in enumerate(units) if metric != "latency.tpot" or unit.tokens not in (0, 1)]
-    seconds = [units[index].values.get(metric) for index in rows]
+    """Check a percentile of an arm's times against its limit in seconds. Returns: (status, reason).
+
+    clusters: of the units, joined where they share their time. Answers of 0 or 1 token have no time per token.
+    """
+    timed = [index for index, unit in enumerate(units) if metric != "latency.tpot" or unit.tokens not in (0, 1)]
+    seconds = [units[index].values.get(metric) for index in timed]
     if not seconds or None in seconds:
         return (
             "undecided",
             f"{metric}: no time was recorded for {counted(sum(value is None for value in seconds), 'answer')}",
         )
-    bounds = clustered_percentile(np.array(seconds, float), clusters[rows], SLO_PERCENTILE, limit, alpha)
+    bounds = clustered_percentile(np.array(seconds, float), clusters[timed], SLO_PERCENTILE, limit, alpha)
     finding = f"{metric} p{SLO_PERCENTILE:g} is {bounds.estimate:.3g} s, and at most {limit:g} s is asked"
     if bounds.p_above <= alpha:
         return "broken", finding

@@ -74,21 +74,21 @@ def value_step(name: str, base: str, arms: FourArms, costs: Costs, barred: Colle
     if why := costs.missing(name, *(other for other, _ in rivals)):
         return step("undecided", f"its cost per accepted answer cannot be compared: {why}")
     ratios = []
-    for other, most in rivals:
-        drawn = costs.ratio(name, other)
-        if drawn is None:
+    for other, most_ratio in rivals:
+        ratio_estimate = costs.ratio(name, other)
+        if ratio_estimate is None:
             if other == base:
                 return step("undecided", f"{other} has no accepted answer that costs anything to compare with")
             continue  # a single arm that accepts nothing is no rival
-        bounds = drawn.bounds(most, alpha)
+        bounds = ratio_estimate.bounds(most_ratio, alpha)
         upper = f"{bounds.upper:#.3g}" if isfinite(bounds.upper) else "unknown"
         ratio = (
             f"{bounds.estimate:#.3g} times {other}'s cost per accepted answer (bounds {bounds.lower:#.3g} to {upper})"
         )
         if bounds.p_above <= alpha:
-            return step("broken", f"{ratio}; at most {most:g} is worth it" + _simpler(other, base))
+            return step("broken", f"{ratio}; at most {most_ratio:g} is worth it" + _simpler(other, base))
         if not bounds.p_below <= alpha:
-            return step("undecided", f"{ratio}; not surely below {most:g}" + _simpler(other, base))
+            return step("undecided", f"{ratio}; not surely below {most_ratio:g}" + _simpler(other, base))
         ratios.append(ratio)
     return step("proven", "; ".join(ratios))
 

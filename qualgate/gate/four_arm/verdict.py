@@ -134,7 +134,7 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
     words = {name: word_of(steps[name], verdicts[name], policy) for name in names}
     doubted = _only_without_quarantine(words, evidence, policy, now) if quarantine.cases else {}
     words |= dict.fromkeys(doubted, ("review", Exit.REVIEW))
-    answer = _answer(four, steps, words, effects, costs, choose(four.base, names, steps, order, costs, cheaper=cheaper))
+    answer = _reply(four, steps, words, effects, costs, choose(four.base, names, steps, order, costs, cheaper=cheaper))
     return tuple(
         replace(
             verdicts[name],
@@ -156,31 +156,35 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
 def _over_the_choice(
     four: _Four, effects: Sequence[Interaction], costs: Costs, by_rules: Callable[[float], dict[str, Verdict]]
 ) -> tuple[dict[str, list[ArmStep]], tuple[str, str], bool]:
-    """The steps over the choice; the single arms, the simpler first; and whether one of them is surely cheaper."""
+    """Correct the steps for the choice among three arms.
+
+    by_rules: alpha → arm → its verdict by the rules. Returns: (arm → steps; the single arms, the simpler first; whether
+    one of them is surely cheaper).
+    """
     barred: dict[str, Collection[str]] = {}
 
-    def at(k: int) -> dict[str, list[ArmStep]]:
+    def steps_at(k: int) -> dict[str, list[ArmStep]]:
         alpha = four.policy.alpha / k
         verdicts = four.verdicts if k == 1 else by_rules(alpha)
         stricter = replace(four, policy=replace(four.policy, alpha=alpha), verdicts=verdicts)
         return _steps(stricter, _parity(stricter, effects), costs, barred)
 
-    at = cache(at)
+    steps_at = cache(steps_at)
     arms = four.arms
-    shared = {arms.both: arms.quantization} if _same(four, arms.both) else {}
+    shared = {arms.both: arms.quantization} if _same_answers_and_scores(four, arms.both) else {}
     order = simplest_singles(four.verdicts[arms.quantization], arms)
-    steps, cheaper = over_the_choice(at, shared, order, costs, four.policy.alpha)
+    steps, cheaper = over_the_choice(steps_at, shared, order, costs, four.policy.alpha)
     return steps, order, cheaper
 
 
-def _same(four: _Four, name: str) -> bool:
-    """Whether the arm promises its target's answers and every answer and score equals the target's."""
+def _same_answers_and_scores(four: _Four, name: str) -> bool:
+    """Return whether the arm promises its target's answers and every answer and score equals the target's."""
     examination = four.against_target if name == four.arms.both else four.examined[name]
     return not four.lossy(name) and all(equal(pair) and scored_alike(pair) for pair in flat(examination.pairs))
 
 
 def _parity(four: _Four, effects: Sequence[Interaction]) -> dict[str, ArmStep]:
-    """Parity steps of the two drafting arms."""
+    """Check the parity of the two drafting arms, each with its own target. effects: interactions of both changes."""
     arms, arm = four.arms, four.arm
     pairs = {arms.speculation: four.examined[arms.speculation].pairs, arms.both: four.against_target.pairs}
     steps = {
@@ -192,6 +196,7 @@ def _parity(four: _Four, effects: Sequence[Interaction]) -> dict[str, ArmStep]:
 
 
 def _costs(four: _Four) -> Costs:
+    """Book the costs of all four arms. Cases that share their time are one cluster if cost is timed."""
     terms = terms_of(four.evidence, four.policy, SECONDS)
     return Costs(
         books={name: ledger(name, four.units[name], terms) for name in four.order},
@@ -212,20 +217,20 @@ def _steps(
     steps: dict[str, list[ArmStep]] = {}
     drafting = drafting_steps(four.units, four.base, arms, four.arm)
     for name in four.names:
-        same = name in parity and parity[name].status == "proven" and _same(four, name)
-        broken = {single for single, its in steps.items() if any(step.status == "broken" for step in its[:-1])}
-        rivals_not = barred.setdefault(name, broken)
+        same_answers = name in parity and parity[name].status == "proven" and _same_answers_and_scores(four, name)
+        broken = {single for single, earlier in steps.items() if any(step.status == "broken" for step in earlier[:-1])}
+        excluded = barred.setdefault(name, broken)
         steps[name] = [
             *([drafting[name]] if name in drafting else []),
             *([parity[name]] if name in parity else []),
-            quality_step(four.verdicts[name], same, steps.get(arms.quantization, ()), arms),
+            quality_step(four.verdicts[name], same_answers, steps.get(arms.quantization, ()), arms),
             slo_step(four.verdicts[name], four.units[name], four.together, four.shared, policy),
-            value_step(name, four.base, arms, costs, rivals_not, policy.alpha),
+            value_step(name, four.base, arms, costs, excluded, policy.alpha),
         ]
     return steps
 
 
-def _answer(
+def _reply(
     four: _Four,
     steps: Mapping[str, list[ArmStep]],
     words: Mapping[str, tuple[VerdictWord, Exit]],
@@ -233,7 +238,7 @@ def _answer(
     costs: Costs,
     chosen: tuple[str, str],
 ) -> FourArm:
-    """The answer: which arm to serve and why, and what to try first."""
+    """Compose the answer: which arm to serve and why, and what to try first. chosen: (arm, reason)."""
     arms, policy = four.arms, four.policy
     choice, why = chosen
     if any(entry.arm == choice for entry in arms.drafting):
@@ -241,10 +246,12 @@ def _answer(
     if not costs.shared and (cost := interaction_of_costs(costs.books, four.order, costs.together, policy.alpha)):
         effects = (*effects, cost)
     at_once = policy.prices.concurrency if policy.prices else 1.0
-    seen = steps[arms.speculation][0].status == "proven"  # that it drafted: else its times tell nothing of drafting
-    baseline, drafted = four.units[four.base], four.units[arms.speculation] if seen else []
+    speculation_drafted = (
+        steps[arms.speculation][0].status == "proven"
+    )  # that it drafted: else its times tell nothing of drafting
+    baseline, drafted = four.units[four.base], four.units[arms.speculation] if speculation_drafted else []
     drafting = four.arm[arms.speculation]
-    has_steps = seen and any(unit.draft_steps for unit in drafting.units)
+    has_steps = speculation_drafted and any(unit.draft_steps for unit in drafting.units)
     gain = speculated(four.evidence, drafting, policy.alpha).gain if has_steps else None
     first, first_why = advise(traffic_of(four.evidence.baseline, baseline, drafted, arms, at_once, gain))
     return FourArm(
@@ -262,6 +269,10 @@ def _answer(
 
 
 def _not_compared(verdicts: Sequence[Verdict], bad: Sequence[str], policy: Policy) -> tuple[Verdict, ...]:
+    """Choose no arm, and leave every verdict undecided except those of `bad` arms that are invalid.
+
+    bad: arms without a comparable pair.
+    """
     assert policy.four_arm is not None
     code = overall_exit([verdict for verdict in verdicts if verdict.variant in bad])
     if code in (Exit.APPROVE, Exit.BLOCK, Exit.REVIEW):
@@ -286,7 +297,7 @@ def _not_compared(verdicts: Sequence[Verdict], bad: Sequence[str], policy: Polic
 def _only_without_quarantine(
     words: Mapping[str, tuple[VerdictWord, Exit]], evidence: RunEvidence, policy: Policy, now: str
 ) -> dict[str, tuple[str, ...]]:
-    """Arm → why, for arms approved only thanks to the quarantine, as in `verdict.judge`."""
+    """Find the arms approved only thanks to the quarantine, as in `verdict.judge`: arm → reasons."""
     counted = {verdict.variant: verdict for verdict in decide_four(evidence, replace(policy, quarantine=()), now)}
     return {
         name: (f"{ONLY_WITHOUT}: {counted[name].reasons[0]}",)

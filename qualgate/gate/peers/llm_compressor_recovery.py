@@ -19,8 +19,8 @@ def recovery(baseline: NDArray | float, variant: NDArray | float) -> NDArray:
     """variant / baseline, rounded to two decimals as Python rounds a double; nan where the baseline is 0."""
     before, after = np.broadcast_arrays(np.asarray(baseline, float), np.asarray(variant, float))
     ratio = np.divide(after, before, out=np.full(before.shape, np.nan), where=before != 0)
-    levels, at = np.unique(ratio, return_inverse=True)
-    return np.array([round(float(level), 2) for level in levels])[at].reshape(ratio.shape)
+    levels, level_of = np.unique(ratio, return_inverse=True)
+    return np.array([round(float(level), 2) for level in levels])[level_of].reshape(ratio.shape)
 
 
 def judge(outcomes: Outcomes, *, least: float = 0.95) -> PeerVerdict:

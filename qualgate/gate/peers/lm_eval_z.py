@@ -40,7 +40,10 @@ def judge(outcomes: Outcomes, *, alpha: float = 0.05) -> PeerVerdict:
 
 
 def _without_spread(moved: float, alpha: float) -> PeerVerdict:
-    """The outcome of numpy's division by zero: p is 0 or not a number, and neither is above alpha."""
+    """Give lm-eval's verdict where numpy divides by zero: p is 0 or not a number, and neither is above alpha.
+
+    moved: difference of the means.
+    """
     return PeerVerdict(
         name=NAME,
         says="fail",

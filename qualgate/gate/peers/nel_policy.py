@@ -102,14 +102,16 @@ def decide_by(
 
     policy: its rules and alpha are replaced by nel's. Review, quarantine and `max_age`, which nel lacks, stay.
     """
-    adopted, notes, missing = adopt(nel, evidence.metrics, _levels(evidence))
+    adopted, notes, missing = adopt(nel, evidence.metrics, _mean_rewards(evidence))
     policy = replace(policy, rules=adopted.rules, alpha=adopted.alpha, nel=as_text(nel))
     replies = {reply.variant: reply for reply in nel_says(nel, evidence)}
     verdicts = tuple(
         _barred(verdict, missing, notes, replies.get(verdict.variant))
         for verdict in decide_plain(evidence, policy, now)
     )
-    beside = tuple(_compared(verdict, replies[verdict.variant]) for verdict in verdicts if verdict.variant in replies)
+    beside = tuple(
+        _with_differences(verdict, replies[verdict.variant]) for verdict in verdicts if verdict.variant in replies
+    )
     return verdicts, policy, beside
 
 
@@ -192,14 +194,15 @@ def nel_says(nel: NelPolicy, evidence: RunEvidence) -> tuple[NelSaid, ...]:
             if nel.of(name).gated and name not in present
         ]
         for name, outcome in sorted(present.items()):
-            verdict = _ask_nel(nel.of(name), outcome)
+            verdict = _nel_verdict(nel.of(name), outcome)
             lines.append(NelLine(benchmark=name, tier=nel.of(name).tier, status=_STATUS[verdict.says], why=verdict.why))
         word, why = _aggregate(lines)
         replies.append(NelSaid(variant=variant.name, says=word, why=why, benchmarks=tuple(lines)))
     return tuple(replies)
 
 
-def _ask_nel(wanted: NelBenchmark, outcome: Outcomes) -> PeerVerdict:
+def _nel_verdict(wanted: NelBenchmark, outcome: Outcomes) -> PeerVerdict:
+    """Apply nel's rule, with a benchmark's margins, to the outcomes."""
     return judge(
         outcome,
         max_drop=wanted.max_drop,
@@ -231,8 +234,8 @@ def _rewards(metrics: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
     return {name: first[0] for name, first in by_evalset.items() if first}
 
 
-def _levels(evidence: RunEvidence) -> dict[str, float]:
-    """evalset → the baseline's mean reward."""
+def _mean_rewards(evidence: RunEvidence) -> dict[str, float]:
+    """Return the baseline's mean reward of each evalset, from the first variant's pairs; {} without a variant."""
     rewards = _rewards(evidence.metrics)
     levels: dict[str, float] = {}
     for variant in evidence.variants[:1]:
@@ -264,8 +267,10 @@ def _barred(verdict: Verdict, missing: tuple[str, ...], notes: tuple[str, ...], 
     return replace(verdict, reasons=(*verdict.reasons, *beside, *notes))
 
 
-def _compared(verdict: Verdict, reply: NelSaid) -> NelSaid:
-    """Add every difference: of the verdict, and of single benchmarks even if the verdicts agree."""
+def _with_differences(verdict: Verdict, reply: NelSaid) -> NelSaid:
+    """Add every difference from nel to its reply: of the verdict, and of single benchmarks even if the verdicts
+    agree.
+    """
     lines = {line.benchmark: line for line in reply.benchmarks}
     why = []
     if verdict.word not in _SAME[reply.says]:
@@ -273,8 +278,8 @@ def _compared(verdict: Verdict, reply: NelSaid) -> NelSaid:
     for comparison in verdict.comparisons:
         line = lines.get(comparison.slice)
         if line is not None and (line.status, comparison.status) not in _AGREED:
-            ours = f"qualgate {comparison.status}: {_because(line, comparison)}"
-            why.append(f"{comparison.slice}: nel {line.status}, {line.why}; {ours}")
+            our_status = f"qualgate {comparison.status}: {_because(line, comparison)}"
+            why.append(f"{comparison.slice}: nel {line.status}, {line.why}; {our_status}")
     return replace(reply, differences=tuple(why))
 
 
@@ -286,11 +291,11 @@ def _because(line: NelLine, comparison: Comparison) -> str:
     if not comparison.method:  # nothing was measured: our reason says why
         return comparison.reason
     if line.status == "PASS":
-        ours = "an exact bound, and a baseline that is right often enough, are asked for"
+        requirement = "an exact bound, and a baseline that is right often enough, are asked for"
     elif "relative drop" in line.why:
-        ours = "a guard needs an interval, not the point estimate alone"
+        requirement = "a guard needs an interval, not the point estimate alone"
     elif line.status == "BREACH":
-        ours = "an exact bound is asked for, corrected for the number of rules"
+        requirement = "an exact bound is asked for, corrected for the number of rules"
     else:
-        ours = "the exact paired bound decides where the t interval straddles or has too few pairs"
-    return f"{ours}; {comparison.reason}"
+        requirement = "the exact paired bound decides where the t interval straddles or has too few pairs"
+    return f"{requirement}; {comparison.reason}"

@@ -45,12 +45,16 @@ def judge(outcomes: Outcomes, *, margin: float = 0.02, alpha: float = 0.05) -> P
 
 def _resampled(values: Sequence[float], rng: np.random.Generator) -> NDArray:
     """Means of the resamples."""
-    levels, counts = np.unique(np.asarray(values, float), return_counts=True)
-    n = counts.sum()
-    return rng.multinomial(n, counts / n, RESAMPLES) @ levels / n
+    levels, frequencies = np.unique(np.asarray(values, float), return_counts=True)
+    n = frequencies.sum()
+    return rng.multinomial(n, frequencies / n, RESAMPLES) @ levels / n
 
 
 def _bca(values: Sequence[float], alpha: float) -> tuple[float, float]:
+    """Return the bias-corrected and accelerated bootstrap interval of a mean, at level 1 − alpha (Efron, 1987).
+
+    Equal values give an interval of no width.
+    """
     numbers = np.asarray(values, float)
     mean, n = numbers.mean(), len(numbers)
     if np.ptp(numbers) < 1e-12:

@@ -67,22 +67,24 @@ def seen_in(evidence: RunEvidence, repeats: int = 1) -> Assumed:
     answered = 1 + max((unit.key.repeat for unit in evidence.baseline.units), default=0)
     changed: dict[tuple[str, str], float] = {}
     right: dict[tuple[str, str], float] = {}
-    alike: tuple[float, float] | None = None  # share of answers changed, and their correlation
+    change_and_correlation: tuple[float, float] | None = None  # share of answers changed, and their correlation
     for arm in evidence.variants:
-        seen = _answers(evidence, arm)
-        for (metric, name), questions in seen.items():
-            for outcome, pairs in _outcomes(metric, questions, repeats, answered).items():
+        answers = _answers(evidence, arm)
+        for (metric, name), questions in answers.items():
+            for outcome, pairs in _pairs_by_outcome(metric, questions, repeats, answered).items():
                 rate = (_changes(pairs) + 1) / (len(pairs) + 1)
                 changed[outcome, name] = min(rate, changed.get((outcome, name), 1.0))
                 right[outcome, name] = sum(before for before, _ in pairs) / len(pairs)
-        if answered > 1 and seen:
-            everything = [pair for questions in seen.values() for pairs in questions.values() for pair in pairs]
-            alike = min(alike or (2.0, 0.0), (_changes(everything) / len(everything), _alike(seen)))
+        if answered > 1 and answers:
+            everything = [pair for questions in answers.values() for pairs in questions.values() for pair in pairs]
+            change_and_correlation = min(
+                change_and_correlation or (2.0, 0.0), (_changes(everything) / len(everything), _alike(answers))
+            )
     source = f"as seen in run {evidence.run_id}"
     return Assumed(
         disagreement=changed,
         baseline=right,
-        repeat_correlation=REPEAT_CORRELATION if alike is None else alike[1],
+        repeat_correlation=REPEAT_CORRELATION if change_and_correlation is None else change_and_correlation[1],
         source=source if repeats in (1, answered) else f"{source}; {COLLAPSED_ALIKE}",
     )
 
@@ -99,23 +101,27 @@ def _answers(evidence: RunEvidence, arm: ArmEvidence) -> dict[tuple[str, str], d
         base = before.get((unit.key.evalset, unit.key.case_id, unit.key.repeat), {})
         for metric in evidence.metrics.get(unit.key.evalset, ()):
             if metric in base and metric in unit.values:
-                was, now = base[metric], unit.values[metric]
+                before_value, after = base[metric], unit.values[metric]
                 questions = answers.setdefault((metric, unit.key.evalset), {})
-                pair = (1.0 if was is None else was, 0.0 if now is None else now)
+                pair = (1.0 if before_value is None else before_value, 0.0 if after is None else after)
                 turn = turn_of(unit.key.case_id) if metric in BY_TRAJECTORY else None
                 if turn is None:
                     questions.setdefault(unit.key.case_id, []).append(pair)
                     continue
-                place = metric, unit.key.evalset, turn[0], unit.key.repeat
-                before_it, after_it = whole.get(place, pair)
-                whole[place] = min(before_it, pair[0]), min(after_it, pair[1])
+                turn_key = metric, unit.key.evalset, turn[0], unit.key.repeat
+                before_it, after_it = whole.get(turn_key, pair)
+                whole[turn_key] = min(before_it, pair[0]), min(after_it, pair[1])
     for (metric, name, trajectory, _), pair in whole.items():
         answers[metric, name].setdefault(trajectory, []).append(pair)
     return answers
 
 
-def _outcomes(metric: str, questions: Mapping[str, Pairs], repeats: int, answered: int) -> dict[str, Pairs]:
-    """Outcome → its pairs: one per answer and, with several planned, any and all of a question's answers."""
+def _pairs_by_outcome(metric: str, questions: Mapping[str, Pairs], repeats: int, answered: int) -> dict[str, Pairs]:
+    """Return an outcome's pairs: one per answer and, with several planned, any and all of a question's answers.
+
+    repeats: planned answers to each question. answered: those of the earlier run; unless it has as many, single answers
+    stand for any and all of them.
+    """
     single = [pair for pairs in questions.values() for pair in pairs]
     if repeats == 1:
         return {metric: single}
@@ -131,7 +137,7 @@ def _changes(pairs: Pairs) -> int:
     return sum(before != after for before, after in pairs)
 
 
-def _alike(seen: Mapping[tuple[str, str], Mapping[str, Pairs]]) -> float:
+def _alike(answers: Mapping[tuple[str, str], Mapping[str, Pairs]]) -> float:
     """Upper 95 % bound of the correlation of the differences of two answers to one question, 0 to 1.
 
     The moment estimator Σ dᵢ dⱼ / (k − 1) over Σ dᵢ², both over questions, d the difference less its mean. With fewer
@@ -139,13 +145,15 @@ def _alike(seen: Mapping[tuple[str, str], Mapping[str, Pairs]]) -> float:
     """
     products, squares, question_numbers, flipped = [], [], [], set()
     numbers: dict[tuple[str, str], int] = {}
-    for (_, name), questions in seen.items():
-        several = {case: np.array([b - a for a, b in pairs]) for case, pairs in questions.items() if len(pairs) > 1}
-        mean = np.concatenate([*several.values(), [0.0] * (not several)]).mean()
-        for case, differences in several.items():
-            off = differences - mean
-            squares.append(float(off @ off))
-            products.append((float(off.sum()) ** 2 - squares[-1]) / (len(off) - 1))
+    for (_, name), questions in answers.items():
+        differences_by_case = {
+            case: np.array([b - a for a, b in pairs]) for case, pairs in questions.items() if len(pairs) > 1
+        }
+        mean = np.concatenate([*differences_by_case.values(), [0.0] * (not differences_by_case)]).mean()
+        for case, differences in differences_by_case.items():
+            deviations = differences - mean
+            squares.append(float(deviations @ deviations))
+            products.append((float(deviations.sum()) ** 2 - squares[-1]) / (len(deviations) - 1))
             question_numbers.append(numbers.setdefault((name, case), len(numbers)))  # by several metrics perhaps
             flipped |= {question_numbers[-1]} if differences.any() else set()
     least = REPEAT_CORRELATION if len(flipped) < MIN_CLUSTERS else 0.0

@@ -36,9 +36,9 @@ def cases_that_do(model: Prediction, slice_: Slice) -> int | None:
         grown = with_cases(model, slice_, cases) if cases is not None else None
         if grown is None or cases is None:
             return None
-        (mine,) = (planned_slice for planned_slice in grown.slices if planned_slice.name == slice_.name)
-        if grown.alone(mine) >= AIM:
-            return grown.cases(mine)
+        (grown_slice,) = (planned_slice for planned_slice in grown.slices if planned_slice.name == slice_.name)
+        if grown.alone(grown_slice) >= AIM:
+            return grown.cases(grown_slice)
         cases = ceil(max(cases, model.cases(slice_)) * 1.15)
     return None
 
@@ -73,18 +73,20 @@ def _in_clusters(
     are enough clusters that undrawn ones which fail as a whole cannot hide the margin.
     """
     sizes = model.sizes(slice_)
-    typical = sum(size * many for size, many in sizes.items()) / trials_of(sizes, alpha)
+    typical = sum(size * count for size, count in sizes.items()) / trials_of(sizes, alpha)
     if typical <= 1:
         return pairs
-    alike = model.assumed.alike(typical / repeats, repeats)
-    effect = 1 + alike * (typical - 1)
+    correlation = model.assumed.alike(typical / repeats, repeats)
+    effect = 1 + correlation * (typical - 1)
     serve = bets_serve(_grown(sizes, MOST_TRIALS * trials_needed(margin, alpha), alpha), margin, alpha)
     if slice_.rule.max_drop is not None and serve:
         jump = min(1.0, 1.3 / typical)  # most flips come alone, some together
         clusters = 1.08 * clusters_by_bets(margin, flips * effect / typical, jump, target, alpha)
         if clusters <= MOST_TRIALS * trials_needed(margin, alpha):
             return max(clusters, MIN_CLUSTERS) * typical
-    flipping = 1 - (1 - flips) ** (1 + (1 - sqrt(alike)) * (typical - 1))  # of clusters, by about that many outcomes
+    flipping = 1 - (1 - flips) ** (
+        1 + (1 - sqrt(correlation)) * (typical - 1)
+    )  # of clusters, by about that many outcomes
     by_design_effect = max(pairs * effect * 1.1, 1.3 * MIN_CLUSTERS * typical / max(flipping, 1e-6))
     needed = max(min(pairs * typical, by_design_effect), max(MIN_CLUSTERS, trials_needed(margin, alpha)) * typical)
     z = normal_quantile(target)
@@ -104,18 +106,18 @@ def _in_clusters(
 def _grown(sizes: Mapping[int, int], trials: float, alpha: float) -> NDArray:
     """Clusters of these sizes, worth about `trials` independent ones."""
     share = trials / trials_of(sizes, alpha)
-    return np.repeat(list(sizes), [max(1, int(many * share)) for many in sizes.values()])
+    return np.repeat(list(sizes), [max(1, int(count * share)) for count in sizes.values()])
 
 
 def with_cases(model: Prediction, slice_: Slice, cases: float) -> Prediction | None:
     """The sets with at least so many cases of a slice; None if it has none yet, or needs too many."""
-    now = model.cases(slice_)
-    if not now:
+    present = model.cases(slice_)
+    if not present:
         return None
-    if cases <= now:
+    if cases <= present:
         return model
     sets = tuple(
-        _enlarged(planned_set, model.view(slice_, planned_set), cases, now)
+        _enlarged(planned_set, model.view(slice_, planned_set), cases, present)
         if planned_set.name in slice_.evalsets
         else planned_set
         for planned_set in model.sets

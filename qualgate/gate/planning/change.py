@@ -36,8 +36,8 @@ class Change:
 
 def targets(model: Prediction, together: float = ENOUGH) -> Iterator[float]:
     """Chances for each critical rule that give all of them the chance `together`."""
-    critical, rest = max(1, model.family("critical")), 1 - together
-    yield from (together ** (1 / critical), 1 - rest / critical, 1 - rest / critical / 3, 0.999)
+    critical, allowed_loss = max(1, model.family("critical")), 1 - together
+    yield from (together ** (1 / critical), 1 - allowed_loss / critical, 1 - allowed_loss / critical / 3, 0.999)
 
 
 def tried(changed: Prediction, kind: str, lines: Sequence[str]) -> Change | None:

@@ -74,9 +74,9 @@ def until_settled(
     late = [slice_ for slice_ in model.critical if slice_ not in critical]
     late_approve, late_block = model.rates(late) if late else (1.0, 0.0)
 
-    def at_look(seen: NDArray) -> float:
+    def at_look(answers: NDArray) -> float:
         """Mean answers at the first look that has so many."""
-        return float(looks[np.minimum(np.searchsorted(looks, seen), len(looks) - 1)].mean())
+        return float(looks[np.minimum(np.searchsorted(looks, answers), len(looks) - 1)].mean())
 
     return UntilSettled(
         approve=float((needed <= order.total).mean()) * late_approve * jointly(model.measured),
@@ -130,6 +130,7 @@ class _Order:
 
     @classmethod
     def of(cls, sets: Sequence[PlannedSet], seed: int) -> _Order:
+        """Shuffle the clusters of all sets. seed: of the permutation."""
         sizes = [
             np.array(planned_set.clusters or (1,) * planned_set.cases) * planned_set.repeats for planned_set in sets
         ]
@@ -137,7 +138,10 @@ class _Order:
         places = np.argsort(order)
         ends = np.cumsum([len(each) for each in sizes])
         return cls(
-            places={planned_set.name: at for planned_set, at in zip(sets, np.split(places, ends[:-1]), strict=True)},
+            places={
+                planned_set.name: cluster_places
+                for planned_set, cluster_places in zip(sets, np.split(places, ends[:-1]), strict=True)
+            },
             answers=np.concatenate(sizes)[order].cumsum(),
         )
 
@@ -167,10 +171,14 @@ class _Course:
         draws: int,
         stream: Sequence[int],
     ) -> _Course:
+        """Draw every cluster's outcomes once, and lay out each slice's clusters in their random order.
+
+        losses: extra P(lost) by outcome and evalset. stream: the same stream gives the same draws.
+        """
         parts: dict[Slice, list[tuple[NDArray, ...]]] = {slice_: [] for slice_ in slices}
-        for key, mine in model.by_key(slices).items():
+        for key, sharing in model.by_key(slices).items():
             planned_set = next(planned_set for planned_set in model.sets if planned_set.name == key[1])
-            views = [model.view(slice_, planned_set) for slice_ in mine]
+            views = [model.view(slice_, planned_set) for slice_ in sharing]
             columns = Columns.of(
                 (shape_of(kind, views, planned_set.repeats) for kind in planned_set.each()),
                 model.assumed,
@@ -179,11 +187,13 @@ class _Course:
             generator = np.random.default_rng([*stream, *"\0".join(key).encode("utf-8", "surrogatepass")])
             cells = outcome_chances(*key, losses.get(key, 0.0), model.assumed)
             lost, gained, right = columns.draw(cells, draws, generator)
-            for view, slice_ in enumerate(mine):
-                at, starts = columns.of_view(view)
-                net = np.add.reduceat((lost - gained)[:, at], starts, axis=1)
-                home, sizes = columns.home[at][starts], np.add.reduceat(columns.sizes[at], starts)
-                parts[slice_].append((order.places[planned_set.name][home], sizes, net, right[:, at].sum(axis=1)))
+            for view, slice_ in enumerate(sharing):
+                view_columns, starts = columns.of_view(view)
+                net = np.add.reduceat((lost - gained)[:, view_columns], starts, axis=1)
+                home, sizes = columns.home[view_columns][starts], np.add.reduceat(columns.sizes[view_columns], starts)
+                parts[slice_].append(
+                    (order.places[planned_set.name][home], sizes, net, right[:, view_columns].sum(axis=1))
+                )
         places, sizes, net, total = {}, {}, {}, {}
         for slice_, of_sets in parts.items():
             columns_of = [np.concatenate([each[index] for each in of_sets], axis=-1) for index in range(3)]
@@ -197,6 +207,10 @@ class _Course:
         return {slice_: self._settled(slice_, beyond, alpha) for slice_ in self.places}
 
     def _settled(self, slice_: Slice, beyond: bool, alpha: float) -> NDArray:
+        """Return, for each draw, the answers after which the slice's test is decided; one more than all if it never is.
+
+        beyond: test for a block, else for a proof, which also needs a baseline that is surely right often enough.
+        """
         margin, sizes = slice_.rule.max_drop or 0.0, self.sizes[slice_]
         path = capital(
             self.net[slice_], margin, beyond=beyond, sizes=sizes, largest=float(sizes.max()),
@@ -207,5 +221,5 @@ class _Course:
             right = self.right[slice_] / sizes.sum()
             alpha = sensitivity(self.policy)
             crossed &= surely_right(right, independent_clusters(sizes, alpha), margin, alpha)[:, None]
-        seen = self.order.answers[self.places[slice_]][np.argmax(crossed, axis=1)]
-        return np.where(crossed.any(axis=1), seen, self.order.total + 1)
+        answers = self.order.answers[self.places[slice_]][np.argmax(crossed, axis=1)]
+        return np.where(crossed.any(axis=1), answers, self.order.total + 1)

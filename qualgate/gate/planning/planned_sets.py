@@ -71,7 +71,7 @@ class PlannedSet:
         if self.labels:
             return Counter(self.each())
         sizes = Counter(self.clusters) if self.clusters else {1: self.cases}
-        return Counter({(((), size),): many for size, many in sizes.items() if many})
+        return Counter({(((), size),): count for size, count in sizes.items() if count})
 
     @cached_property
     def marks(self) -> tuple[Marks, ...]:
@@ -96,10 +96,10 @@ class PlannedSet:
     def multiplied(self, times: float, chosen: Callable[[Marks], bool]) -> PlannedSet:
         """Multiply clusters of each kind with a chosen question by `times`, rounded up; keep the others."""
 
-        def wanted(kind: Kind, many: int) -> int:
-            return ceil(many * times - 1e-9) if any(chosen(marks) for marks, _ in kind) else many
+        def wanted(kind: Kind, count: int) -> int:
+            return ceil(count * times - 1e-9) if any(chosen(marks) for marks, _ in kind) else count
 
-        clusters = [kind for kind, many in self.kinds.items() for _ in range(wanted(kind, many))]
+        clusters = [kind for kind, count in self.kinds.items() for _ in range(wanted(kind, count))]
         sizes = tuple(sum(count for _, count in kind) for kind in clusters)
         labels = tuple(marks for kind in clusters for marks, count in kind for _ in range(count))
         return replace(

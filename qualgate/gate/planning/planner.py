@@ -113,7 +113,7 @@ def _with_cases(model: Prediction, slice_: Slice, rule: PlannedRule) -> PlannedR
 
 
 def _source(model: Prediction) -> str:
-    """The source of the assumed disagreement, and what it does not cover."""
+    """Name the source of the assumed disagreement, and add that it does not cover any or all of several answers."""
     disagreement, source = model.assumed.disagreement, model.assumed.source
     collapsed = {
         (name, planned_set.name) for slice_ in model.quality for planned_set in model.among(slice_)

@@ -195,23 +195,27 @@ class Prediction:
 
     @cached_property
     def _questions(self) -> dict[Slice, dict[str, int]]:
-        """Slice → evalset → questions."""
+        """Count the questions of each slice: slice → evalset → questions."""
         return {
             slice_: {
-                planned_set.name: sum(size * many for size, many in self._sizes_in(slice_, planned_set, 1).items())
+                planned_set.name: sum(size * count for size, count in self._sizes_in(slice_, planned_set, 1).items())
                 for planned_set in self.among(slice_)
             }
             for slice_ in self.slices
         }
 
     def _sizes_in(self, slice_: Slice, planned_set: PlannedSet, answers: int) -> Counter[int]:
+        """Count the clusters of a set by size, in answers that the slice sees. answers: counted ones to each
+        question.
+        """
         sizes: Counter[int] = Counter()
-        for (_, ((_, size),)), many in shapes_of(planned_set, [self.view(slice_, planned_set)], answers).items():
-            sizes[size] += many
+        for (_, ((_, size),)), clusters in shapes_of(planned_set, [self.view(slice_, planned_set)], answers).items():
+            sizes[size] += clusters
         return sizes
 
     @cached_property
     def _sizes(self) -> dict[Slice, Counter[int]]:
+        """Count each slice's clusters by size, over all its sets: slice → size → clusters."""
         return {
             slice_: sum(
                 (
@@ -238,9 +242,10 @@ class Prediction:
     @cached_property
     def bets(self) -> dict[Slice, Bets | None]:
         """Bets that prove each slice, where its sizes and margin call for them."""
-        return {slice_: self._laid(slice_) for slice_ in self.slices}
+        return {slice_: self._bets_for(slice_) for slice_ in self.slices}
 
-    def _laid(self, slice_: Slice) -> Bets | None:
+    def _bets_for(self, slice_: Slice) -> Bets | None:
+        """Return the bets that prove the slice; None if its margin is relative, it is empty, or bets are of no use."""
         margin, sizes = slice_.rule.max_drop, self.sizes(slice_)
         if margin is None or not sizes:
             return None
@@ -250,7 +255,7 @@ class Prediction:
     def mean(self, slice_: Slice, rate: Callable[[str, str], float]) -> float:
         """Mean of a rate by (outcome, evalset) over the slice's questions."""
         questions, named = self._questions[slice_], self._named
-        total = sum(rate(outcome_of(slice_.rule, named[name]), name) * many for name, many in questions.items())
+        total = sum(rate(outcome_of(slice_.rule, named[name]), name) * count for name, count in questions.items())
         return total / max(1, self.cases(slice_))
 
     def family(self, tier: str) -> int:
@@ -286,13 +291,13 @@ class Prediction:
         return losses
 
     @cached_property
-    def _proven(self) -> tuple[dict[Slice, NDArray], NDArray]:
-        """[draws] proven by slice, and [draws] nothing broken, both of an identical variant."""
-        drawn, proven, unbroken = self._draw({}, 0), {}, np.ones(self.used, bool)
+    def _decided_if_identical(self) -> tuple[dict[Slice, NDArray], NDArray]:
+        """Decide an identical variant: (slice → [draws] proven, [draws] in which no rule that can block is broken)."""
+        outcomes, proven, unbroken = self._draw({}, 0), {}, np.ones(self.used, bool)
         for slice_ in self.quality:
-            proven[slice_], beyond = self._decide(slice_, drawn)
+            proven[slice_], broken = self._decide(slice_, outcomes)
             if slice_.rule.tier != "advisory":
-                unbroken &= ~beyond
+                unbroken &= ~broken
         return proven, unbroken
 
     @cached_property
@@ -300,10 +305,11 @@ class Prediction:
         """P(every critical rule proven, nothing broken | identical)."""
         if any(slice_.rule.tier == "critical" and self.too_few(slice_) for slice_ in self.slices):
             return 0.0
-        return float((self._all_proven(self.critical) & self._proven[1]).mean()) * jointly(self.measured)
+        return float((self._all_proven(self.critical) & self._decided_if_identical[1]).mean()) * jointly(self.measured)
 
     def _all_proven(self, slices: Sequence[Slice]) -> NDArray:
-        return np.all([self._proven[0][slice_] for slice_ in slices], axis=0)
+        """Return the [draws] in which every one of the slices is proven for an identical variant."""
+        return np.all([self._decided_if_identical[0][slice_] for slice_ in slices], axis=0)
 
     @cached_property
     def twice(self) -> dict[Key, float]:
@@ -320,6 +326,7 @@ class Prediction:
         return self._any_broken(self.critical)
 
     def _any_broken(self, slices: Sequence[Slice]) -> float:
+        """Return the share of draws in which any slice is broken, if every set loses twice its smallest margin."""
         worse = self._draw(self.twice, 1)
         return float(np.any([self._decide(slice_, worse)[1] for slice_ in slices], axis=0).mean())
 
@@ -333,10 +340,14 @@ class Prediction:
 
     def rules(self) -> tuple[PlannedRule, ...]:
         """Predictions for every slice, in order."""
-        return tuple(self._rule(slice_, index) for index, slice_ in enumerate(self.slices))
+        return tuple(self._planned_rule(slice_, index) for index, slice_ in enumerate(self.slices))
 
-    def _rule(self, slice_: Slice, index: int) -> PlannedRule:
-        proven = self._proven[0].get(slice_)
+    def _planned_rule(self, slice_: Slice, index: int) -> PlannedRule:
+        """Predict one slice. index: its place among the slices, which picks its own stream of random numbers.
+
+        A prediction from an earlier run, where there is one, replaces the simulated chances.
+        """
+        proven = self._decided_if_identical[0].get(slice_)
         block = disagreement = needed = None
         if proven is not None:
             losing = self._draw(self.twice_the_margin(slice_), 2 + index, only=slice_)
@@ -344,9 +355,9 @@ class Prediction:
             disagreement = self.mean(slice_, self.assumed.flips)
         approve = None if proven is None else float(proven.mean())
         note = self.too_few(slice_) or self._too_rarely_right(slice_)
-        if foretold := self.measured.get(slice_):
-            approve, block, note = foretold.approve, foretold.block, note or foretold.note
-            needed = foretold.needed and ceil(foretold.needed * self.cases(slice_) / max(1, self.sizes(slice_).total()))
+        if forecast := self.measured.get(slice_):
+            approve, block, note = forecast.approve, forecast.block, note or forecast.note
+            needed = forecast.needed and ceil(forecast.needed * self.cases(slice_) / max(1, self.sizes(slice_).total()))
         return PlannedRule(
             rule=slice_.rule.id,
             name=replace(slice_.rule, evalset=slice_.name, where=None).id,
@@ -379,11 +390,15 @@ class Prediction:
         return dict(sorted(grouped.items()))
 
     def _draw(self, losses: Mapping[Key, float], stream: int, *, only: Slice | None = None) -> dict[Slice, Drawn]:
-        """Draw outcomes for the slices. losses: extra P(lost). stream: the same stream gives the same draws."""
+        """Draw outcomes for the slices and sum them over each one's sets.
+
+        losses: extra P(lost) by outcome and evalset. stream: the same stream gives the same draws. only: draw for this
+        slice alone; None: for all quality slices.
+        """
         sums: dict[Slice, Drawn] = {}
         for index, (key, slices) in enumerate(self.by_key([only] if only else self.quality).items()):
             planned_set = self._at(key)
-            drawn = draw(
+            by_view = draw(
                 planned_set,
                 [self.view(slice_, planned_set) for slice_ in slices],
                 outcome_chances(*key, losses.get(key, 0.0), self.assumed),
@@ -393,17 +408,20 @@ class Prediction:
                 answers_of(slices[0].rule, planned_set),
                 [self.bets[slice_] for slice_ in slices],
             )
-            for slice_, seen in zip(slices, drawn, strict=True):
-                sums[slice_] = sums[slice_] + seen if slice_ in sums else seen
+            for slice_, outcomes in zip(slices, by_view, strict=True):
+                sums[slice_] = sums[slice_] + outcomes if slice_ in sums else outcomes
         return sums
 
-    def _decide(self, slice_: Slice, drawn: Mapping[Slice, Drawn]) -> tuple[NDArray, NDArray]:
-        """[draws] proven, and [draws] broken by Holm's first step, which is where a block begins."""
+    def _decide(self, slice_: Slice, outcomes: Mapping[Slice, Drawn]) -> tuple[NDArray, NDArray]:
+        """Return ([draws] proven, [draws] broken by Holm's first step, which is where a block begins) of one slice.
+
+        A slice with too few cases is neither. A proof also needs a baseline that is surely right often enough.
+        """
         margin, alpha = slice_.rule.max_drop, self.policy.alpha
         if self.too_few(slice_):
             return np.zeros(self.used, bool), np.zeros(self.used, bool)
-        sums, strict, sizes = drawn[slice_], alpha / self.family(slice_.rule.tier), self.sizes(slice_)
-        answers = sum(size * many for size, many in sizes.items())
+        sums, strict, sizes = outcomes[slice_], alpha / self.family(slice_.rule.tier), self.sizes(slice_)
+        answers = sum(size * clusters for size, clusters in sizes.items())
         if margin is None:
             within, beyond = decide_relative(sums, sizes, slice_.rule.max_relative_drop or 0.0, alpha, strict)
         elif self.clustered(slice_):

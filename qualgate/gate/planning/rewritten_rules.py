@@ -69,9 +69,14 @@ def _failing(model: Prediction, rules: Sequence[PlannedRule]) -> list[Slice]:
 
 
 def _rewritten(model: Prediction, failing: Sequence[Slice], added: Sequence[Rule], kind: str) -> Change | None:
+    """Find the first change of margins, by rising target chances, that makes the policy decidable.
+
+    failing: slices whose margins are too small. added: rules to add. kind: name of the change. None if no change does,
+    or all would lose their critical quality rules.
+    """
     for target in targets(model):
         becomes = [
-            (rule, _widened(model, [slice_ for slice_ in model.slices if slice_.rule is rule], failing, target))
+            (rule, _replacements(model, [slice_ for slice_ in model.slices if slice_.rule is rule], failing, target))
             for rule in model.policy.rules
         ]
         changed = replace(model.policy, rules=_strictest([*(rule for _, new in becomes for rule in new), *added]))
@@ -84,18 +89,22 @@ def _rewritten(model: Prediction, failing: Sequence[Slice], added: Sequence[Rule
     return None
 
 
-def _widened(model: Prediction, mine: Sequence[Slice], failing: Sequence[Slice], target: float) -> list[Rule]:
-    """The rules that replace one. mine: all of its slices. A slice that no margin saves becomes advisory."""
-    rule, (name, bound) = mine[0].rule, bound_of(mine[0].rule)
-    if not any(slice_ in failing for slice_ in mine):
+def _replacements(model: Prediction, slices: Sequence[Slice], failing: Sequence[Slice], target: float) -> list[Rule]:
+    """Return the rules that replace one, with the smallest margins that do. A slice that no margin saves becomes
+    advisory.
+
+    slices: all slices of the rule. failing: those to widen. target: chance that each should have.
+    """
+    rule, (name, bound) = slices[0].rule, bound_of(slices[0].rule)
+    if not any(slice_ in failing for slice_ in slices):
         return [rule]
-    margins = {slice_: _least_margin(model, slice_, target) if slice_ in failing else bound for slice_ in mine}
+    margins = {slice_: _least_margin(model, slice_, target) if slice_ in failing else bound for slice_ in slices}
     least = [margin for margin in margins.values() if margin is not None]
-    alone = [_alone(slice_) for slice_ in mine]
-    together = rule.scope != "evalset" and len(least) == len(mine)  # one line for all tasks, or all values of a tag
+    alone = [_on_slice_alone(slice_) for slice_ in slices]
+    together = rule.scope != "evalset" and len(least) == len(slices)  # one line for all tasks, or all values of a tag
     if together or None in alone:
         whole = replace(rule, **{name: max(least, default=bound)})
-        return [whole if len(least) == len(mine) else replace(rule, tier="advisory")]
+        return [whole if len(least) == len(slices) else replace(rule, tier="advisory")]
     return [
         replace(rule, tier="advisory") if margin is None else replace(rule, **{name: margin})
         for rule, margin in zip(alone, margins.values(), strict=True)
@@ -103,8 +112,8 @@ def _widened(model: Prediction, mine: Sequence[Slice], failing: Sequence[Slice],
     ]
 
 
-def _alone(slice_: Slice) -> Rule | None:
-    """The rule on this slice only; None if no line of a gate file can express it: two labels at once."""
+def _on_slice_alone(slice_: Slice) -> Rule | None:
+    """Return the rule restricted to this slice; None if no line of a gate file can express it: two labels at once."""
     rule = slice_.rule
     if rule.evalset is not None or rule.scope == "pooled":
         return rule
@@ -126,9 +135,12 @@ def _strictest(rules: Sequence[Rule]) -> tuple[Rule, ...]:
 
 
 def _least_margin(model: Prediction, slice_: Slice, target: float) -> float | None:
-    """The smallest margin, in half points, at which the slice approves an identical variant often enough."""
+    """Find the smallest margin, in half points, at which the slice approves an identical variant often enough.
+
+    target: that chance. None if none below `DROP_BELOW` does, the baseline is too weak for it, or cases are too few.
+    """
     sizes, flips = model.sizes(slice_), model.mean(slice_, model.assumed.flips)
-    cases = sum(size * many for size, many in sizes.items())
+    cases = sum(size * count for size, count in sizes.items())
     if model.clustered(slice_):
         if sizes.total() < MIN_CLUSTERS:
             return None

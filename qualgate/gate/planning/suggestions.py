@@ -25,11 +25,14 @@ def changes(model: Prediction, rules: Sequence[PlannedRule]) -> Iterator[Change]
 
 
 def _more_cases(model: Prediction) -> Change | None:
-    """Add cases: of all kinds for a whole set, of one label for a slice by label."""
+    """Suggest more cases: of all kinds for a whole set, of one label for a slice by label.
+
+    Returns the largest of the changes tried that makes the policy decidable; None if none does.
+    """
     factor, change = 1.0, None
     for target in targets(model, AIM):
-        larger = _large_enough(model, target, factor)
-        lines = _growth(model, larger) if larger is not None else []
+        larger = _enlarged_sets(model, target, factor)
+        lines = _growth_lines(model, larger) if larger is not None else []
         if larger is None or not lines:
             break
         change = tried(larger, "more cases", lines) or change
@@ -41,8 +44,11 @@ def _more_cases(model: Prediction) -> Change | None:
     return change
 
 
-def _large_enough(model: Prediction, target: float, factor: float) -> Prediction | None:
-    """The sets with the cases that each critical slice needs, times `factor`; None: not possible."""
+def _enlarged_sets(model: Prediction, target: float, factor: float) -> Prediction | None:
+    """Enlarge the sets to the cases that each critical slice needs, times `factor`; None if that is not possible.
+
+    target: chance that each slice should have.
+    """
     larger: Prediction | None = model
     labels_first = sorted(model.critical, key=lambda slice_: slice_.only is None)  # what they need counts for the set
     for slice_ in labels_first:
@@ -64,45 +70,53 @@ def _repeated(model: Prediction) -> Change | None:
 
     However many there are, they are worth at most 1 / correlation answers.
     """
-    now = max(planned_set.repeats for planned_set in model.sets)
+    planned = max(planned_set.repeats for planned_set in model.sets)
     failing = [slice_ for slice_ in model.critical if slice_.rule.repeats == "mean"]
     if len(failing) < len(model.critical):
         return None
-    most = 1 / max(model.assumed.repeat_correlation, 1e-3)
+    most_factor = 1 / max(model.assumed.repeat_correlation, 1e-3)
     wanted = [cases_needed(model, slice_, next(iter(targets(model)))) for slice_ in failing]
-    if any(cases is None or cases > most * model.cases(slice_) for cases, slice_ in zip(wanted, failing, strict=True)):
+    if any(
+        cases is None or cases > most_factor * model.cases(slice_)
+        for cases, slice_ in zip(wanted, failing, strict=True)
+    ):
         return None
     for repeats in (2, 4, 8):
-        if repeats > now:
+        if repeats > planned:
             sets = tuple(replace(planned_set, repeats=repeats) for planned_set in model.sets)
-            settings = f"repeats: {repeats}" if now > 1 else f"temperature: 0.7, repeats: {repeats}"
+            settings = f"repeats: {repeats}" if planned > 1 else f"temperature: 0.7, repeats: {repeats}"
             lines = [f"generation: {{{settings}}}  # answers to each case; they are sampled"]
             if (change := tried(replace(model, sets=sets), "repeats", lines)) is not None:
                 return change
     return None
 
 
-def _growth(before: Prediction, after: Prediction) -> list[str]:
-    """Describe each set that has grown, one line each."""
+def _growth_lines(before: Prediction, after: Prediction) -> list[str]:
+    """Describe each set that has grown, one line each, with the labels that grew by less than the whole set."""
     lines = []
-    for old, new in zip(before.sets, after.sets, strict=True):
-        if new.cases == old.cases:
+    for small_set, grown_set in zip(before.sets, after.sets, strict=True):
+        if grown_set.cases == small_set.cases:
             continue
-        line = f"evalset {new.name}: {new.cases + new.quarantined:,} cases instead of {old.cases + old.quarantined:,}"
+        line = (
+            f"evalset {grown_set.name}: {grown_set.cases + grown_set.quarantined:,} cases instead of "
+            f"{small_set.cases + small_set.quarantined:,}"
+        )
         labels = {
-            slice_.rule.where or slice_.name: before.view(slice_, old) for slice_ in before.critical if slice_.only
+            slice_.rule.where or slice_.name: before.view(slice_, small_set)
+            for slice_ in before.critical
+            if slice_.only
         }
         for name, view in labels.items():
             were, are = (
                 sum(
-                    count * many
-                    for kind, many in planned_set.kinds.items()
+                    count * clusters
+                    for kind, clusters in planned_set.kinds.items()
                     for marks, count in kind
                     if marks in (view or ())
                 )
-                for planned_set in (old, new)
+                for planned_set in (small_set, grown_set)
             )
-            if were < are < new.cases:
+            if were < are < grown_set.cases:
                 line += f", of them {are:,} with {name} instead of {were:,}"
         lines.append(line)
     return lines

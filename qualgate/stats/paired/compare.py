@@ -73,6 +73,7 @@ def compare_pairs(lost: int, gained: int, n: int, margin: float, alpha: float = 
 
 
 def _compare_pairs(lost: int, gained: int, n: int, margin: float, alpha: float) -> PairedResult:
+    """Test a checked table of independent pairs on both sides of the margin."""
     within = _excluded(lost, gained, n, margin, alpha)
     beyond = _excluded(gained, lost, n, -margin, alpha)  # at most the margin lost is at least −margin gained
     return PairedResult(
@@ -98,15 +99,20 @@ class _Excluded:
 
 @lru_cache(maxsize=8192)
 def _excluded(lost: int, gained: int, n: int, margin: float, alpha: float, plainly: bool = False) -> _Excluded:
+    """Test "the loss is at least `margin`", and bound the loss from above by the same test.
+
+    plainly: see `proof`. The bound is exact up to `EXACT_MAX_N` pairs, else of the score test; it always agrees with
+    the p-value about the margin.
+    """
     p = proof(lost, gained, n, margin, plainly=plainly)
-    most = _score_bound(lost, gained, n, alpha)
+    upper_bound = _score_bound(lost, gained, n, alpha)
     if n <= EXACT_MAX_N and lost < n:
-        step = -max(sqrt(null_variance(lost, gained, n, min(max(most, -0.999), 0.999))), 1.0) / n
-        most = _crossing(
-            lambda loss: proof(lost, gained, n, loss, margin, plainly=plainly), most, alpha, step, tolerance=0.05
+        step = -max(sqrt(null_variance(lost, gained, n, min(max(upper_bound, -0.999), 0.999))), 1.0) / n
+        upper_bound = _crossing(
+            lambda loss: proof(lost, gained, n, loss, margin, plainly=plainly), upper_bound, alpha, step, tolerance=0.05
         )
     # The search stops within a twentieth of a standard error: keep its answer on the p-value's side.
-    return _Excluded(p, min(most, margin) if p <= alpha else max(most, nextafter(margin, 2)))
+    return _Excluded(p, min(upper_bound, margin) if p <= alpha else max(upper_bound, nextafter(margin, 2)))
 
 
 def proof(lost: int, gained: int, n: int, loss: float, margin: float | None = None, *, plainly: bool = False) -> float:
@@ -191,8 +197,8 @@ def compare_clustered_pairs(
         unseen = clustered_mean(difference, members, -margin, alpha)
         upper, p_beyond = max(unseen.upper, beyond.most), max(unseen.p_below, beyond.p)
         if margin_known and bets_serve(sizes, margin, alpha):
-            p_within, most = proof_by_bets(np.bincount(members, -difference), sizes, margin, alpha)
-            lower, method = -most, METHOD_BETS
+            p_within, loss_bound = proof_by_bets(np.bincount(members, -difference), sizes, margin, alpha)
+            lower, method = -loss_bound, METHOD_BETS
         else:
             lower, p_within = min(unseen.lower, -within.most), max(unseen.p_above, within.p)
             method = METHOD_CLUSTERED
@@ -250,8 +256,8 @@ def _joined(first: _Excluded, second: _Excluded, trust: float, margin: float, al
     p."""
     z = [float(ndtri(min(max(test.p, 1e-12), 1 - 1e-12))) for test in (first, second)]
     p = max(float(ndtr(z[0] + trust * (z[1] - z[0]))), second.p)
-    most = max(first.most + trust * (second.most - first.most), second.most)
-    return _Excluded(p, min(most, margin) if p <= alpha else max(most, nextafter(margin, 2)))
+    upper_bound = max(first.most + trust * (second.most - first.most), second.most)
+    return _Excluded(p, min(upper_bound, margin) if p <= alpha else max(upper_bound, nextafter(margin, 2)))
 
 
 def _design_effect(difference: NDArray, mean: Bounds, alpha: float, most: float) -> float:

@@ -57,12 +57,12 @@ class Band:
 def largest_region(n: int, loss: float, alpha: float) -> Region:
     """All tables from the lowest rank on that keeps alpha."""
     reach, aim = _reach(n), -float(ndtri(alpha))
-    low, high, most = aim - 0.1, aim + 0.2, float(evidence(0, n, n, loss)) + reach
+    low, high, top_rank = aim - 0.1, aim + 0.2, float(evidence(0, n, n, loss)) + reach
     while True:
         band = Band.between(n, loss, low - reach, high + reach)
         over, under = band.region(high).largest_chance(loss), band.region(low).largest_chance(loss)
         if over > alpha:
-            if high > most:
+            if high > top_rank:
                 return Region.from_edge(n, np.full(n + 1, n + 1))  # not even the best table keeps alpha
             high += 2 * (high - low)
         elif under <= alpha:
@@ -111,8 +111,8 @@ def _nearest(lost, gained, n: int, loss: float) -> NDArray:
     discordance, stride = _estimates(n, loss)
     likely = null_variance(lost, gained, n, loss) / n + loss * loss
     share = np.clip((likely - abs(loss)) / (1 - abs(loss)), 0.0, 1.0)
-    place = np.arcsin(np.sqrt(share)) / (np.pi / 2) * (len(grid(n)) - 1) / stride
-    return np.clip(np.rint(place).astype(int) - 1, 0, len(discordance) - 1)
+    position = np.arcsin(np.sqrt(share)) / (np.pi / 2) * (len(grid(n)) - 1) / stride
+    return np.clip(np.rint(position).astype(int) - 1, 0, len(discordance) - 1)
 
 
 def _ranks(inner: Region, loss: float, lost: NDArray, gained: NDArray) -> NDArray:
@@ -123,9 +123,9 @@ def _ranks(inner: Region, loss: float, lost: NDArray, gained: NDArray) -> NDArra
     """
     n, strength = inner.n, evidence(lost, gained, inner.n, loss)
     discordance, stride = _estimates(n, loss)
-    nearest, above = _nearest(lost, gained, n, loss), inner.chances(loss)[stride:-1:stride]
+    nearest, inner_chances = _nearest(lost, gained, n, loss), inner.chances(loss)[stride:-1:stride]
     order = np.argsort(-strength, kind="stable")
-    l, g, at = lost[order], gained[order], nearest[order]  # noqa: E741
+    l, g, node = lost[order], gained[order], nearest[order]  # noqa: E741
     last = np.searchsorted(-strength[order], -strength[order] + _TIE, side="right")  # equal evidence counts together
     flips = l + g
     counts = np.stack([l, g, n - flips, log_ways(n, l, g)]).astype(float)
@@ -134,13 +134,15 @@ def _ranks(inner: Region, loss: float, lost: NDArray, gained: NDArray) -> NDArra
     chance = np.zeros(len(l))
     for start in range(0, len(discordance), _BLOCK):
         block = slice(start, start + _BLOCK)
-        mine = (at >= start) & (at < start + _BLOCK)
-        if not mine.any():
+        in_block = (node >= start) & (node < start + _BLOCK)
+        if not in_block.any():
             continue
         low, high = (n * discordance - spread)[block].min(), (n * discordance + spread)[block].max()
         near = np.flatnonzero((flips >= low) & (flips <= high))
         total = np.cumsum(np.exp(logs[:, block].T @ counts[:3, near] + counts[3, near]), axis=1)
-        chance[mine] = above[at[mine]] + total[at[mine] - start, np.searchsorted(near, last[mine]) - 1]
+        chance[in_block] = (
+            inner_chances[node[in_block]] + total[node[in_block] - start, np.searchsorted(near, last[in_block]) - 1]
+        )
     result = np.empty(len(l))
     result[order] = _rank(chance, strength[order], n)
     return result

@@ -46,8 +46,8 @@ def chosen_region(n: int, loss: float) -> Region:
     core = _Growing.start(n, loss, discordance, USUAL_ALPHA * _ROOM[few])
     expected = discordance <= _EXPECTED
     grown = []
-    for at in [np.isin(discordance, _COARSE)] + [np.ones(len(discordance), bool)] * (not few):
-        grown += [core.by(at * 1.0, np.max), core.by(at * np.where(expected, 1.0, 0.3), np.sum)]
+    for weights in [np.isin(discordance, _COARSE)] + [np.ones(len(discordance), bool)] * (not few):
+        grown += [core.by(weights * 1.0, np.max), core.by(weights * np.where(expected, 1.0, 0.3), np.sum)]
     sound = [(estimated, np.array([estimated.chance(truth, d) for d in discordance]))]
     sound += [(region, power) for region, power in grown if region.largest_chance(loss) <= USUAL_ALPHA]
     power = np.array([power for _, power in sound])
@@ -70,13 +70,18 @@ class _Growing:
 
     @classmethod
     def start(cls, n: int, loss: float, discordance: NDArray, alpha: float) -> _Growing:
+        """Begin with a region that takes a quarter of alpha, and the error that it leaves at each discordance followed.
+
+        discordance: values at which the power counts. alpha: allowed chance of the region where the loss is `loss`.
+        Begins with the empty region if the first one exceeds alpha anywhere.
+        """
         truth, stride = loss - abs(loss), max(1, len(grid(n)) // _FOLLOWED)
         followed = abs(loss) + (1 - abs(loss)) * grid(n)[stride:-1:stride]
         region = Region.at_least(n, loss, -float(ndtri(USUAL_ALPHA / 4)))
-        left = alpha - region.chances(loss)[stride:-1:stride]
-        if left.min() <= 0:
+        remaining = alpha - region.chances(loss)[stride:-1:stride]
+        if remaining.min() <= 0:
             region = Region.from_edge(n, np.full(n + 1, n + 1))
-            left = np.full(len(followed), alpha)
+            remaining = np.full(len(followed), alpha)
         lost = np.arange(n + 1)
         edge = np.minimum(region.edge, n + 1 - lost)
         gained = np.maximum(edge - 1, 0)
@@ -90,7 +95,7 @@ class _Growing:
         return cls(
             n,
             edge,
-            left,
+            remaining,
             np.maximum([1 - region.chance(truth, d) for d in discordance], 1e-12),
             chances(loss, followed),
             chances(truth, discordance),
@@ -101,20 +106,20 @@ class _Growing:
     def by(self, weight: NDArray, price: Callable[..., NDArray]) -> tuple[Region, NDArray]:
         """(region grown until no table fits, its power). weight: of the missed share at each discordance. price: maps
         the shares of the remaining error that a table takes, one per tracked discordance, to one number."""
-        n, left, missed = self.n, self.left, self.missed
+        n, remaining, missed = self.n, self.left, self.missed
         edge, takes, gives = self.edge.copy(), self.takes.copy(), self.gives.copy()
-        most = gives.max(axis=1)
+        largest_gain = gives.max(axis=1)
         while True:
             closed = np.concatenate([[True], edge[:-1] < edge[1:]]) & (edge > 0)  # the table with one lost fewer is in
-            rows = np.flatnonzero(closed & (most > _NEGLIGIBLE))
-            rows = rows[(takes[rows] <= left).all(axis=1)]
+            rows = np.flatnonzero(closed & (largest_gain > _NEGLIGIBLE))
+            rows = rows[(takes[rows] <= remaining).all(axis=1)]
             if not len(rows):
                 return Region.from_edge(n, np.maximum.accumulate(edge)), 1 - missed
             worth = gives[rows] @ (weight / missed)
-            row = int(rows[np.argmax(worth / np.maximum(price(takes[rows] / left, axis=1), 1e-300))])
-            left, missed = left - takes[row], np.maximum(missed - gives[row], 1e-12)
+            row = int(rows[np.argmax(worth / np.maximum(price(takes[rows] / remaining, axis=1), 1e-300))])
+            remaining, missed = remaining - takes[row], np.maximum(missed - gives[row], 1e-12)
             edge[row] -= 1
             ways = edge[row] / (n - row - edge[row] + 1)
             takes[row] *= self.takes_more * ways
             gives[row] *= self.gives_more * ways
-            most[row] = gives[row].max()
+            largest_gain[row] = gives[row].max()

@@ -108,11 +108,11 @@ class Region:
         p_lost, p_gained = (discordance + loss) / 2, (discordance - loss) / 2
         lost = np.arange(self.n + 1)
         pmf = bdtr(lost, self.n, p_lost) - np.concatenate([[0.0], bdtr(lost[:-1], self.n, p_lost)])
-        rest = self.n - lost
+        remaining = self.n - lost
         needed = self.edge
-        given = p_gained / (1 - p_lost) if p_lost < 1 else 0.0
-        tail = bdtrc(np.clip(needed - 1, 0, rest).astype(float), rest, min(given, 1.0))
-        return float(np.sum(pmf * np.where(needed <= 0, 1.0, np.where(needed > rest, 0.0, tail))))
+        p_gained_of_rest = p_gained / (1 - p_lost) if p_lost < 1 else 0.0
+        tail = bdtrc(np.clip(needed - 1, 0, remaining).astype(float), remaining, min(p_gained_of_rest, 1.0))
+        return float(np.sum(pmf * np.where(needed <= 0, 1.0, np.where(needed > remaining, 0.0, tail))))
 
     def largest_chance(self, loss: float) -> float:
         """Supremum of P(table in region | loss) over the discordance, from above."""

@@ -24,6 +24,9 @@ def share_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
     good, note = _expected(slice_, before)
 
     def chance(sizes: NDArray, share: float, proven: bool) -> float:
+        """Return P(proven) or, if not `proven`, P(blocked) where answers agree with chance `share`. sizes: cases by
+        cluster.
+        """
         if len(sizes) < MIN_CLUSTERS and not fact:
             return 0.0
         n = whole_trials(sizes, alpha)
@@ -43,15 +46,15 @@ def share_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
 
 
 def _expected(slice_: Slice, before: EarlierRun) -> tuple[float | None, str]:
-    """(share of an identical variant, its source); None and the reason if unknown."""
+    """Return (share of an identical variant, its source); (None, reason) if it is unknown."""
     if slice_.rule.metric in ("parity.tokens", "parity.scores"):
         return 1.0, "an identical variant says the same"
     own = before.itself(slice_)
     if own is None or own.comparison.variant is None:
         return None, before.silence(slice_, own)
-    seen, n = own.comparison.variant, own.comparison.n
+    observed, n = own.comparison.variant, own.comparison.n
     # Half a case is added, so that none missed is not taken for none ever.
-    return (seen * n + 0.5) / (n + 1), f"the baseline itself: {seen:.1%} in run {before.run}"
+    return (observed * n + 0.5) / (n + 1), f"the baseline itself: {observed:.1%} in run {before.run}"
 
 
 def _reached(hits: NDArray, n: int, share: float) -> NDArray:

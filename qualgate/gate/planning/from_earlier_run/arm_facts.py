@@ -20,6 +20,6 @@ def arm_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float) 
     measured = None
     for arm, measured in before.measured(slice_):
         if measured.comparison.variant is not None and not same_weights(arm):
-            seen = f"{measured.comparison.variant:.4g} {METRICS[rule.metric].unit}"
-            return replace(sure, note=f"{NO_CHANCE}; {arm.variant} had {seen} in run {before.run}")
+            value = f"{measured.comparison.variant:.4g} {METRICS[rule.metric].unit}"
+            return replace(sure, note=f"{NO_CHANCE}; {arm.variant} had {value} in run {before.run}")
     return Chances(note=before.silence(slice_, measured) if measured is not None else "no earlier run has measured it")

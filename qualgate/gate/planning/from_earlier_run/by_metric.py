@@ -77,7 +77,7 @@ def foretell(
         planned = sizes(slice_)
         clusters = np.repeat(np.array([*planned], float), [*planned.values()])
         chances = chances_of(slice_, before, policy.alpha, policy.alpha / family[slice_.rule.tier])
-        foretold[slice_] = _foretold(chances, clusters)
+        foretold[slice_] = _predict(chances, clusters)
     return foretold
 
 
@@ -93,14 +93,17 @@ def jointly(foretold: Mapping[Slice, Foretold]) -> float:
     )
 
 
-def _foretold(chances: Chances, clusters: NDArray) -> Foretold:
-    """Evaluate the chances. clusters: cases in each planned cluster."""
+def _predict(chances: Chances, clusters: NDArray) -> Foretold:
+    """Evaluate the chances for the planned clusters. clusters: cases in each.
+
+    The clusters needed are computed only if an approval is less likely than `ENOUGH`.
+    """
     if not len(clusters):
         return Foretold(approve=0.0, block=0.0, note="no case counts")
     approve = needed = None
     if chances.approve is not None:
         approve = chances.approve(clusters)
-        needed = _needed(chances.approve, clusters) if approve < ENOUGH else None
+        needed = _clusters_needed(chances.approve, clusters) if approve < ENOUGH else None
     return Foretold(
         approve=approve,
         block=chances.block(clusters) if chances.block else None,
@@ -109,8 +112,8 @@ def _foretold(chances: Chances, clusters: NDArray) -> Foretold:
     )
 
 
-def _needed(approve: Rate, clusters: NDArray) -> int | None:
-    """Clusters like these needed for `ENOUGH`, to 1 %; None above `MOST_CLUSTERS`."""
+def _clusters_needed(approve: Rate, clusters: NDArray) -> int | None:
+    """Find the number of such clusters that reaches `ENOUGH`, to 1 %, by bisection; None above `MOST_CLUSTERS`."""
     low = high = len(clusters)
     while approve(np.resize(clusters, high)) < ENOUGH:
         low, high = high, 2 * high

@@ -37,17 +37,17 @@ def drift_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
     rule = slice_.rule
     if rule.metric in ("parity.tokens", "parity.scores"):
         return share_chances(slice_, before, alpha, strict)
-    by_length, most = rule.metric in LENGTHS, None
-    if by_length and (most := before.longest(slice_)) is None:
+    by_length, longest_ratio = rule.metric in LENGTHS, None
+    if by_length and (longest_ratio := before.longest(slice_)) is None:
         what = "answers" if rule.metric == LENGTHS[0] else "thoughts"
         return Chances(note=f"no earlier run tells how long its {what} are and may become")
-    lengths, worse = before.lengths(slice_), _drifting(slice_, before)
+    lengths, worse = before.lengths(slice_), _nearest_to_twice(slice_, before)
 
     def approve(sizes: NDArray) -> float:
         spread = np.quantile(lengths, (np.arange(len(sizes)) + 0.5) / len(sizes))
         weights = sizes * np.random.default_rng(0).permutation(spread)
         drift = weights * true_ratios(rule.max or 0.0)[0] if by_length else 0 * weights
-        return float(_judged(rule, drift, weights, alpha, most)[0] <= alpha)
+        return float(_p_values(rule, drift, weights, alpha, longest_ratio)[0] <= alpha)
 
     note = f"an identical variant {'says the same' if rule.metric == 'parity.prefix' else 'does not drift'}"
     if by_length:
@@ -61,10 +61,12 @@ def drift_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
     arm, cases, scaled = worse
 
     def block(sizes: NDArray) -> float:
-        alike = max(1, floor(min(len(sizes), sizes.sum() * len(scaled.drift) / cases) + 1e-9))
-        draws = min(DRAWS, max(_LEAST_DRAWS, _CELLS // alike))
-        rows = np.random.default_rng(1).integers(0, len(scaled.drift), (draws, alike))
-        broken = [_judged(rule, scaled.drift[row], scaled.weights[row], alpha, most)[1] <= strict for row in rows]
+        clusters = max(1, floor(min(len(sizes), sizes.sum() * len(scaled.drift) / cases) + 1e-9))
+        draws = min(DRAWS, max(_LEAST_DRAWS, _CELLS // clusters))
+        rows = np.random.default_rng(1).integers(0, len(scaled.drift), (draws, clusters))
+        broken = [
+            _p_values(rule, scaled.drift[row], scaled.weights[row], alpha, longest_ratio)[1] <= strict for row in rows
+        ]
         return float(np.mean(broken))
 
     return Chances(approve=approve, block=block, note=f"{note}; varies as {arm} did in run {before.run}")
@@ -77,13 +79,13 @@ def _allowance(rule: Rule) -> float:
     return rule.max if rule.max is not None else 1 - (rule.min or 0.0)
 
 
-def _judged(
-    rule: Rule, drift: NDArray, weights: NDArray, alpha: float, most: float | None = None
+def _p_values(
+    rule: Rule, drift: NDArray, weights: NDArray, alpha: float, longest_ratio: float | None = None
 ) -> tuple[float, float]:
     """(p of "the limit is breached", p of "it is kept") as `comparisons.drift` has them.
 
     drift: of each cluster, what an identical variant has none of; of the length ratio, its tokens. [clusters]
-    most: how long an answer may become, in times of the mean.
+    longest_ratio: how long an answer may become, in times of the mean.
     """
     limit, each = _allowance(rule), np.arange(len(drift))
     match rule.metric:
@@ -96,7 +98,7 @@ def _judged(
         case "drift.kl_mean":
             bounds = nonnegative_ratio(drift, weights, each, limit, alpha, **UNSEEN_KL)
         case metric if metric in LENGTHS:
-            bounds = length_bounds(drift, weights, each, limit + 1, alpha, most)
+            bounds = length_bounds(drift, weights, each, limit + 1, alpha, longest_ratio)
         case "drift.kl_p99":
             bounds = clustered_share(drift, weights, each, 0.01, alpha)
         case _:  # drift.top1_agreement, parity.prefix
@@ -116,20 +118,20 @@ class _Scaled:
     weights: NDArray  # positions, or tokens, over which it is taken
 
 
-def _drifting(slice_: Slice, before: EarlierRun) -> tuple[str, int, _Scaled] | None:
-    """(name, cases, scaled drift) of the variant nearest to twice the limit."""
+def _nearest_to_twice(slice_: Slice, before: EarlierRun) -> tuple[str, int, _Scaled] | None:
+    """Find the variant whose drift is nearest to twice the limit: (name, cases, scaled drift); None if none drifts."""
     least, nearest = inf, None
     for arm in before.arms:
         pairs = pairs_of(slice_, arm.pairs)
         if same_weights(arm) or not pairs or before.measure(slice_, arm).comparison.variant is None:
             continue
-        scaled = _to_twice(slice_.rule, pairs)
+        scaled = _scaled_to_twice(slice_.rule, pairs)
         if scaled is not None and abs(log(scaled.factor)) < least:
             least, nearest = abs(log(scaled.factor)), (arm.variant, len(pairs), scaled)
     return nearest
 
 
-def _to_twice(rule: Rule, pairs: Sequence[Pair]) -> _Scaled | None:
+def _scaled_to_twice(rule: Rule, pairs: Sequence[Pair]) -> _Scaled | None:
     """Scale an arm's drift to twice the limit; None if there is nothing to scale, or no factor would do."""
     pairs = having(rule.metric, pairs)
     labels, members = np.unique(clusters_of(pairs), return_inverse=True)
@@ -181,7 +183,10 @@ def _percentile_to_twice(
 
 
 def _share_to_twice(rule: Rule, drift: NDArray, weights: NDArray) -> _Scaled | None:
-    """Scale a share of positions, at most to all of a cluster's own."""
+    """Scale a drifting share of positions to twice the limit, at most to all positions of a cluster.
+
+    drift, weights: drifting and all positions of each cluster. None if even all of those that drift are too few.
+    """
     drift, target = drift.clip(0), min(2 * _allowance(rule), 1.0) * weights.sum()
     drifting = drift > 1e-9
     if not 0 < target <= weights[drifting].sum():

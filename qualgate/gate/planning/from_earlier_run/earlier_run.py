@@ -75,8 +75,8 @@ class EarlierRun:
         """Tokens of the baseline's answers or thoughts; [1] if unknown: all count as equally long."""
         metric = slice_.rule.metric
         pairs = [pair for arm in self.arms[:1] for pair in having(metric, pairs_of(slice_, arm.pairs))]
-        counts = [tokens(metric, pair.baseline) or 0 for pair in pairs]
-        return np.array(counts if any(counts) else [1], float)
+        token_counts = [tokens(metric, pair.baseline) or 0 for pair in pairs]
+        return np.array(token_counts if any(token_counts) else [1], float)
 
     def longest(self, slice_: Slice) -> float | None:
         """The longest possible answer as a multiple of the baseline's mean; None: unknown."""

@@ -33,8 +33,8 @@ def latency_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: flo
     limit, measured = slice_.rule.max_ratio or 0.0, list(before.measured(slice_))
     if limit <= 0:
         return NO_RATIO
-    seen = [(arm, result.comparison.variant, result.comparison.baseline) for arm, result in measured]
-    ratios = [(arm, variant / baseline) for arm, variant, baseline in seen if variant and baseline]
+    times_by_arm = [(arm, result.comparison.variant, result.comparison.baseline) for arm, result in measured]
+    ratios = [(arm, variant / baseline) for arm, variant, baseline in times_by_arm if variant and baseline]
     if not ratios:
         return Chances(note=before.silence(slice_, measured[-1][1]) if measured else UNTOLD)
     arm, ratio = ratios[0]
@@ -60,6 +60,9 @@ class _Times:
 
     @classmethod
     def of(cls, slice_: Slice, arm: Examination, ratio: float, percentile: float) -> _Times:
+        """Collect an earlier arm's times, grouped by the batches that share theirs. ratio: of the variant's to the
+        baseline's.
+        """
         pairs = pairs_of(slice_, arm.pairs)
         timed, seconds = timed_pairs(slice_.rule.metric, pairs)
         together, _ = time_groups_of(timed)

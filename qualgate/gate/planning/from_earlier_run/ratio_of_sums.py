@@ -52,15 +52,18 @@ def ratio_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
     good, bad = true_ratios(limit)
 
     def chance(sizes: NDArray, truth: float, level: float) -> float:
+        """Return the chance that a bound of the ratio clears the limit. truth: true ratio, above the limit for a
+        block.
+        """
         # Answers of one batch share its time: batches as large as those of the earlier run.
-        alike = spread.timed * min(len(sizes), sizes.sum() * spread.clusters / spread.cases)
-        if spread.timed * len(sizes) < MIN_CLUSTERS or alike < MIN_CLUSTERS:
+        clusters = spread.timed * min(len(sizes), sizes.sum() * spread.clusters / spread.cases)
+        if spread.timed * len(sizes) < MIN_CLUSTERS or clusters < MIN_CLUSTERS:
             return 0.0
         # See `SumsOfTurns` and `accepted_cost_ratio`: a share of the cases may be of a kind not drawn.
         trials = spread.timed * spread.even * independent_clusters(sizes, alpha)
-        error = spread.error * sqrt(spread.clusters / alike)
+        error = spread.error * sqrt(spread.clusters / clusters)
         if not costs:
-            gap = latency.detectable_log_ratio(error, trials, alike, limit, level, truth > limit) - log(truth)
+            gap = latency.detectable_log_ratio(error, trials, clusters, limit, level, truth > limit) - log(truth)
             return (
                 float(ndtr((-gap if truth > limit else gap) / error))
                 if error > 0
@@ -100,8 +103,8 @@ def _spread(slice_: Slice, before: EarlierRun, alpha: float) -> _Spread | str:
     """
     why, metric = UNTOLD, slice_.rule.metric
     for arm, measured in before.measured(slice_):
-        seen, pairs = measured.comparison, pairs_of(slice_, arm.pairs)
-        if not seen.lower or seen.upper is None or not seen.baseline or not seen.variant:
+        comparison, pairs = measured.comparison, pairs_of(slice_, arm.pairs)
+        if not comparison.lower or comparison.upper is None or not comparison.baseline or not comparison.variant:
             why = before.silence(slice_, measured)
             continue
         labels, costs = clusters_of(pairs), METRICS[metric].kind == "cost"
@@ -109,13 +112,13 @@ def _spread(slice_: Slice, before: EarlierRun, alpha: float) -> _Spread | str:
         trials = independent_trials(weights, labels, alpha)
         # What of the bound is for cases never drawn: all of a margin of its own, or what it is on average.
         unseen = _unseen(trials, alpha) if costs else 1 / (trials + 1)
-        width = log(seen.variant / seen.baseline * (1 - unseen) / seen.lower)
+        width = log(comparison.variant / comparison.baseline * (1 - unseen) / comparison.lower)
         return _Spread(
             arm=arm.variant,
             error=max(width, 0.0) / float(ndtri(1 - alpha)),
-            clusters=seen.clusters or seen.n,
-            cases=seen.n,
-            timed=seen.n / len(pairs),
+            clusters=comparison.clusters or comparison.n,
+            cases=comparison.n,
+            timed=comparison.n / len(pairs),
             even=trials / independent_trials(np.ones(len(labels)), labels, alpha),
         )
     return why
