@@ -124,7 +124,8 @@ def open_store(url: str, create: bool = True) -> Store:
     if path is not None and not path.exists() and not create:
         nearest = nearest_path(path, sqlite.begins_as_one) or "."
         raise UsageError(
-            f"{url}: there is no store yet{nearest} `qualgate run GATE_FILE` makes one; check the path, or give {ANOTHER}."
+            f"{url}: there is no store yet{nearest} `qualgate run GATE_FILE` makes one; check the path, or give "
+            f"{ANOTHER}."
         )
     store = _unchecked(url)
     try:
