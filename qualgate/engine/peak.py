@@ -26,11 +26,12 @@ class Peak:
 def with_peak(work: Callable[[], T], device: Device) -> tuple[T, Peak]:
     """Return the result of `work` and the peak memory during it. Raises what it raises."""
     marked = _mark(device)
-    given = work()
-    return given, Peak(resident=_resident() if marked else 0, device=_on_device(device))
+    result = work()
+    return result, Peak(resident=_resident() if marked else 0, device=_on_device(device))
 
 
 def _mark(device: Device) -> bool:
+    """Start a new measurement of peak memory; return whether this process's own can be measured (Linux only)."""
     if device == "cuda":
         import torch
 
