@@ -45,9 +45,9 @@ def check_alike(devices: Sequence[Sequence[int]]) -> None:
     single_gpus = [(number,) for group in devices for number in group]
     kinds = {number: _kind(number, gpu) for (number,), gpu in zip(single_gpus, gpus_of(single_gpus), strict=True)}
     if len(set(kinds.values())) > 1:
-        listed = "; ".join(f"{number}: {kind}" for number, kind in kinds.items())
+        text = "; ".join(f"{number}: {kind}" for number, kind in kinds.items())
         raise UsageError(
-            f"`workers.devices` are of unlike kinds ({listed}), so that a verdict would depend on which of them a batch "
+            f"`workers.devices` are of unlike kinds ({text}), so that a verdict would depend on which of them a batch "
             "met. Name those of one kind."
         )
 

@@ -85,7 +85,7 @@ def round_inputs(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
 
 
 def _scale(absmax: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-    """The scale of each group, shaped like `absmax`; 0 where the rule's format cannot tell it from 0."""
+    """Return the scale of each group, shaped like `absmax`; 0 where the rule's format cannot tell it from 0."""
     if rounding.rule == "e8m0 rounded":
         mantissa, power = torch.frexp(absmax)  # absmax = mantissa * 2**power, mantissa in [0.5, 1)
         shared = power - 1 - MAX_EXPONENT[rounding.code] + (mantissa >= 0.875).int()
@@ -95,10 +95,10 @@ def _scale(absmax: torch.Tensor, rounding: Rounding) -> torch.Tensor:
         mantissa, power = torch.frexp(scale)
         scale = torch.ldexp(torch.ones_like(scale), power - (mantissa == 0.5).int())
     if rounding.rule == "e4m3":
-        whole = torch.full((), rounding.tensor_scale, dtype=torch.float32, device=absmax.device)
-        scale = scale * whole if rounding.tensor_divides else scale / whole
+        tensor_scale = torch.full((), rounding.tensor_scale, dtype=torch.float32, device=absmax.device)
+        scale = scale * tensor_scale if rounding.tensor_divides else scale / tensor_scale
         scale = scale.clamp_(rounding.least, torch.finfo(FP8["e4m3"]).max).to(FP8["e4m3"]).float()
-        return scale / whole if rounding.tensor_divides else scale * whole
+        return scale / tensor_scale if rounding.tensor_divides else scale * tensor_scale
     return scale.clamp_(min=rounding.least)
 
 
@@ -110,6 +110,7 @@ def _end(rounding: Rounding) -> float:
 
 
 def _nearest(x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | int, rounding: Rounding) -> torch.Tensor:
+    """Round `x` to the nearest number that a code under its scale stands for, and return those numbers."""
     if rounding.code == "int":
         return integers(x, scale, rounding.bits, zero_point) * scale
     steps = x / divisor(scale)

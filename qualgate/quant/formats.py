@@ -137,7 +137,7 @@ def weights_in(name: str, entry: TensorEntry, format: Format) -> int:
 
 
 def _of_the_cache_alone(settings: dict[str, Any]) -> bool:
-    """Whether keys and values are quantized and no weight is: those are what they were."""
+    """Return whether the config quantizes keys and values only, so that the weights are plain."""
     method = settings.get("quant_method")
     if method == "modelopt":
         about = settings.get("quantization", settings)
@@ -168,6 +168,7 @@ def _bits(format: Format) -> int:
 
 
 def _method(where: Path, settings: dict[str, Any]) -> str:
+    """Return the config's format, guessed from other keys where it has no `quant_method`. Raises for unread formats."""
     method = settings.get("quant_method")
     if method is None:
         if "config_groups" in settings:  # compressed-tensors before it named itself

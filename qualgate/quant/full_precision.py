@@ -62,10 +62,10 @@ def check_full_precision(shards: Shards) -> None:
 
 
 def left_out(shards: Shards, unexpected: Iterable[str], known: re.Pattern[str]) -> dict[str, int]:
-    """What of a model's tensors is left out, by name with * for each number, and how many are of that name.
+    """Return which of a model's tensors are left out: how many, by name with * for each number.
 
-    unexpected: names that the architecture has no place for, as it would call them. known: finds those that are no part
-    of it. UsageError where one of them would have had a say in the answers.
+    unexpected: names that the architecture has no place for, as it would call them. known: matches those that are no
+    part of it. UsageError if another one would have affected the answers.
     """
     counts: Counter[str] = Counter()
     faults = []

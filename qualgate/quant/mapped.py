@@ -36,7 +36,7 @@ def give_back(tensor: torch.Tensor) -> None:
 
 
 def _of_a_file(first: int, last: int) -> bool:
-    """Whether the addresses are one private mapping of a file: of other memory the numbers would be lost."""
+    """Return whether the addresses are one private mapping of a file: of other memory the numbers would be lost."""
     with suppress(OSError, ValueError, IndexError):
         for line in MAPS.read_text(encoding="utf-8", errors="replace").splitlines():
             begin, _, end = line.split(maxsplit=1)[0].partition("-")

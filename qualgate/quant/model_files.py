@@ -97,8 +97,8 @@ def read_files(folder: Path, names: Iterable[str] = _ALL_FILES) -> ModelFiles:
     """Those of `names` that are in the folder, and its named chat templates, as they are now. OSError for one that
     cannot be read."""
     names = (*names, *(f"{TEMPLATE_FOLDER}/{file.name}" for file in sorted((folder / TEMPLATE_FOLDER).glob("*.jinja"))))
-    there = (name for name in names if (folder / name).is_file())
-    return ModelFiles(path=folder, raw={name: (folder / name).read_bytes() for name in there})
+    present = (name for name in names if (folder / name).is_file())
+    return ModelFiles(path=folder, raw={name: (folder / name).read_bytes() for name in present})
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -118,6 +118,7 @@ def readable(folder: Path) -> Iterator[None]:
 
 
 def _object(file: Path, raw: bytes) -> dict[str, Any]:
+    """Parse a JSON object. UsageError for anything else in the file."""
     try:
         value = json.loads(raw)
     except ValueError as error:

@@ -104,14 +104,15 @@ def fit_grid(
 def _ranges(
     weight: torch.Tensor, symmetric: bool, clip: Clip, shrinks: Sequence[float]
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the ranges (low, high) [.., 1] to try: by percentiles, shrunk by each of `shrinks`, or the full one."""
     if clip == "percentile":
         spread = weight.abs() if symmetric else weight
         ordered = spread.sort(-1).values
         for share in PERCENTILES:
             # Of the sorted weights, without interpolation: torch.quantile refuses more than 16 million of them.
-            last = round(share * (weight.shape[-1] - 1))
-            high = ordered[..., last : last + 1].clamp(min=0)
-            low = -high if symmetric else ordered[..., weight.shape[-1] - 1 - last :][..., :1].clamp(max=0)
+            index = round(share * (weight.shape[-1] - 1))
+            high = ordered[..., index : index + 1].clamp(min=0)
+            low = -high if symmetric else ordered[..., weight.shape[-1] - 1 - index :][..., :1].clamp(max=0)
             yield low, high
         return
     low = weight.amin(-1, keepdim=True).clamp(max=0)

@@ -48,15 +48,15 @@ def read_shards(folder: Path, *, hashed: bool = False) -> Shards:
     Raises UsageError when there are no weights, and naming the file and tensor that are damaged.
     """
     files, index, weight_map = _located(folder)
-    read = [_read(file, hashed=hashed) for file in files]
-    check_index(index, weight_map, {file.name: shard.entries for file, shard in zip(files, read, strict=True)})
+    headers = [_read(file, hashed=hashed) for file in files]
+    check_index(index, weight_map, {file.name: shard.entries for file, shard in zip(files, headers, strict=True)})
     return Shards(
         folder=folder,
         files=files,
-        nbytes=sum(shard.size for shard in read),
-        entries={name: entry for shard in read for name, entry in shard.entries.items()},
-        metadata={key: value for shard in read for key, value in shard.metadata.items()},
-        sha256=content_hash([shard.sha256 for shard in read]) if hashed else "",
+        nbytes=sum(shard.size for shard in headers),
+        entries={name: entry for shard in headers for name, entry in shard.entries.items()},
+        metadata={key: value for shard in headers for key, value in shard.metadata.items()},
+        sha256=content_hash([shard.sha256 for shard in headers]) if hashed else "",
     )
 
 
@@ -142,6 +142,7 @@ class _Shard:
 
 
 def _read(file: Path, *, hashed: bool) -> _Shard:
+    """Read one file's header. hashed: hash the file as well, else sha256 is ""."""
     if file.suffix == ".gguf":
         entries = {
             name: TensorEntry(file=file, dtype=tensor.type, shape=tensor.shape, nbytes=tensor.nbytes)
@@ -165,7 +166,8 @@ def _read(file: Path, *, hashed: bool) -> _Shard:
 
 
 def _entries(file: Path, header: dict[str, Any], length: int, size: int) -> dict[str, TensorEntry]:
-    """The tensors of a header of `length` bytes in a file of `size`."""
+    """Return the tensors of a header of `length` bytes in a file of `size`. UsageError unless they fill the file
+    exactly."""
     try:
         entries = {name: _entry(file, 8 + length, name, fields) for name, fields in header.items()}
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
@@ -204,8 +206,8 @@ def _entry(file: Path, data: int, name: str, fields: dict[str, Any]) -> tuple[in
     dtype, shape, (start, stop) = fields["dtype"], tuple(fields["shape"]), fields["data_offsets"]
     if dtype not in _ITEM_BITS:
         raise UsageError(f"{file}: tensor {name} has dtype {dtype!r}, which safetensors does not define. {_AGAIN}")
-    whole = len(shape) <= _MOST_DIMENSIONS and all(type(extent) is int for extent in (*shape, start, stop))
-    if not whole or any(not 0 <= extent < 2**63 for extent in (*shape, start, stop)):
+    valid = len(shape) <= _MOST_DIMENSIONS and all(type(extent) is int for extent in (*shape, start, stop))
+    if not valid or any(not 0 <= extent < 2**63 for extent in (*shape, start, stop)):
         raise UsageError(f"{file}: tensor {name} has shape {list(shape)!s:.60} at {[start, stop]}. {_AGAIN}")
     nbytes = (prod(shape) * _ITEM_BITS[dtype] + 7) // 8
     if stop - start != nbytes:
@@ -217,7 +219,7 @@ def _entry(file: Path, data: int, name: str, fields: dict[str, Any]) -> tuple[in
 
 
 def _weight_map(index: Path, *, missing: bool = False) -> dict[str, str]:
-    """Which file holds which tensor. missing: whether a file may be."""
+    """Return which file holds which tensor. missing: allow files that are not there."""
     try:
         weight_map = json.loads(index.read_bytes())["weight_map"]
         shards = set(weight_map.values())

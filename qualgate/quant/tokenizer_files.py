@@ -58,36 +58,37 @@ def tokenizer_content(files: ModelFiles) -> str:
 
 def tokenizer_difference(files: ModelFiles, other: ModelFiles) -> str:
     """The first key in which two tokenizers differ: "eos_token of tokenizer_config.json is </s> against <|im_end|>"."""
-    both = [_contents(folder) if folder.has("tokenizer.json") else {} for folder in (files, other)]
-    for file, ours in both[0].items():
-        theirs = both[1].get(file, ours)
-        for key in sorted(ours.keys() | theirs.keys()):
-            if ours.get(key) != theirs.get(key):
-                place, *values = _first_difference(key, ours.get(key), theirs.get(key))
+    contents = [_contents(folder) if folder.has("tokenizer.json") else {} for folder in (files, other)]
+    for file, own_keys in contents[0].items():
+        other_keys = contents[1].get(file, own_keys)
+        for key in sorted(own_keys.keys() | other_keys.keys()):
+            if own_keys.get(key) != other_keys.get(key):
+                key_path, *values = _first_difference(key, own_keys.get(key), other_keys.get(key))
                 ours_text, theirs_text = _around_difference(*(str(value) for value in values))
-                return f"{place} of {file} is {ours_text} against {theirs_text}"
+                return f"{key_path} of {file} is {ours_text} against {theirs_text}"
     return ""
 
 
-def _first_difference(place: str, ours: Any, theirs: Any) -> tuple[str, Any, Any]:
-    """The innermost key of the first place where two values of one key differ, and its values; None: not there."""
+def _first_difference(key_path: str, ours: Any, theirs: Any) -> tuple[str, Any, Any]:
+    """Return the innermost key of the first difference between two values of one key, and both values there; None:
+    missing."""
     while True:
         if isinstance(ours, dict) and isinstance(theirs, dict) and ours.get("type") == theirs.get("type"):
             keys: Iterable[Any] = sorted(ours.keys() | theirs.keys())
-            pairs = ((f"{place}.{key!s:.40}", ours.get(key), theirs.get(key)) for key in keys)
+            pairs = ((f"{key_path}.{key!s:.40}", ours.get(key), theirs.get(key)) for key in keys)
         elif isinstance(ours, list) and isinstance(theirs, list):
-            pairs = ((f"{place}[{i}]", left, right) for i, (left, right) in enumerate(zip_longest(ours, theirs)))
+            pairs = ((f"{key_path}[{i}]", first, second) for i, (first, second) in enumerate(zip_longest(ours, theirs)))
         else:
-            return place, ours, theirs
+            return key_path, ours, theirs
         different = next((pair for pair in pairs if pair[1] != pair[2]), None)
         if different is None:
-            return place, ours, theirs
-        place, ours, theirs = different
+            return key_path, ours, theirs
+        key_path, ours, theirs = different
 
 
 def _around_difference(left: str, right: str) -> tuple[str, str]:
-    """Two texts, long ones from a little before the first character in which they differ."""
-    differ = (place for place, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1])
+    """Return two texts; if one is long, both from a little before the first character in which they differ."""
+    differ = (index for index, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1])
     shared = next(differ, min(len(left), len(right)))
     start = max(0, shared - 40) if max(len(left), len(right)) > 160 else 0
     left, right = (("…" if start else "") + text[start : start + 160] for text in (left, right))
@@ -182,7 +183,7 @@ def _without_places(step: dict[str, Any]) -> dict[str, Any]:
 
 
 def _adds(step: dict[str, Any]) -> bool:
-    """Whether a step of the post-processor may put tokens before or behind those of a text."""
+    """Return whether a step of the post-processor may put tokens before or behind those of a text."""
     alone = [{"Sequence": {"id": "A", "type_id": 0}}]
     return step.get("type") != "ByteLevel" and not (
         step.get("type") == "TemplateProcessing" and step.get("single") == alone
@@ -190,7 +191,7 @@ def _adds(step: dict[str, Any]) -> bool:
 
 
 def steps_of(node: Any) -> list[dict[str, Any]]:
-    """A step of tokenizer.json, or those of a sequence."""
+    """Return a step of tokenizer.json as a list, or the steps of a sequence, at any depth."""
     if not isinstance(node, dict):
         return []
     inner = next((node[key] for key in _STEPS.values() if key in node), None)
@@ -212,7 +213,7 @@ def ends_of_texts(files: ModelFiles) -> tuple[bool | None, bool | None]:
 
 
 def _takes_file_as_it_is(name: str, model_type: Any, tokenizer: dict[str, Any]) -> bool:
-    """Whether transformers 5 makes the same tokenizer of tokenizer.json by this class as by the general one."""
+    """Return whether transformers 5 makes the same tokenizer of tokenizer.json by this class as by the general one."""
     general = name in ("TokenizersBackend", "PreTrainedTokenizer")
     byte_level = any(
         step.get("type") == "ByteLevel" for key in ("pre_tokenizer", "decoder") for step in tokenizer.get(key) or ()
@@ -227,23 +228,24 @@ def _takes_file_as_it_is(name: str, model_type: Any, tokenizer: dict[str, Any]) 
 def _added_by_config(own: Any, decoder: Any) -> dict[str, Any]:
     """Tokens that tokenizer_config.json adds, or makes special, beyond tokenizer.json's own."""
     entries = [entry for entry in own if isinstance(entry, dict)] if isinstance(own, list) else []
-    known = {str(entry.get("id")): (entry.get("content"), bool(entry.get("special"))) for entry in entries}
+    known_tokens = {str(entry.get("id")): (entry.get("content"), bool(entry.get("special"))) for entry in entries}
     added = decoder.items() if isinstance(decoder, dict) else ()
     return {
         token: entry
         for token, entry in added
-        if not isinstance(entry, dict) or known.get(token) != (entry.get("content"), bool(entry.get("special")))
+        if not isinstance(entry, dict) or known_tokens.get(token) != (entry.get("content"), bool(entry.get("special")))
     }
 
 
 def _are_special(tokens: Any, tokenizer: dict[str, Any]) -> bool:
-    """Whether tokenizer.json has all of `tokens` among its special tokens, so that a list of them says no more."""
+    """Return whether tokenizer.json has all of `tokens` among its special tokens, so that a list of them adds
+    nothing."""
     added = tokenizer.get("added_tokens")
     special = [token.get("content") for token in added if isinstance(token, dict) and token.get("special") is True] if (
         isinstance(added, list)
     ) else []  # fmt: skip
-    each = tokens.values() if isinstance(tokens, dict) else tokens if isinstance(tokens, list) else [tokens]
-    return all((token.get("content") if isinstance(token, dict) else token) in special for token in each)
+    listed = tokens.values() if isinstance(tokens, dict) else tokens if isinstance(tokens, list) else [tokens]
+    return all((token.get("content") if isinstance(token, dict) else token) in special for token in listed)
 
 
 def known_tokens(files: ModelFiles) -> int:
@@ -270,20 +272,20 @@ def token_ids(files: ModelFiles) -> dict[str, int]:
     tokenizer, settings = files.json("tokenizer.json"), files.json("tokenizer_config.json")
     added, model, decoder = tokenizer.get("added_tokens"), tokenizer.get("model"), settings.get("added_tokens_decoder")
     vocabulary = model.get("vocab") if isinstance(model, dict) else files.json("vocab.json")
-    known: list[tuple[Any, Any]] = []
+    pairs: list[tuple[Any, Any]] = []
     if isinstance(vocabulary, dict):
-        known += vocabulary.items()
+        pairs += vocabulary.items()
     elif isinstance(vocabulary, list):  # Unigram: [text, score], the id is the place
-        known += [(entry[0], place) for place, entry in enumerate(vocabulary) if isinstance(entry, list) and entry]
+        pairs += [(entry[0], index) for index, entry in enumerate(vocabulary) if isinstance(entry, list) and entry]
     if isinstance(decoder, dict):
-        known += [
+        pairs += [
             (entry.get("content"), int(token))
             for token, entry in decoder.items()
             if isinstance(entry, dict) and is_token_id(token)
         ]
     if isinstance(added, list):
-        known += [(entry.get("content"), entry.get("id")) for entry in added if isinstance(entry, dict)]
-    return {text: token for text, token in known if isinstance(text, str) and type(token) is int}
+        pairs += [(entry.get("content"), entry.get("id")) for entry in added if isinstance(entry, dict)]
+    return {text: token for text, token in pairs if isinstance(text, str) and type(token) is int}
 
 
 def is_token_id(text: str) -> bool:

@@ -34,7 +34,8 @@ def regex_fits(pattern: str, module: str, where: Path) -> bool:
 
 @cache
 def _compiled(pattern: str) -> Callable[[str], bool]:
-    """With re2 where it is installed: the pattern comes with the model, and Python's engine can be made to hang."""
+    """Compile a pattern with re2 where it is installed, because it comes with the model and can make Python's engine
+    hang."""
     try:
         import re2
     except ImportError:

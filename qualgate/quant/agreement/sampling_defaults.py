@@ -82,17 +82,17 @@ def sampling_notes(arms: Iterable[tuple[str, ModelFiles]]) -> list[str]:
         return []
     groups: list[tuple[dict[str, Any], list[str]]] = []
     for name, defaults in by_arm:
-        known = next((names for other, names in groups if other == defaults), None)
-        if known is None:
+        group = next((names for group_defaults, names in groups if group_defaults == defaults), None)
+        if group is None:
             groups.append((defaults, [name]))
         else:
-            known.append(name)
-    each = "; ".join(f"{', '.join(names)}: {_listed(defaults)}" for defaults, names in groups)
+            group.append(name)
+    listed = "; ".join(f"{', '.join(names)}: {_listed(defaults)}" for defaults, names in groups)
     serving = ", ".join(_servers(defaults for defaults, _ in groups))
     advice = "copy the baseline's generation_config.json, or set them" if len(groups) > 1 else "set them"
     return [
         f"{'the arms differ in' if len(groups) > 1 else 'there are'} sampling defaults in generation_config.json "
-        f"({each}): this run asks with the gate file's `sampling`, and {serving} would apply these where a request "
+        f"({listed}): this run asks with the gate file's `sampling`, and {serving} would apply these where a request "
         f"leaves them unset, which nothing here judges: {advice} in every request, or in `sampling`"
     ]
 

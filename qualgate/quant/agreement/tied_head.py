@@ -56,22 +56,23 @@ def _first(shards: Shards, pattern: re.Pattern[str]) -> str:
 
 
 def _equal(shards: Shards, format: Format | None, head: str, embedding: str) -> bool:
+    """Return whether the tensor `head` holds the same numbers as `embedding`; a quantized head is dequantized first."""
     import torch
 
-    theirs = _tensor(shards, embedding).float()
+    embedding_weight = _tensor(shards, embedding).float()
     if head.endswith(".weight") and shards.entries[head].dtype in ("F16", "BF16", "F32", "F64"):
-        return torch.equal(_tensor(shards, head).float(), theirs)
+        return torch.equal(_tensor(shards, head).float(), embedding_weight)
     from qualgate.quant.readers.checkpoint import read_checkpoint  # which reads by these checks
     from qualgate_kernels.dequantize import dequantize_torch
 
     module = f"{head.rpartition('lm_head')[0]}lm_head" if "lm_head" in head else "embed_out"
-    alone = replace(
+    head_shards = replace(
         shards,
         entries={name: entry for name, entry in shards.entries.items() if name.startswith(f"{module}.")},
         metadata={name: text for name, text in shards.metadata.items() if name.startswith(f"{module}.")},
     )
-    layer = read_checkpoint(alone, format).layers.get(module)
-    return layer is not None and torch.equal(dequantize_torch(layer.weight), theirs)
+    layer = read_checkpoint(head_shards, format).layers.get(module)
+    return layer is not None and torch.equal(dequantize_torch(layer.weight), embedding_weight)
 
 
 def _tensor(shards: Shards, name: str) -> torch.Tensor:

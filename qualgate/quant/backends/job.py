@@ -69,11 +69,11 @@ def backend_job(
             f"Backend {backend} makes {', '.join(METHODS[backend])}, not {recipe.method}.{elsewhere} Without "
             "--backend qualgate makes it itself."
         )
-    untold: dict[str, Any] = {"keep": recipe.keep, "clip": recipe.clip, "element": recipe.element}
-    untold["granularity"] = recipe.granularity if recipe.granularity != "block" else ""
-    for what, value in untold.items():
+    unsupported: dict[str, Any] = {"keep": recipe.keep, "clip": recipe.clip, "element": recipe.element}
+    unsupported["granularity"] = recipe.granularity if recipe.granularity != "block" else ""
+    for option, value in unsupported.items():
         if value:
-            raise UsageError(f"Backend {backend} cannot be told `{what}`. Leave it out, or leave --backend out.")
+            raise UsageError(f"Backend {backend} cannot be told `{option}`. Leave it out, or leave --backend out.")
     formats = formats_of(backend, recipe.method)
     if format and format not in formats:
         raise UsageError(f"Backend {backend} writes {recipe.method} as {' or '.join(formats)}, not as {format}.")

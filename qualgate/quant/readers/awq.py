@@ -48,6 +48,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
 
 
 def _layer(source: Source, module: str, group_size: int) -> Layer:
+    """Read one layer, checked against the group size of the config; -1 means one group."""
     name = f"{module}.qweight"
     words = source.expect(name, (torch.int32,), (None, None))
     in_features, out_features = words.shape[0], words.shape[1] * 8

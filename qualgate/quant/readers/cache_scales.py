@@ -32,6 +32,7 @@ def read_cache_scales(shards: Shards, layers: Iterable[int]) -> dict[int, tuple[
 
 
 def _scale(source: Source, named: dict[int, dict[str, str]], layer: int, side: str) -> float:
+    """Return the cache scale of one layer and side ("k" or "v"). UsageError if it is missing or out of range."""
     name = named.get(layer, {}).get(side)
     if name is None:
         (other, *_) = min(named.items())[1].values()

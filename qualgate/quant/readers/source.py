@@ -96,10 +96,10 @@ class Source:
             want is None or have == want for have, want in zip(tensor.shape, shape, strict=True)
         )
         if tensor.dtype not in dtypes or not fits:
-            wanted = ["any" if extent is None else extent for extent in shape]
+            extents = ["any" if extent is None else extent for extent in shape]
             raise UsageError(
                 f"{self.where(name)}: tensor {name} is {_plain(tensor.dtype)} {list(tensor.shape)}, expected "
-                f"{' or '.join(map(_plain, dtypes))} {wanted}{f' ({meaning})' if meaning else ''}. Its config and its "
+                f"{' or '.join(map(_plain, dtypes))} {extents}{f' ({meaning})' if meaning else ''}. Its config and its "
                 "weights disagree: fetch or save this checkpoint again."
             )
         return tensor
@@ -197,7 +197,10 @@ def float8_codes(source: Source, name: str) -> dict[str, Any]:
 
 
 def int8_codes(source: Source, name: str, bits: int, said_by: str) -> dict[str, Any]:
-    """The same, from a tensor of int8 that holds one signed code of `bits` each, as `said_by` has it."""
+    """Return the codes' fields of a PackedWeight, from an int8 tensor that holds one signed code of `bits` each.
+
+    said_by: the file that says so, for messages.
+    """
     codes = source.expect(name, (torch.int8,), (None, None), "int8 weights")
     half = 2 ** (bits - 1)
     low, high = (int(codes.min()), int(codes.max())) if codes.numel() else (0, 0)
