@@ -59,9 +59,7 @@ def gptq(
     static: list[Grid] = []
     if act_order == "static":
         placed = torch.empty_like(cost).scatter_(0, order, cost)
-        static = [
-            fit(original[:, start : start + size], placed[start : start + size]) for start in range(0, columns, size)
-        ]
+        static = [fit(original[:, k : k + size], placed[k : k + size]) for k in range(0, columns, size)]
     grids: list[Grid] = list(static)
 
     def grid_of(column: int) -> Grid:

@@ -96,10 +96,8 @@ def _refuse_extras(format: Format) -> None:
 
 
 def _rotates_while_running(transforms: Any) -> str:
-    """Return where a rotation runs with the model; "" if all were merged into the weights.
-
-    See transform_args.py of compressed-tensors, `is_online`.
-    """
+    """Return where a rotation runs with the model; "" if all were merged into the weights. See `is_online` in
+    transform_args.py of compressed-tensors."""
     if not transforms:
         return ""
     groups = transforms.get("config_groups") if isinstance(transforms, dict) else None
@@ -201,10 +199,7 @@ def _block(where: str, block: Any) -> tuple[int, int]:
 
 
 def _activations(source: Source, module: str, args: Any) -> Activations:
-    """Return how the config rounds a layer's inputs, with the scales that the layer has for it.
-
-    A scale without a use in the config makes the activations unsupported.
-    """
+    """Return how the config rounds a layer's inputs. A scale that the config does not use makes them unsupported."""
     activations = _rounding(source, module, args) if args else Activations()
     for name in (f"{module}.{part}" for part in ("input_scale", "input_zero_point", "input_global_scale")):
         if source.has(name) and not source.taken(name):
