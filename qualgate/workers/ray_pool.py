@@ -64,12 +64,13 @@ class Seat:
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
-        self._ours, theirs = Pipe(duplex=False)
+        self._ours, sending_end = Pipe(duplex=False)
         self.exitcode: int | str | None = None
-        self._listener = threading.Thread(target=self._listen, args=(theirs,), daemon=True)
+        self._listener = threading.Thread(target=self._listen, args=(sending_end,), daemon=True)
         self._listener.start()
 
-    def _listen(self, theirs: Any) -> None:
+    def _listen(self, sending_end: Any) -> None:
+        """Pass the actor's messages on until it ends, and note why in `exitcode`."""
         import ray
         from ray.exceptions import RayError
 
@@ -79,11 +80,11 @@ class Seat:
                 if isinstance(message, str):
                     self.exitcode = message
                     break
-                theirs.send_bytes(message)
+                sending_end.send_bytes(message)
         except (RayError, OSError) as error:  # OSError: the pool has closed its end
             self.exitcode = _lost(error)
         finally:
-            theirs.close()
+            sending_end.close()
 
     def send(self, jobs: tuple[Job, ...]) -> None:
         """Send jobs to the engine; if it is gone, `recv` reports it."""
@@ -126,6 +127,7 @@ class Engines:
     """
 
     def __init__(self, body: Body, settings: WorkerSettings, on: OnRay, count: int) -> None:
+        """Join the cluster, check its nodes, and compute what each engine needs. on: the settings of `workers`."""
         self._body, self._on, self._seats, self._began = body, on, list[Seat](), False
         self._asked: dict[Any, tuple[Any, float]] = {}  # by what says that it has its place: an actor, and since when
         self._dead: dict[Any, Exception] = {}  # actors that ended on their way to one, and of what
@@ -148,8 +150,8 @@ class Engines:
         again. If nobody is at work, engines that died on their way are returned too, so that their reason is known."""
         working = [seat for seat in self._seats if not seat.closed]
         lost, self._seats = len(working) < len(self._seats), working
-        due = time.monotonic() - self._looked > HIRE_SECONDS if working else not self._asked
-        if lost or due:
+        look_again = time.monotonic() - self._looked > HIRE_SECONDS if working else not self._asked
+        if lost or look_again:
             self._ask(count - len(self._asked))
         hired = self._arrived()
         if hired or working:
@@ -235,14 +237,15 @@ class Engines:
 
 
 def nodes_of(on: OnRay) -> tuple[str, ...]:
-    """Each node that engines may use, with its resources, after checking all of them. Raises as `Engines` does."""
+    """Return each node that engines may use, with its resources, after checking all of them. Raises as `Engines`
+    does."""
     try:
         connect(on.address)
         nodes = _nodes(on)
         _look_around(nodes, on)
         offered = ("CPU", "GPU", "memory")
         return tuple(
-            f"{_name(node)}: {_as_text({of: node['Resources'].get(of, 0) for of in offered})}" for node in nodes
+            f"{_name(node)}: {_as_text({kind: node['Resources'].get(kind, 0) for kind in offered})}" for node in nodes
         )
     finally:
         if (ray := sys.modules.get("ray")) is not None:
@@ -285,11 +288,11 @@ def _look_around(nodes: Sequence[Mapping[str, Any]], on: OnRay) -> None:
             raise InfrastructureError("every node of the Ray cluster was lost while it was looked at: `ray status`.")
         for node, seen in seen_by_node.items():
             _check(node, seen, on)
-        left = len(list(Path(on.shared).glob(f"{token}.*")))
-        if left < len(seen_by_node):
+        written = len(list(Path(on.shared).glob(f"{token}.*")))
+        if written < len(seen_by_node):
             raise UsageError(
                 _unshared(
-                    f"{len(seen_by_node) - left} of {counted(len(seen_by_node), 'node')}", on, "written elsewhere"
+                    f"{len(seen_by_node) - written} of {counted(len(seen_by_node), 'node')}", on, "written elsewhere"
                 )
             )
     finally:
@@ -314,6 +317,7 @@ def _seen(reference: Any, node: str) -> Seen | None:
 
 
 def _check(node: str, seen: Seen, on: OnRay) -> None:
+    """Raise UsageError for a node without the models or the shared folder, or with another version of qualgate."""
     if seen.missing:
         raise UsageError(
             f"{node} has no {seen.missing[0]}. Every node reads models by the same path: mount or copy it there."
@@ -325,6 +329,7 @@ def _check(node: str, seen: Seen, on: OnRay) -> None:
 
 
 def _unshared(node: str, on: OnRay, why: str) -> str:
+    """Return the message for a node that does not share the folder."""
     return (
         f"{node} does not share {on.shared} with this machine ({why}). The baseline's answers go to its variants "
         "through it: every node is to mount it by the same path. Where the store is a database it is beside the gate "
@@ -333,7 +338,7 @@ def _unshared(node: str, on: OnRay, why: str) -> str:
 
 
 def _devices(node: Mapping[str, Any], on: OnRay) -> int:
-    """Return the GPUs or nodes on which an engine each fits."""
+    """Return how many engines of one device a node is to run: one per GPU, or one per node without GPUs."""
     return max(1, int(node["Resources"].get("GPU", 0))) if on.gpus else 1
 
 
@@ -343,6 +348,7 @@ def _room(node: Mapping[str, Any], needs: Mapping[str, int]) -> int:
 
 
 def _no_room(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, int]) -> str:
+    """Return the message for a cluster whose nodes are all too small for one engine."""
     has = "; ".join(
         f"{_name(node)}: {_as_text({kind: node['Resources'].get(kind, 0) for kind in needs})}" for node in nodes
     )
@@ -369,5 +375,5 @@ def _lost(error: Exception) -> str:
     else:
         detail = text.split("Worker exit detail:")[-1] if "Worker exit detail:" in text else one_line(error)
         text = f"its process or node was lost: {detail.partition(' Some common causes')[0]}"
-    at = re.search(r"\bip[=:] ?([^\s,)]+)", str(error))
-    return f"{f'node {at[1]}: ' if at else ''}{' '.join(text.split())[:300]}"
+    address = re.search(r"\bip[=:] ?([^\s,)]+)", str(error))
+    return f"{f'node {address[1]}: ' if address else ''}{' '.join(text.split())[:300]}"

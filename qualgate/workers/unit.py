@@ -156,6 +156,7 @@ class _Arms:
     """The arms loaded by this process."""
 
     def __init__(self, settings: WorkerSettings, pipe: Connection) -> None:
+        """Prepare a worker. pipe: to the pool, for jobs and results."""
         self._settings, self._pipe = settings, pipe
         self._sent: set[UnitKey] = set()
         self._whole: dict[str, str] = {}  # why servers are asked for whole answers, by arm
