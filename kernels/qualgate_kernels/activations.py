@@ -47,6 +47,6 @@ def round_tokens_torch(x: torch.Tensor, to: str) -> tuple[torch.Tensor, torch.Te
 
 
 def rounded_torch(x: torch.Tensor, to: str) -> torch.Tensor:
-    """The numbers those codes stand for, float32 [M, K]."""
+    """Return the numbers that those codes stand for, float32 [M, K]. to: as for `round_tokens_torch`."""
     codes, scales = round_tokens_torch(x, to)
     return codes.float() * scales.repeat_interleave(GROUP if "g128" in to else x.shape[1], 1)[:, : x.shape[1]]

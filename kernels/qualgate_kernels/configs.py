@@ -30,7 +30,10 @@ SPLITS: dict[tuple[int, int, str, int], int] = {}
 
 
 def splits(out_features: int, in_features: int, code: str, bits: int, blocks: int, wanted: int | None = None) -> int:
-    """Parts of K's `blocks`: `wanted`, or the table's, or the fewest that give every SM two tiles of four blocks."""
+    """Return into how many parts a product splits the `blocks` of K.
+
+    That is `wanted`, or the table's number, or the fewest parts that give every SM two tiles of four blocks.
+    """
     parts = wanted or SPLITS.get((out_features, in_features, code, bits))
     if parts is None:
         tiles = -(-out_features // 128)

@@ -55,7 +55,7 @@ def scales_float(packed: PackedWeight) -> torch.Tensor:
 
 
 def _code_values(packed: PackedWeight) -> torch.Tensor:
-    """The number each code spells, float32 [out_features, in_features], in memory of its own."""
+    """Return the number that each code stands for, float32 [out_features, in_features], as a new tensor."""
     columns = packed.shape[1]
     if packed.code in _PAIRS:
         pairs = _PAIRS[packed.code].to(packed.codes.device).take(packed.codes.long())

@@ -133,6 +133,8 @@ def paged_path(blocks: Blocks) -> str:
 
 
 def _on_cpu(packed: PackedWeight, activations: str) -> Fused | str:
+    """Fuse a weight for the CPU: int8 products if its inputs are int8 and it allows them, else floats. Or return why
+    not."""
     if activations == "int8":
         try:
             codes = int8.prepare_int8(packed)
@@ -160,6 +162,10 @@ def _on_cpu(packed: PackedWeight, activations: str) -> Fused | str:
 
 
 def _on_gpu(packed: PackedWeight, activations: str) -> Fused | str:
+    """Fuse a weight for a GPU. Or return the reason why the torch twin serves.
+
+    If no kernel rounds the inputs for this weight, the weight alone is packed, and the layer rounds them before.
+    """
     prepared = linear.prepare(packed, activations)
     if prepared.twin is not None and activations:
         prepared = linear.prepare(packed)
@@ -175,8 +181,9 @@ def _on_gpu(packed: PackedWeight, activations: str) -> Fused | str:
 
 
 def _triton(device: torch.device, code: str = "") -> str:
-    there = device.type == "cuda" or availability.on_triton(device)
-    because = unavailable(device, code) if there else f"no kernel for {device.type}"
+    """Return "triton" where the kernels run on `device`, else "torch twin: " and the reason."""
+    has_kernels = device.type == "cuda" or availability.on_triton(device)
+    because = unavailable(device, code) if has_kernels else f"no kernel for {device.type}"
     return f"torch twin: {because}" if because else "triton"
 
 

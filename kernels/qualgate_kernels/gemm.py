@@ -34,7 +34,7 @@ def _is_float(code):
 
 @triton.constexpr_function
 def _moves(code, plane, half):
-    """(left shift of the sign, left shift of the magnitude, its mask, multiplier) to the operand's own bits."""
+    """Return (left shift of the sign, left shift of the magnitude, its mask, multiplier) to the operand's own bits."""
     width, half_layout, bf16_layout = _FLOAT_CODES[code]
     lowest, multiplier = half_layout if half else bf16_layout
     top = width * plane + width - 1
@@ -50,6 +50,7 @@ def _left(name, source, places):
 
 @triton.constexpr_function
 def _float_asm(code, plane, half):
+    """Return PTX that makes two float operands of a word of float codes. half: float16 operands, else bfloat16."""
     sign, magnitude, mask, multiplier = _moves(code, plane, half)
     product = "mul.rn.f16x2 $0, m, f;" if half else "mov.b32 s, 0x80008000; fma.rn.bf16x2 $0, m, f, s;"
     return (

@@ -32,6 +32,7 @@ class Noise:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
+        """Raise ValueError for a seed, a temperature, or tensors that no path takes."""
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
             raise ValueError(f"seed: expected 0 to 2**63 - 1, got {self.seed!r:.40}")
         if not 1e-6 <= self.temperature <= 1e6:
