@@ -66,7 +66,7 @@ PER_TOKEN = {"": None, "int8": Rounding(code="int", bits=8), "fp8": Rounding(cod
 
 
 def round_inputs(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-    """x as the numbers that `rounding` leaves of it, computed in float32, in x's dtype. Zeros stay zeros."""
+    """Round x as `rounding` says, computed in float32, in x's dtype. Zeros stay zeros."""
     if rounding.scale is not None:
         # A tensor, because torch multiplies by a plain number's reciprocal on some devices.
         scale = torch.full((), rounding.scale, dtype=torch.float32, device=x.device)
@@ -103,7 +103,7 @@ def _scale(absmax: torch.Tensor, rounding: Rounding) -> torch.Tensor:
 
 
 def _end(rounding: Rounding) -> float:
-    """The largest number of the format; of integers half their range."""
+    """Return the largest number of the format; of integers half their range."""
     if rounding.code == "int":
         return half_range(rounding.bits)
     return E2M1_MAX if rounding.code == "e2m1" else torch.finfo(FP8[rounding.code]).max

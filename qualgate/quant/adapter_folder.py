@@ -90,8 +90,8 @@ class AdapterFolder:
 
 
 def read_adapter_folder(path: Path) -> AdapterFolder:
-    """The adapter in a folder. UsageError where there is none, or one that contradicts itself; NotInThisVersion for
-    what PEFT knows and this version does not compute."""
+    """Return the adapter in a folder. UsageError where there is none, or one that contradicts itself; NotInThisVersion
+    for what PEFT knows and this version does not compute."""
     with readable(path):
         if not path.is_dir():
             raise UsageError(no_model_folder(str(path), path))

@@ -118,7 +118,8 @@ def _check_known(where: Path, kind: str) -> None:
 
 
 def _loads_as_text(kind: str) -> bool:
-    """Whether transformers makes a causal language model of such a folder. Needs torch, which it imports itself."""
+    """Return whether transformers makes a causal language model of such a folder. Needs torch, which it imports
+    itself."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     return kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES

@@ -200,7 +200,7 @@ def quantize_linear(
     scale_dtype: torch.dtype = torch.bfloat16,
     absmax: torch.Tensor | None = None,
 ) -> PackedWeight:
-    """One weight, float32 [out_features, in_features], by the recipe's method. Scales were folded in before.
+    """Quantize one weight, float32 [out_features, in_features], by the recipe's method. Scales were folded in before.
 
     What SmoothQuant has smoothed is rounded by GPTQ, as in llm-compressor's recipe for W8A8: nothing in smoothing says
     how to round, and to nearest the whole was no better than without smoothing.
@@ -311,7 +311,7 @@ def write_layer(file: Path, made: MadeLayer) -> None:
 
 
 def read_layer(file: Path) -> MadeLayer | None:
-    """A finished layer, or None when there is none, or none that is what was written: it is made again."""
+    """Return a finished layer, or None when there is none, or none that is what was written: it is made again."""
     if not file.is_file():
         return None
     try:

@@ -120,7 +120,7 @@ def pack(
 
 
 def read_packed(folder: Path) -> PackedModel:
-    """The checkpoint in `folder`. Raises UsageError when the folder is not what its manifest says."""
+    """Return the checkpoint in `folder`. Raises UsageError when the folder is not what its manifest says."""
     file = folder / "packed.safetensors"
     again = f"Delete {folder}: it is made again from the baseline."
     try:
@@ -191,7 +191,7 @@ def _check_kept(model_folder: Path, recipe: QuantizeRecipe, names: list[str], dt
 
 
 def float_model(folder: Path, dtype: str, device: str) -> PreTrainedModel:
-    """The model in float32 on `device`, its weights rounded to `dtype`."""
+    """Return the model in float32 on `device`, its weights rounded to `dtype`."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 

@@ -84,7 +84,7 @@ class Coverage:
 
     @property
     def flags(self) -> tuple[Flag, ...]:
-        """Each number against the bound that is suggested for it."""
+        """Compare each number with the bound that is suggested for it."""
         return (
             _flag("range", self.range, least=0.999),
             _flag("clipped_energy", self.clipped_energy, most=1e-4),

@@ -123,7 +123,7 @@ def _e2m1(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def e2m1_numbers(numbers: torch.Tensor) -> torch.Tensor:
-    """The nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives, in the dtype of `numbers`."""
+    """Return the nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives, in the dtype of `numbers`."""
     magnitude = numbers.abs()
     step = torch.where(magnitude < 2, 0.5, torch.where(magnitude < 4, 1.0, 2.0)).to(numbers.dtype)
     # torch rounds halves to even, as the codes do.

@@ -105,7 +105,7 @@ def has_no_say(name: str, shape: tuple[int, ...]) -> bool:
 
 
 def quantized_unsaid(shards: Shards, name: str) -> UsageError:
-    """What to say of a folder whose tensor `name` is of a quantized format that its config does not name."""
+    """Return the error for a folder whose tensor `name` is of a quantized format that its config does not name."""
     entry = shards.entries.get(name)
     what = f"{name} ({entry.dtype})" if entry is not None else name
     return UsageError(
@@ -117,7 +117,7 @@ def quantized_unsaid(shards: Shards, name: str) -> UsageError:
 
 
 def likely_format(entries: Mapping[str, TensorEntry]) -> str:
-    """A format's name for people, from the names and types of its tensors."""
+    """Return a format's name for people, from the names and types of its tensors."""
     endings = {name.rpartition(".")[2] for name in entries}
     types = {entry.dtype for entry in entries.values()}
     eight = any(kind.startswith("F8") for kind in types)

@@ -47,7 +47,7 @@ def gptq(
     remaining = original[:, order].clone()
 
     def fit(group: torch.Tensor, importance: torch.Tensor) -> Grid:
-        """The grid for `group` [out, size]; a clip search weighs each column by how much its rounding costs."""
+        """Return the grid for `group` [out, size]; a clip search weighs each column by how much its rounding costs."""
         return fit_grid(
             group, bits, symmetric=symmetric, clip=clip, dtype=scale_dtype, shrinks=SHRINKS, least_zero=1,
             cost=lambda change: (change.square() * importance).sum(-1, keepdim=True),
@@ -88,7 +88,7 @@ def _groups(order: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def _compensated(left: torch.Tensor, inverse: torch.Tensor, grid_of: Callable[[int], Grid], block: int) -> torch.Tensor:
-    """uint8 codes [out, in] of `left`, column by column; what each rounds off moves those after it, in place.
+    """Return uint8 codes [out, in] of `left`, rounded column by column; each error moves the later columns, in place.
 
     inverse: U above; block: columns between two updates of all that follow.
     """

@@ -99,7 +99,7 @@ class Weights:
             self.names = (*self._layers, *checkpoint.tensors)
 
     def get(self, name: str) -> Layer | torch.Tensor:
-        """A layer with all that belongs to its weight, or a plain tensor."""
+        """Return a layer with all that belongs to its weight, or a plain tensor."""
         if self._checkpoint is None:
             assert self._source is not None
             return self._source.tensor(name)
@@ -131,7 +131,7 @@ def inspect(
     progress: Progress = lambda what, done, total: None,
     refusal: Callable[[Path], str] = lambda folder: "",
 ) -> ModelReport:
-    """Every tensor of the folder, in the order of their names. Raises UsageError as reading it would.
+    """Report on every tensor of the folder, in the order of their names. Raises UsageError as reading it would.
 
     refusal: why a plan refuses the folder, which takes the architecture to know.
     """
@@ -188,7 +188,7 @@ def write_tensor(folder: Path, name: str, out: Path) -> tuple[int, ...]:
 def compare(
     folder: Path, other: Path, progress: Progress = lambda what, done, total: None
 ) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
-    """(differences of `folder` from `other` by tensor, names that only one has or that differ in shape).
+    """Return (differences of `folder` from `other` by tensor, names that only one has or that differ in shape).
 
     AWQ and SmoothQuant move scales from one layer into another, so single weights differ from the original's by design.
     """
@@ -267,7 +267,7 @@ def _of_tensor(name: str, tensor: torch.Tensor) -> TensorReport:
 
 
 def _statistics(numbers: torch.Tensor) -> tuple[float, float, float, float, float]:
-    """(min, max, mean, standard deviation over all of them, share of zeros)."""
+    """Return (min, max, mean, standard deviation over all of them, share of zeros)."""
     low, high = (float(end) for end in torch.aminmax(numbers))
     mean = float(numbers.mean(dtype=torch.float64))
     square = float(numbers.double().square().mean()) - mean * mean

@@ -33,7 +33,8 @@ def decoder_layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
 
 
 def linear_groups(layer: nn.Module, run: Callable[[], Any]) -> list[Group]:
-    """The layer's linear layers in the order they are called, those with one input together. `run` calls the layer."""
+    """Return the layer's linear layers in the order they are called, those with one input together. `run` calls the
+    layer."""
     inputs: list[tuple[str, torch.Tensor]] = []  # held, so that no two inputs can have one identity
     normed: list[tuple[str, torch.Tensor]] = []
     handles = []

@@ -46,13 +46,14 @@ class ModelFiles:
         return name in self.raw
 
     def json(self, name: str) -> dict[str, Any]:
-        """A JSON object, {} when the file is not there; not to be changed. UsageError when it holds anything else."""
+        """Return a JSON object, {} when the file is not there; not to be changed. UsageError when it holds anything
+        else."""
         if name not in self._parsed:
             self._parsed[name] = _object(self.path / name, self.raw[name]) if name in self.raw else {}
         return self._parsed[name]
 
     def text(self, name: str) -> str:
-        """A UTF-8 text with `\\n` for every kind of line end. Raises UsageError when it is none."""
+        """Return a UTF-8 text with `\n` for every kind of line end. Raises UsageError when it is none."""
         try:
             return io.TextIOWrapper(io.BytesIO(self.raw[name]), encoding="utf-8").read()
         except UnicodeDecodeError as error:

@@ -145,7 +145,7 @@ class ModelFolder:
 
 
 def read_weights(files: ModelFiles, *, hashed: bool = False) -> tuple[Shards, Format | None]:
-    """The headers of the weights in the folder of `files`, and their format; None: full precision.
+    """Return the headers of the weights in the folder of `files`, and their format; None: full precision.
 
     Inspecting, planning and running a folder all start here. Raises UsageError where the weights cannot be read, are
     not those of config.json, or are quantized and nothing names their format.
@@ -166,8 +166,8 @@ def read_weights(files: ModelFiles, *, hashed: bool = False) -> tuple[Shards, Fo
 
 
 def read_model_folder(path: Path, *, hashed: bool = True, read_as: ReadAs | None = None) -> ModelFolder:
-    """The folder as it is now, each file opened once; of a weight file the header is read and, if `hashed`, all of it
-    hashed.
+    """Return the folder as it is now, each file opened once; of a weight file the header is read and, if `hashed`, all
+    of it hashed.
 
     Raises UsageError when it cannot be loaded as it stands: without torch, so packed weights are not looked into.
     """
@@ -187,8 +187,8 @@ def read_model_folder(path: Path, *, hashed: bool = True, read_as: ReadAs | None
 
 
 def read_folders(arms: Iterable[ArmSpec]) -> dict[str, ModelFolder]:
-    """The folder of each arm's model, by `ArmSpec.model`, each read once and as the arm asks. UsageError as reading
-    raises it, and where two arms ask for two readings of one folder."""
+    """Return the folder of each arm's model, by `ArmSpec.model`, each read once and as the arm asks. UsageError as
+    reading raises it, and where two arms ask for two readings of one folder."""
     folders: dict[str, ModelFolder] = {}
     for arm in arms:
         if arm.model not in folders:
@@ -203,7 +203,7 @@ def read_folders(arms: Iterable[ArmSpec]) -> dict[str, ModelFolder]:
 
 
 def read_tokenizer_folder(path: Path) -> ModelFolder:
-    """A folder's tokenizer, template and configs alone; the weights are elsewhere, and none are read here.
+    """Return a folder's tokenizer, template and configs alone; the weights are elsewhere, and none are read here.
 
     Raises UsageError where it has no tokenizer.
     """

@@ -141,7 +141,7 @@ def words_of_recipe(
     calibration: str | None,
     uses_data: bool = True,
 ) -> QuantizeRecipe:
-    """A recipe from a command line's words. options: KEY=VALUE; keep: PATTERN=PRECISION.
+    """Return a recipe from a command line's words. options: KEY=VALUE; keep: PATTERN=PRECISION.
 
     uses_data=False takes `calibration` only where the method cannot be named without it.
     """
@@ -179,7 +179,7 @@ def layer_recipe(recipe: QuantizeRecipe, module: str) -> QuantizeRecipe | None:
 
 
 def fits(pattern: str, module: str) -> bool:
-    """Whether a pattern of `keep` names a module: a tensor class, or a glob on the module's name.
+    """Return whether a pattern of `keep` names a module: a tensor class, or a glob on the module's name.
 
     The glob may begin at any part of the name, as no user thinks of the `model.` before `layers.0.*`.
     """
@@ -190,7 +190,7 @@ def fits(pattern: str, module: str) -> bool:
 
 
 def plain(recipe: QuantizeRecipe) -> QuantizeRecipe:
-    """The recipe's grid without its data: the round-to-nearest that a calibrated method is held against."""
+    """Return the recipe's grid without its data: the round-to-nearest that a calibrated method is held against."""
     if recipe.method in CALIBRATED:
         return QuantizeRecipe(
             method=cast(Any, f"int{bits_of(recipe)}"),

@@ -43,7 +43,7 @@ class Shards:
 
 
 def read_shards(folder: Path, *, hashed: bool = False) -> Shards:
-    """Every tensor of the model, by name; each file is opened once, for its header and its hash.
+    """Return every tensor of the model, by name; each file is opened once, for its header and its hash.
 
     Raises UsageError when there are no weights, and naming the file and tensor that are damaged.
     """
@@ -72,8 +72,8 @@ def listed_files(shards: Shards) -> set[str] | None:
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The files that hold the model: `model.safetensors` or the shards of its index, as transformers would load them;
-    else those auto-gptq names after bits and group size (`gptq_model-4bit-128g.safetensors`), else one GGUF file.
+    """Return the files that hold the model: `model.safetensors` or the shards of its index, as transformers would load
+    them; else those auto-gptq names after bits and group size (`gptq_model-4bit-128g.safetensors`), else one GGUF file.
 
     Raises UsageError when there are none, when only pickled weights are there, or when a shard is missing.
     """
@@ -96,7 +96,7 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
 
 
 def _located(folder: Path) -> tuple[tuple[Path, ...], Path | None, dict[str, str]]:
-    """(the weight files, the index that names them, which tensor it says is in which of them)."""
+    """Return (the weight files, the index that names them, which tensor it says is in which of them)."""
     single, index = folder / "model.safetensors", _index(folder)
     if single.is_file():
         return (single,), None, {}
@@ -188,7 +188,7 @@ def _entries(file: Path, header: dict[str, Any], length: int, size: int) -> dict
 
 
 def _json_header(file: Path, stream: BufferedReader, size: int) -> tuple[dict[str, Any], int]:
-    """(the header as JSON, its length in bytes)."""
+    """Return (the header as JSON, its length in bytes)."""
     length = int.from_bytes(stream.read(8), "little")
     if size < 8 or length > min(size - 8, _HEADER_LIMIT):
         raise UsageError(f"{file} is not a whole safetensors file: {size} bytes, cut within its header. {_AGAIN}")
@@ -202,7 +202,7 @@ def _json_header(file: Path, stream: BufferedReader, size: int) -> tuple[dict[st
 
 
 def _entry(file: Path, data: int, name: str, fields: dict[str, Any]) -> tuple[int, TensorEntry]:
-    """(start, entry) of one tensor of the header. data: the byte at which tensors begin."""
+    """Return (start, entry) of one tensor of the header. data: the byte at which tensors begin."""
     dtype, shape, (start, stop) = fields["dtype"], tuple(fields["shape"]), fields["data_offsets"]
     if dtype not in _ITEM_BITS:
         raise UsageError(f"{file}: tensor {name} has dtype {dtype!r}, which safetensors does not define. {_AGAIN}")

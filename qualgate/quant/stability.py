@@ -170,7 +170,8 @@ def softmax_sum_error(logits: Iterable[torch.Tensor]) -> float | None:
 
 
 def ulp_distance(left: torch.Tensor, right: torch.Tensor) -> int:
-    """The most float32 numbers that lie between two elements of the same place; 0 = the same bits, but for signs of 0.
+    """Return the most float32 numbers that lie between two elements of the same place; 0 = the same bits, but for signs
+    of 0.
 
     NaN on both sides counts as 0, on one side as 2**31.
     """

@@ -73,7 +73,8 @@ class Leakage:
 
 
 def reading_of(case: Case, token_ids: tuple[int, ...] = ()) -> Reading:
-    """`case`, which a model reads as `token_ids`. A system message says the same to all, so its words are no leak."""
+    """Return what counts of `case`, which a model reads as `token_ids`. A system message says the same to all, so its
+    words are no leak."""
     body = case.body
     messages = body.get("messages", [{"role": "user", "content": body.get("prompt", "")}])
     contents = [message["content"] for message in messages if message["role"] != "system"]
@@ -100,7 +101,7 @@ def words_of(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def ngram_coverage(calibration: Sequence[Reading], traffic: Sequence[Reading]) -> NgramCoverage:
-    """n-grams of tokens for n = 1, 2, 3, never across the border of two cases."""
+    """Compare n-grams of tokens for n = 1, 2, 3, never across the border of two cases."""
     share: list[float | None] = []
     unseen: list[float | None] = []
     for n in (1, 2, 3):
@@ -112,7 +113,7 @@ def ngram_coverage(calibration: Sequence[Reading], traffic: Sequence[Reading]) -
 
 
 def strata_coverage(calibration: Sequence[Reading], traffic: Sequence[Reading]) -> StrataCoverage:
-    """Shares of task x language x length bucket x tools.
+    """Compare the shares of task x language x length bucket x tools.
 
     A stratum so rare in T that K would hold fewer than EXPECTED of it is pooled with the others of its task, and what
     is still as rare with the rest: otherwise the smallest ratio would be that of a single odd case, nearly always 0.
@@ -134,7 +135,7 @@ def strata_coverage(calibration: Sequence[Reading], traffic: Sequence[Reading]) 
 
 
 def leakage(calibration: Sequence[Reading], traffic: Sequence[Reading]) -> Leakage:
-    """What stands in both, on words: a shared template of tools or of the chat is no leak, a shared question is.
+    """Find what stands in both, on words: a shared template of tools or of the chat is no leak, a shared question is.
 
     A text of fewer than LEAK_WORDS words counts as one run.
     """

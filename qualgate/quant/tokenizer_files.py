@@ -45,7 +45,7 @@ _LONGEST_ID = 18  # digits
 
 
 def tokenizer_content(files: ModelFiles) -> str:
-    """What turns text into tokens and back, by content and not by layout or bookkeeping.
+    """Return what turns text into tokens and back, by content and not by layout or bookkeeping.
 
     Every library that saves a quantized model saves its tokenizer too, with other spacing, its own notes on padding and
     places, the same special tokens in another file or under another key, and steps that do nothing. None of that
@@ -57,7 +57,8 @@ def tokenizer_content(files: ModelFiles) -> str:
 
 
 def tokenizer_difference(files: ModelFiles, other: ModelFiles) -> str:
-    """The first key in which two tokenizers differ: "eos_token of tokenizer_config.json is </s> against <|im_end|>"."""
+    """Return the first key in which two tokenizers differ: "eos_token of tokenizer_config.json is </s> against
+    <|im_end|>"."""
     contents = [_contents(folder) if folder.has("tokenizer.json") else {} for folder in (files, other)]
     for file, own_keys in contents[0].items():
         other_keys = contents[1].get(file, own_keys)
@@ -102,7 +103,8 @@ def differing_beside(files: ModelFiles, other: ModelFiles) -> str:
 
 
 def beside_difference_note(arms: Sequence[tuple[str, ModelFiles]]) -> str:
-    """A line on files, beside tokenizer.json, that some arms' folders hold and others do not; "" where all agree."""
+    """Return a line on files, beside tokenizer.json, that some arms' folders hold and others do not; "" where all
+    agree."""
     arms = [(arm, files) for arm, files in arms if files.has("tokenizer.json")]
     listed = [
         f"{name} in the folder of {', '.join(holders)} alone"
@@ -161,7 +163,7 @@ def _contents(files: ModelFiles) -> dict[str, dict[str, Any]]:
 
 
 def _plain_tokenizer(content: dict[str, Any]) -> dict[str, Any]:
-    """tokenizer.json without what changes no token: places of tokens in the text, steps that do nothing."""
+    """Return tokenizer.json without what changes no token: places of tokens in the text, steps that do nothing."""
     relevant = {key: value for key, value in content.items() if key not in ("padding", "truncation")}
     for key in _STEPS:
         if isinstance(relevant.get(key), dict):
@@ -201,7 +203,7 @@ def steps_of(node: Any) -> list[dict[str, Any]]:
 
 
 def ends_of_texts(files: ModelFiles) -> tuple[bool | None, bool | None]:
-    """Whether tokenizer.json puts a token before and behind every text; None where it does not tell."""
+    """Return whether tokenizer.json puts a token before and behind every text; None where it does not tell."""
     processor = files.json("tokenizer.json").get("post_processor")
     for step in steps_of(processor):
         if step.get("type") == "TemplateProcessing" and isinstance(step.get("single"), list) and step["single"]:
@@ -259,8 +261,8 @@ def eos_of_tokenizer(files: ModelFiles) -> list[int]:
 
 
 def named_token(files: ModelFiles, name: str) -> list[int]:
-    """The id of the tokenizer's special token of that name, looked up where transformers writes it; none when it is
-    nowhere."""
+    """Return the id of the tokenizer's special token of that name, looked up where transformers writes it; none when it
+    is nowhere."""
     named = files.json("tokenizer_config.json").get(name) or files.json("special_tokens_map.json").get(name)
     text = named.get("content") if isinstance(named, dict) else named
     token_id = token_ids(files).get(text) if isinstance(text, str) else None
@@ -268,7 +270,8 @@ def named_token(files: ModelFiles, name: str) -> list[int]:
 
 
 def token_ids(files: ModelFiles) -> dict[str, int]:
-    """Each token's text → its id, as the files have them. An added token hides a vocabulary entry of the same text."""
+    """Return the id of each token's text, as the files have them. An added token hides a vocabulary entry of the same
+    text."""
     tokenizer, settings = files.json("tokenizer.json"), files.json("tokenizer_config.json")
     added, model, decoder = tokenizer.get("added_tokens"), tokenizer.get("model"), settings.get("added_tokens_decoder")
     vocabulary = model.get("vocab") if isinstance(model, dict) else files.json("vocab.json")

@@ -128,14 +128,14 @@ def _without_part(config: dict[str, Any], default: dict[str, Any]) -> Iterator[s
 
 
 def _by_pattern(every: Any, layers: int) -> list[str]:
-    """The kinds of layers of which each `every`-th sees the whole text."""
+    """Return the kinds of layers of which each `every`-th sees the whole text."""
     if type(every) is not int or every < 1:
         return []
     return ["sliding_attention" if layer % every else "full_attention" for layer in range(1, layers + 1)]
 
 
 def _says_nothing(key: str, value: Any, default: dict[str, Any]) -> bool:
-    """Whether a key of this value, and none at all, are the same to a class with the values `default`."""
+    """Return whether a key of this value, and none at all, are the same to a class with the values `default`."""
     if key in _ON_BY_DEFAULT and key not in default:
         return value is None or value is True
     return _is_off(value) and _is_off(default.get(key))

@@ -109,7 +109,7 @@ class _Header:
         self.file = file
 
     def get(self, key: str) -> Any:
-        """A field; of a list the number that all layers share, else the list. None where it is not there."""
+        """Return a field; of a list the number that all layers share, else the list. None where it is not there."""
         name = f"{self.file.architecture}.{key}"
         numbers = self.file.array(name)
         if numbers is not None:

@@ -225,7 +225,7 @@ def _score_differences(files: ModelFiles, file: GGUFFile) -> Iterator[Contradict
 
 
 def _added(files: ModelFiles) -> dict[int, bool]:
-    """Each added token's id → whether it is special."""
+    """Return, for each added token's id, whether the token is special."""
     decoder, added = (
         files.json("tokenizer_config.json").get("added_tokens_decoder"),
         files.json(_TOKENIZER).get("added_tokens"),

@@ -297,7 +297,7 @@ def _torchao(format: Format, module: Module) -> bool:
 
 
 def _torchao_names(format: Format) -> dict[str, Any]:
-    """The configs by name that an FqnToConfig holds; {} for any other."""
+    """Return the configs by name that an FqnToConfig holds; {} for any other."""
     kind: Any = format.settings.get("quant_type")
     for key in ("default", "_data"):
         kind = kind.get(key) if isinstance(kind, dict) else None

@@ -109,7 +109,7 @@ def rope_settings(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any
 
 
 def as_float32(value: Any) -> Any:
-    """A number as float32 holds it, in lists and mappings too."""
+    """Return a number as float32 holds it, in lists and mappings too."""
     if isinstance(value, dict):
         return {str(key): as_float32(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -53,7 +53,7 @@ APPLIED = (
 
 
 def sampling_defaults(files: ModelFiles) -> dict[str, Any]:
-    """The defaults of generation_config.json that change answers. UsageError for a do_sample that is no bool.
+    """Return the defaults of generation_config.json that change answers. UsageError for a do_sample that is no bool.
 
     `do_sample: false` is neutral alone: only transformers reads it, and the others sample by the rest all the same.
     """
@@ -72,7 +72,7 @@ def sampling_defaults(files: ModelFiles) -> dict[str, Any]:
 
 
 def sampling_notes(arms: Iterable[tuple[str, ModelFiles]]) -> list[str]:
-    """A line for the user on each set of defaults that a server would apply, and on arms that differ in them.
+    """Return a line for the user on each set of defaults that a server would apply, and on arms that differ in them.
 
     Args:
         arms: Name and files of each arm with a folder, the baseline first.

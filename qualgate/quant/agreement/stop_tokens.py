@@ -65,7 +65,7 @@ _LLAMA_CPP_EOS = {"llama": 2, "gpt2": 11}  # tokenizer.ggml.model → the id whe
 
 
 def readings(files: ModelFiles, header: Mapping[str, Any] | None = None) -> dict[ReadAs, tuple[int, ...]]:
-    """Each server's stop tokens, in ascending order.
+    """Return each server's stop tokens, in ascending order.
 
     Args:
         files: Of the folder.
@@ -84,7 +84,7 @@ def readings(files: ModelFiles, header: Mapping[str, Any] | None = None) -> dict
 def stop_ids(
     files: ModelFiles, read_as: ReadAs | None = None, header: Mapping[str, Any] | None = None
 ) -> tuple[int, ...]:
-    """Every token that ends an answer, in ascending order: as `read_as` reads them, else all that the folder's
+    """Return every token that ends an answer, in ascending order: as `read_as` reads them, else all that the folder's
     configs and tokenizer name. UsageError where an eos_token_id is none."""
     ids_by_server = readings(files, header)
     return (

@@ -97,7 +97,7 @@ def differing_template(ours: ModelFiles, theirs: ModelFiles) -> tuple[str, str]:
 
 
 def as_read_by(files: ModelFiles, server: ReadAs | None) -> ModelFiles:
-    """The files without the templates that `server` does not read."""
+    """Return the files without the templates that `server` does not read."""
     if server != "llama.cpp" or not _in_config(files):
         return files
     return replace(files, raw={name: raw for name, raw in files.raw.items() if name not in _template_files(files)})

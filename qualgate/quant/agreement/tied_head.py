@@ -21,7 +21,8 @@ _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|embed_in|tok_e
 
 
 def may_differ(shards: Shards, config: Mapping[str, Any]) -> bool:
-    """Whether config.json does not rule out a tied head, and the file holds an output head beside the embedding."""
+    """Return whether config.json does not rule out a tied head, and the file holds an output head beside the
+    embedding."""
     text = config.get("text_config")
     for settings in (text if isinstance(text, dict) else {}, config):
         if "tie_word_embeddings" in settings:
@@ -32,7 +33,7 @@ def may_differ(shards: Shards, config: Mapping[str, Any]) -> bool:
 
 
 def chosen_head(shards: Shards, format: Format | None, read_as: str | None) -> Head | None:
-    """Which head counts, for a folder whose config ties the two: None where it holds one alone, or both are equal.
+    """Return which head counts if the config ties it to the embedding: None if only one exists, or both are equal.
 
     UsageError where they differ and `read_as` names no server, as these do not agree.
     """
@@ -52,6 +53,7 @@ def chosen_head(shards: Shards, format: Format | None, read_as: str | None) -> H
 
 
 def _first(shards: Shards, pattern: re.Pattern[str]) -> str:
+    """Return the first tensor name, in order, that matches; "" for none."""
     return min((name for name in shards.entries if pattern.search(name)), default="")
 
 

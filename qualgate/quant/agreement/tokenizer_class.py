@@ -56,7 +56,8 @@ def check_tokenizer_class(files: ModelFiles, server: ReadAs | None) -> None:
 
 
 def tokenizer_class_note(name: str, files: ModelFiles) -> str:
-    """A line on the class that GPTQModel writes into folders saved by transformers 5; "" where another is named."""
+    """Return a line on the class that GPTQModel writes into folders saved by transformers 5; "" where another is
+    named."""
     if files.json("tokenizer_config.json").get("tokenizer_class") != "TokenizersBackendFast":
         return ""
     return (

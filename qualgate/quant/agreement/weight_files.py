@@ -49,7 +49,8 @@ def check_index(index: Path | None, listed: Mapping[str, str], read: Mapping[str
 def files_beside(
     folder: Path, model: Mapping[str, TensorEntry], listed: set[str] | None, header: Header
 ) -> dict[str, int]:
-    """The weight files of the folder that are not the model's, and how many tensors each holds (0: not looked at).
+    """Return the weight files of the folder that are not the model's, and how many tensors each holds (0: not looked
+    at).
 
     model: its tensors; listed: the files that model.safetensors.index.json names, None without one. UsageError for a
     file that some server would load and that holds a tensor of the model with other numbers.
@@ -102,7 +103,7 @@ def check_no_adapter(folder: Path) -> None:
 
 
 def beside_note(name: str, beside: Mapping[str, int], listed: set[str] | None) -> str:
-    """A line for the user on files of an arm's folder that nothing here reads; "" where there are none.
+    """Return a line for the user on files of an arm's folder that nothing here reads; "" where there are none.
 
     beside, listed: see `files_beside`.
     """

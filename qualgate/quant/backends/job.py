@@ -61,7 +61,7 @@ def backend_job(
     format: str = "",
     device: str = "cpu",
 ) -> BackendJob:
-    """The order for `recipe`. format: "" is the backend's own. UsageError when this backend does not make it."""
+    """Return the order for `recipe`. format: "" is the backend's own. UsageError when this backend does not make it."""
     if recipe.method not in METHODS[backend]:
         others = [name for name, methods in METHODS.items() if recipe.method in methods]
         elsewhere = f" {recipe.method} is made by: {', '.join(others)}." if others else ""

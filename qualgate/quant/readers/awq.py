@@ -20,7 +20,8 @@ _PLACES = torch.tensor([ORDER.index(column) for column in range(8)])  # the nibb
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized layer, by module name. Raises UsageError for what the config and the tensors disagree on."""
+    """Yield every quantized layer, by module name. Raises UsageError for what the config and the tensors disagree
+    on."""
     format = source.format
     version = format.setting("version", "checkpoint_format", kind=str, default="gemm").lower()
     if version != "gemm":

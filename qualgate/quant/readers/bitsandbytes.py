@@ -28,7 +28,7 @@ _LLM_INT8 = Activations(unsupported="LLM.int8() inputs (int8, with columns of ou
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized layer, by module name."""
+    """Yield every quantized layer, by module name."""
     settings = source.format.settings
     if settings.get("load_in_4bit") and settings.get("load_in_8bit"):
         raise UsageError(

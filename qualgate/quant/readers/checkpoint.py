@@ -85,7 +85,7 @@ def _weightless(layer: Layer) -> Layer:
 
 
 def layers(folder: Path) -> Iterator[tuple[str, Layer]]:
-    """The quantized layers one after another, none of them kept; the same checks as `read_quantized`."""
+    """Yield the quantized layers one after another, none of them kept; the same checks as `read_quantized`."""
     with _opened(*_headers(folder)) as source:
         yield from _checked(source)
         _plain(source)

@@ -74,7 +74,7 @@ class Scheme:
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized layer, by module name. Raises UsageError where config and tensors disagree."""
+    """Yield every quantized layer, by module name. Raises UsageError where config and tensors disagree."""
     _refuse_extras(source.format)
     schemes = _schemes(source.format)
     for module in sorted({*source.modules(".weight_packed"), *source.modules(".weight_scale")}):
@@ -295,7 +295,7 @@ def _layer(source: Source, module: str, scheme: Scheme) -> Layer:
 def _grid(
     source: Source, module: str, scheme: Scheme, rows: int, columns: int
 ) -> tuple[tuple[int, int], int, int, str]:
-    """(shape of the scales, group size, block rows, the same in words) that the scheme gives a weight."""
+    """Return (shape of the scales, group size, block rows, the same in words) that the scheme gives a weight."""
     name = f"{module}.weight_scale"
     if scheme.strategy == "channel":
         return (rows, 1), 0, 1, "one scale a row"
@@ -318,7 +318,7 @@ def _grid(
 
 
 def _scales(source: Source, module: str, shape: tuple[int, int], words: str, *dtypes: torch.dtype) -> torch.Tensor:
-    """The scales as [rows, groups]; a single scale may be written [1] or without any extent."""
+    """Return the scales as [rows, groups]; a single scale may be written [1] or without any extent."""
     name = f"{module}.weight_scale"
     if shape == (1, 1):
         tensor = source.tensor(name)

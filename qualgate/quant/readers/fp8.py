@@ -25,7 +25,7 @@ _LEAST_UE8M0 = 2.0**-22  # DeepSeek's kernels take 1e-4 for the absmax of inputs
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized layer, by module name."""
+    """Yield every quantized layer, by module name."""
     block = _block(source.format)
     scheme = source.format.settings.get("activation_scheme", "dynamic")
     for ending in (".weight_scale_inv", ".weight_scale"):

@@ -37,7 +37,8 @@ _PLAIN = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.flo
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized tensor, by transformers' module name (by the file's own where the architecture is not known)."""
+    """Yield every quantized tensor, by transformers' module name (by the file's own where the architecture is not
+    known)."""
     file = _file(source)
     for name, tensor in file.tensors.items():
         if tensor.type in _PLAIN:
@@ -59,7 +60,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
 
 
 def plain_tensors(source: Source) -> dict[str, torch.Tensor]:
-    """The tensors that are not quantized, under transformers' names."""
+    """Return the tensors that are not quantized, under transformers' names."""
     file = _file(source)
     tensors = {}
     for name in source.rest():

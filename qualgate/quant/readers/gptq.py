@@ -32,7 +32,8 @@ _ONES = {2: 0x55555555, 4: 0x11111111, 8: 0x01010101}  # a 1 in every place of a
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized layer, by module name. Raises UsageError for what the config and the tensors disagree on."""
+    """Yield every quantized layer, by module name. Raises UsageError for what the config and the tensors disagree
+    on."""
     v1 = _is_v1(source.format)
     borrows = v1 and _by_gptqmodel(source.format)
     for module in source.modules(".qweight"):

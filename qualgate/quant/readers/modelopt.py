@@ -27,7 +27,7 @@ ALGORITHMS = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "W4A16_NVFP4")
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized layer, by module name. NotInThisVersion for another algorithm."""
+    """Yield every quantized layer, by module name. NotInThisVersion for another algorithm."""
     algorithm = _algorithm(source)
     for module in source.modules(".weight_scale"):
         name = f"{module}.weight"

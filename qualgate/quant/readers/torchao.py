@@ -27,7 +27,7 @@ from qualgate_kernels.packed import NVFP4_BLOCK, PackedWeight
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized tensor, by its module's name."""
+    """Yield every quantized tensor, by its module's name."""
     for name in sorted(source.metadata):
         described = _described(source, name)
         if described is None:
@@ -53,7 +53,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
 
 
 def _described(source: Source, name: str) -> tuple[str, dict[str, Any], tuple[str, ...]] | None:
-    """(type, attributes, parts) of a tensor that the header describes as split; None for any other text."""
+    """Return (type, attributes, parts) of a tensor that the header describes as split; None for any other text."""
     try:
         value = json.loads(source.metadata[name])
     except (ValueError, RecursionError):
@@ -136,7 +136,7 @@ def _plain(value: Any) -> str:
 
 
 def _block(source: Source, module: str, attributes: dict[str, Any], rows: int, columns: int) -> tuple[int, int]:
-    """(rows, columns) that share a scale."""
+    """Return (rows, columns) that share a scale."""
     block = attributes.get("block_size")
     if block == []:
         return rows, columns
@@ -184,7 +184,7 @@ def _floats(source: Source, module: str, attributes: dict[str, Any], parts: tupl
 def _scales(
     source: Source, module: str, attributes: dict[str, Any], shape: tuple[int, int]
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """(the scales, group_size and block_rows); a block as wide or high as the weight is "all of it"."""
+    """Return (the scales, group_size and block_rows); a block as wide or high as the weight is "all of it"."""
     rows, columns = shape
     high, wide = _block(source, module, attributes, rows, columns)
     words = f"{rows} x {columns} in blocks of {high} x {wide}"

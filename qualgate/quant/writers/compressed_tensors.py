@@ -20,7 +20,7 @@ _ARGUMENTS = {
 
 
 def tensors(name: str, weight: PackedWeight, activations: str = "") -> dict[str, torch.Tensor]:
-    """The weight's tensors in the format that `format_of` names. UsageError for what none of them holds."""
+    """Return the weight's tensors in the format that `format_of` names. UsageError for what none of them holds."""
     format = format_of(name, weight, activations)
     rows, columns = weight.shape
     if format == "pack-quantized":
@@ -48,7 +48,7 @@ def tensors(name: str, weight: PackedWeight, activations: str = "") -> dict[str,
 
 
 def format_of(name: str, weight: PackedWeight, activations: str = "") -> str:
-    """The name of the format that holds `weight`. Raises UsageError when none does."""
+    """Return the name of the format that holds `weight`. Raises UsageError when none does."""
     tiled = weight.block_rows not in (0, 1)
     if weight.g_idx is not None:
         raise UsageError(

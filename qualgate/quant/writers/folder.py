@@ -115,7 +115,7 @@ def _kept(model_folder: Path, packed: PackedModel) -> list[str]:
 def _tensors(
     model_folder: Path, packed: PackedModel, format: Format, dtype: torch.dtype, activations: dict[str, str]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor of the folder, one at a time, in the order of their names."""
+    """Yield every tensor of the folder, one at a time, in the order of their names."""
     entries = tensor_entries(model_folder)
     quantized = {f"{name}.weight" for name in packed.weights}
     for name, entry in sorted(entries.items()):
