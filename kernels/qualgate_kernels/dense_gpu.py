@@ -85,7 +85,7 @@ def norm_kernel(x, weight, out, width, eps, BLOCK: tl.constexpr):
 
 
 def matmul_dense_triton(x: torch.Tensor, weight: torch.Tensor, *, split: bool | None = None) -> torch.Tensor:
-    """float32 x [rows >= 1, in_features], contiguous → float32 [rows, out_features].
+    """Multiply float32 x [rows >= 1, in_features], contiguous → float32 [rows, out_features].
 
     `split` is for tests: the bits are the same.
     """
@@ -130,7 +130,7 @@ def parted(out_features: int, in_features: int, dtype: torch.dtype) -> tuple[int
 
 
 def constants(dtype: torch.dtype, tokens: int, split: bool) -> dict[str, Any]:
-    """What `dense_kernel` is compiled for: one program for each combination."""
+    """Return what `dense_kernel` is compiled for: one program for each combination."""
     narrow = dtype == torch.bfloat16
     return {
         "TERMS": 3 if narrow else 1,

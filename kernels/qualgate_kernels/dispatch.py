@@ -41,7 +41,7 @@ class Fused:
 
 
 def fuse(packed: PackedWeight, activations: str = "") -> Fused | str:
-    """`packed` laid out for the fused kernel of its device, or why the torch twin multiplies it.
+    """Lay `packed` out for the fused kernel of its device, or return why the torch twin multiplies it.
 
     activations: what inputs are rounded to, where a kernel may do that itself: "int8", "fp8" (one scale a token),
     "fp8 g128". A kernel that does not gets inputs that were rounded before.
@@ -83,8 +83,8 @@ def attend_paged(
 
 
 def prepare_places(places: Places, count: int, device: torch.device) -> Places:
-    """The places of a pass for all of its layers, of `count` blocks each on `device`: on a GPU what each of them would
-    look at and copy there. ValueError as `Places.check` has it."""
+    """Return the places of a pass for all of its layers, of `count` blocks each on `device`: on a GPU what each of them
+    would look at and copy there. ValueError as `Places.check` has it."""
     if not availability.on_triton(device):
         return places
     from qualgate_kernels.packs import PreparedPlaces, prepare

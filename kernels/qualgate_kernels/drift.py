@@ -90,7 +90,7 @@ class Drift:
 
 
 def drift_torch(p: Head, q: Head, *, labels: torch.Tensor | None = None, noise: Noise | None = None) -> Drift:
-    """The torch twin: float32 logits, everything after in float64."""
+    """Compute the drift by the torch twin: float32 logits, everything after in float64."""
     check(p, q, labels, noise)
     rows, vocabulary = p.hidden.shape[0], p.weight.shape[0]
     parts = []
@@ -102,7 +102,7 @@ def drift_torch(p: Head, q: Head, *, labels: torch.Tensor | None = None, noise: 
 
 
 def gathered(parts: Sequence[tuple[torch.Tensor, ...]], labels: torch.Tensor | None, noise: Noise | None) -> Drift:
-    """From the `results` of blocks of rows."""
+    """Join the `results` of blocks of rows into one Drift; without labels or noise their fields are None."""
     kl, entropy, top, margin, best, logprob, sample = (
         torch.cat(columns, dim=1) for columns in zip(*parts, strict=True)
     )

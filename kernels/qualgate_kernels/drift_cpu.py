@@ -39,7 +39,7 @@ class Library:
     handle: ctypes.CDLL
 
     def drift(self, p: Head, q: Head, labels: torch.Tensor | None, noise: Noise | None, threads: int) -> dict[str, Any]:
-        """The fields of a Drift. Rows are shared among threads; each has a workspace of its own."""
+        """Return the fields of a Drift. Rows are shared among threads; each has a workspace of its own."""
         rows, fields = p.hidden.shape[0], len(FLOATS) + len(TOKENS)
         results = torch.empty(rows, fields, 2, dtype=torch.float64)
         inputs = [labels, *((None, None) if noise is None else (noise.cases, noise.positions))]
@@ -90,7 +90,7 @@ def load() -> Library | str:
 
 
 def open_library(file: Path) -> Library | str:
-    """The kernel in `file`, or why it cannot serve here."""
+    """Return the kernel in `file`, or why it cannot serve here."""
     try:
         handle = ctypes.CDLL(str(file))
         path, size = handle.qualgate_drift_path(), handle.qualgate_drift_bytes()

@@ -154,7 +154,7 @@ def _zero_operand(zero, BITS: tl.constexpr, OPERAND: tl.constexpr):
 
 @triton.jit
 def _scale(field, KIND: tl.constexpr):
-    """The float32 a scale's bits (lowest of an int32) spell."""
+    """Return the float32 that a scale's bits, the lowest of an int32, stand for."""
     if KIND == "fp32":
         return field.to(tl.float32, bitcast=True)
     elif KIND == "bf16":
@@ -232,7 +232,7 @@ def _sum_of_blocks(
 def _finish(
     total, row_scale, token_scale, bias, ROW_SCALES: tl.constexpr, TOKEN_SCALES: tl.constexpr, BIAS: tl.constexpr
 ):
-    """What both ways to the result do last; shapes broadcast."""
+    """Apply the scales and the bias, the last step with split sums and without; shapes broadcast."""
     if ROW_SCALES:
         total = total * row_scale
     if TOKEN_SCALES:

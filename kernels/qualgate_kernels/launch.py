@@ -105,7 +105,7 @@ def terms(x: torch.Tensor) -> torch.Tensor:
 def weight_only_constants(
     prepared: Prepared, dtype: torch.dtype, parts: int, tile: configs.Tile, *, partial: bool, bias: bool
 ) -> dict[str, Any]:
-    """What the weight-only kernel is compiled for, inputs of `dtype` in `parts` bfloat16 terms; see `gemm`."""
+    """Return what the weight-only kernel is compiled for, inputs of `dtype` in `parts` bfloat16 terms; see `gemm`."""
     weight, block_k = prepared.like, prepared.block_k
     return {
         "CODE": weight.code,
@@ -133,7 +133,7 @@ def weight_only_constants(
 
 
 def eight_bit_constants(prepared: Prepared, tile: configs.Tile, *, partial: bool, bias: bool) -> dict[str, Any]:
-    """What the kernel of 8-bit inputs is compiled for; see `gemm`."""
+    """Return what the kernel of 8-bit inputs is compiled for; see `gemm`."""
     return {
         "INTEGER": prepared.activations == "int8",
         "GROUPS": int(prepared.grouped),
@@ -151,7 +151,7 @@ def eight_bit_constants(prepared: Prepared, tile: configs.Tile, *, partial: bool
 
 
 def reduce_constants(prepared: Prepared, *, bias: bool) -> dict[str, Any]:
-    """What the kernel that adds up the splits of K is compiled for."""
+    """Return what the kernel that adds up the splits of K is compiled for."""
     return {
         "SPLITS": prepared.splits,
         "ROW_SCALES": prepared.row_scales is not None,
@@ -162,7 +162,7 @@ def reduce_constants(prepared: Prepared, *, bias: bool) -> dict[str, Any]:
 
 
 def round_constants(prepared: Prepared) -> dict[str, Any]:
-    """What the kernel that rounds inputs to 8 bits is compiled for."""
+    """Return what the kernel that rounds inputs to 8 bits is compiled for."""
     grouped = prepared.activations.endswith("g128")
     return {
         "HALF": HALF[prepared.activations.split()[0]],
@@ -173,7 +173,7 @@ def round_constants(prepared: Prepared) -> dict[str, Any]:
 
 
 def options(tile: configs.Tile | None, capability: int) -> dict[str, Any]:
-    """What the compiler is told for compute capability `capability` (90 = 9.0).
+    """Return the compiler options for compute capability `capability` (90 = 9.0).
 
     No contraction: a fused multiply-add rounds once where two steps round twice, and the ways to one result must round
     alike. On sm_100 the assembler would rather spill than take the registers there are, so it is told their number.

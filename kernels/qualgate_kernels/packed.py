@@ -181,7 +181,8 @@ def pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
 def unpack_codes(
     codes: torch.Tensor, bits: int, columns: int | None = None, dtype: torch.dtype = torch.uint8
 ) -> torch.Tensor:
-    """The inverse of `pack_codes`: uint8 [rows, bytes] → `dtype` [rows, columns]; columns: all that fit by default."""
+    """Invert `pack_codes`: uint8 [rows, bytes] → `dtype` [rows, columns]; columns: all that fit by
+    default."""
     fitting = codes.shape[1] * 8 // bits
     columns = fitting if columns is None else columns
     if bits == 8:

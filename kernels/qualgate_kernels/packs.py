@@ -74,7 +74,7 @@ def prepare(places: Places, count: int, device: torch.device) -> PreparedPlaces:
 
 
 def packs_of(places: Places, group: int, window: int) -> Packs:
-    """A run's pairs row by row, a row's `group` query heads together, cut into packs; on the CPU.
+    """Return a run's pairs row by row, a row's `group` query heads together, cut into packs; on the CPU.
 
     In Python: a dozen operations of torch took ten times as long for a pass of few rows.
     """

@@ -215,8 +215,8 @@ def lay(blocks: Blocks, slots: torch.Tensor, key: torch.Tensor, value: torch.Ten
 
 
 def numbers_of(blocks: Blocks, which: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The numbers in blocks `which`, int64 [n]: float32 keys [n, kv_heads, head_dim, SLOTS] and values
-    [n, kv_heads, SLOTS, head_dim]."""
+    """Return the numbers in blocks `which`, int64 [n]: float32 keys [n, kv_heads, head_dim, SLOTS] and values [n,
+    kv_heads, SLOTS, head_dim]."""
     form = form_of(blocks.form)
     key_scales, value_scales = (
         None if scales is None else scales[which] for scales in (blocks.key_scales, blocks.value_scales)
@@ -226,7 +226,7 @@ def numbers_of(blocks: Blocks, which: torch.Tensor) -> tuple[torch.Tensor, torch
 
 
 def attend_torch(query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen) -> torch.Tensor:
-    """Each row's attention to what it sees of its sequence: the torch twin, a row at a time.
+    """Return each row's attention to what it sees of its sequence: the torch twin, a row at a time.
 
     query: float32 [rows, heads, head_dim], contiguous. Returns the same shape.
     """

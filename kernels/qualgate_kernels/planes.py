@@ -115,7 +115,8 @@ _KINDS = {
 
 
 def uncovered(packed: PackedWeight, activations: str = "") -> str:
-    """Why the kernels leave `packed` to the torch twin, or "" if they do not. Looks at values too, so ask once."""
+    """Return why the kernels leave `packed` to the torch twin; "" if they do not. It reads values too, so call it
+    once."""
     if activations not in ("", "int8", "fp8", "fp8 g128"):
         return f"activations {activations!r}"
     if packed.code == "nf4":
@@ -136,7 +137,7 @@ def uncovered(packed: PackedWeight, activations: str = "") -> str:
 
 
 def _no_partner(packed: PackedWeight, activations: str) -> str:
-    """Why these weights do not meet inputs of 8 bits, or ""."""
+    """Return why no kernel multiplies these weights with 8-bit inputs; "" if one does."""
     if packed.code != {"int8": "int", "fp8": "e4m3"}[activations.split()[0]] or packed.bits != 8:
         return f"{packed.format} weights with {activations} activations"
     if packed.zero_points is not None:
@@ -149,7 +150,7 @@ def _no_partner(packed: PackedWeight, activations: str) -> str:
 
 
 def _odd_numbers(packed: PackedWeight) -> str:
-    """Which of its numbers no kernel multiplies, or ""."""
+    """Return which numbers of a weight no kernel multiplies; "" if there are none."""
     if packed.zero_points is not None:
         lowest, highest = int(packed.zero_points.min()), int(packed.zero_points.max())
         if lowest < 0 or highest > 2**packed.bits:
@@ -215,7 +216,7 @@ def lay_out(packed: PackedWeight, activations: str = "", splits: int | None = No
 
 
 def restore(prepared: Prepared) -> PackedWeight:
-    """The PackedWeight that `prepared` was made from, to the bit."""
+    """Return the PackedWeight that `prepared` was made from, to the bit."""
     if prepared.twin is not None:
         return prepared.twin
     like, words = prepared.like, prepared.words

@@ -12,7 +12,7 @@ from qualgate_kernels.packed import PackedWeight
 
 
 def stacked(weights: Sequence[PackedWeight]) -> PackedWeight | None:
-    """One weight [sum of out_features, in_features] with the rows of all, in order and with the same numbers.
+    """Return one weight [sum of out_features, in_features] with the rows of all, in order and with the same numbers.
 
     None where they have no common layout: another code, group or order of groups, a tensor scale each of their own,
     or a block of rows that would reach over the seam. Where all rows of a weight share a scale, each row gets it.

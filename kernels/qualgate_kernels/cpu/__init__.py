@@ -42,7 +42,8 @@ def paths() -> tuple[str, ...]:
 
 
 def prepare(packed: PackedWeight) -> Prepared:
-    """The weight in the kernels' layout. Unsupported (a ValueError) says why the torch twin has to serve instead."""
+    """Return the weight in the kernels' layout. Unsupported (a ValueError) says why the torch twin has to serve
+    instead."""
     library = load()
     if isinstance(library, str):
         raise Unsupported(library)

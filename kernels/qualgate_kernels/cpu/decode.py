@@ -95,7 +95,7 @@ def missing() -> str:
 
 
 def unfit(decoder: PlainDecoder) -> str:
-    """Why the kernel does not take a decoder; "" where it does."""
+    """Return why the kernel does not take a decoder; "" if it does."""
     if missing():
         return missing()
     sizes = {"width": decoder.width, "inner width": decoder.inner, "head_dim": decoder.head_dim}

@@ -57,7 +57,7 @@ def arrange_dense(weight: torch.Tensor, storage: torch.dtype) -> PreparedDense:
 
 
 def restore_dense(prepared: PreparedDense) -> torch.Tensor:
-    """The weight that `arrange_dense` was given, equal to the bit."""
+    """Return the weight that `arrange_dense` was given, equal to the bit."""
     columns = prepared.shape[1]
     values = prepared.values
     weight = torch.empty(prepared.shape, dtype=prepared.dtype)
@@ -80,7 +80,7 @@ def rows_of_torch(prepared: PreparedDense, rows: torch.Tensor) -> torch.Tensor:
 
 
 def holds(storage: torch.dtype, weight: torch.Tensor) -> bool:
-    """Whether numbers of `storage` can be the weight's own, to the bit."""
+    """Return whether numbers of `storage` can be the weight's own, to the bit."""
     if storage == weight.dtype:
         return True
     step = max(1, AT_ONCE // weight.shape[1])

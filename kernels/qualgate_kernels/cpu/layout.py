@@ -92,7 +92,7 @@ def arrange(packed: PackedWeight) -> Prepared:
 
 
 def restore(prepared: Prepared) -> PackedWeight:
-    """The PackedWeight that `arrange` was given, equal to the bit."""
+    """Return the PackedWeight that `arrange` was given, equal to the bit."""
     description = prepared.rest
     rows, columns = description.shape
     blocks = -(-rows // BLOCK)

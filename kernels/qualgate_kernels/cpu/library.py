@@ -175,7 +175,7 @@ def fuse(steps: int, threads: int) -> int:
 
 
 def described(weight: Prepared | PreparedDense) -> ctypes.Structure:
-    """The weight_t of weight.h, which points into `weight`: both live as long as `weight` is held."""
+    """Return the weight_t of weight.h, which points into `weight`: both live as long as `weight` is held."""
     record = _DESCRIBED.get(weight)
     if record is None:  # several microseconds, which a small layer would feel
         record = _DESCRIBED[weight] = _dense(weight) if isinstance(weight, PreparedDense) else _packed(weight)

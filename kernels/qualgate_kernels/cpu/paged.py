@@ -27,7 +27,8 @@ class Kept(ctypes.Structure):
 
 
 def kept(blocks: Blocks) -> Kept:
-    """The record has seen that its tensors fit each other; that they are on the CPU is asked for here. ValueError."""
+    """Return the blocks as C reads them. ValueError for blocks elsewhere than on the CPU; `Blocks` has checked the
+    shapes of its tensors."""
     if not blocks.keys.is_cpu:
         raise ValueError(f"blocks: expected them on the CPU, got {blocks.keys.device}")
     places = {name: tensor.data_ptr() for name, tensor in blocks.tensors.items()}
