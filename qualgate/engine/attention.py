@@ -134,7 +134,8 @@ def attend(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """query [1, heads, rows, head_dim], key and value [1, kv_heads, rows, head_dim] → [1, rows, heads, head_dim].
+    """Attend over each row's sequence: query [1, heads, rows, head_dim], key and value [1, kv_heads, rows, head_dim] →
+    [1, rows, heads, head_dim].
 
     NotInThisVersion for what the kernel does not do.
     """
@@ -164,7 +165,7 @@ def attend(
 
 
 def _rows(states: torch.Tensor) -> torch.Tensor:
-    """[1, heads, rows, dim] → float32 [rows, heads, dim filled up with zeros to whole units], contiguous."""
+    """Reshape [1, heads, rows, dim] to float32 [rows, heads, dim filled up with zeros to whole units], contiguous."""
     rows = states[0].transpose(0, 1).float()
     if surplus := -rows.shape[-1] % UNIT:
         rows = torch.nn.functional.pad(rows, (0, surplus))

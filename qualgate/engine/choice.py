@@ -103,7 +103,7 @@ def rounding(model: PreTrainedModel, choice: Choice, stored: str) -> Choice:
 def open_engine(
     model: PreTrainedModel, choice: Choice, stored: str = "float32", *, limits: Limits | None = None
 ) -> Iterator[Engine]:
-    """The engine of a model, in inference mode, for the length of the block.
+    """Yield the engine of a model, in inference mode, for the length of the block.
 
     stored: the dtype in which a server would store activations; what it would not hold is counted in `Engine.overflow`.
     """

@@ -69,7 +69,7 @@ def _few(positions: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def moved(states: torch.Tensor, coded: Kept, weight: torch.Tensor) -> torch.Tensor:
-    """eta of each position, float32 [n], rounded up. weight: float32 [vocabulary, width]."""
+    """Return eta of each position, float32 [n], rounded up. weight: float32 [vocabulary, width]."""
     lost = states - read(coded).to(states.device)
     parts = []
     for chunk in lost.split(max(1, AT_ONCE // len(weight))):

@@ -108,7 +108,7 @@ def _solved(rows: list[list[float]]) -> list[float]:
 
 
 def window(chances: Sequence[float], cost: PassCost, sequences: int) -> int:
-    """How many tokens of a draft to verify: the w of most expected tokens a second; 0 is plain decoding.
+    """Return how many tokens of a draft to verify: the w of most expected tokens a second; 0 is plain decoding.
 
     chances: for each token of the draft, that it is accepted if those before it were
     sequences: that share the pass, so that a token accepted saves fixed / sequences + sequence + row seconds later on

@@ -33,7 +33,7 @@ TYPICAL_PROBABILITY, TYPICAL_SHARE = 0.09, 0.3  # epsilon and delta of typical a
 
 
 def keyed(target: torch.Tensor, draft: Sequence[int], drawn_from: torch.Tensor | None, chance: Chance) -> Accepted:
-    """The target's own draw at every position; what agrees with it is accepted. See `Rule`. Lossless.
+    """Accept what agrees with the target's own draw at every position. See `Rule`. Lossless.
 
     A pass of the engine makes these draws itself, from noise by position, and calls `accepted`.
     """

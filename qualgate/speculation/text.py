@@ -71,7 +71,8 @@ def repeated(text: Text, most: int) -> Draft:
 
 
 def longest(tail: Sequence[int], tokens: Sequence[int], places: Iterable[int]) -> tuple[int, int]:
-    """(place, matching tokens of the tail) for the best of these places, all of which follow its last two tokens."""
+    """Return (place, matching tokens of the tail) for the best of these places, all of which follow its last two
+    tokens."""
     best, best_matched = 0, 0
     for place in places:
         matched, most = 2, min(len(tail), place)

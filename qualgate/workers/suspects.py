@@ -50,8 +50,8 @@ class Suspects:
     _fruitless: Counter[tuple[str, int]] = field(default_factory=Counter)  # by arm and index: searches
 
     def may_begin(self, job: Job) -> bool:
-        """Whether to search the job for one case. Not in timed turns, whose batches stay whole, nor for servers, which
-        cost money."""
+        """Return whether to search the job for one case. Not in timed turns, whose batches stay whole, nor for servers,
+        which cost money."""
         arm = job.arm
         if len(job.prompts) == 1 or job.timed or arm.served is not None:
             return False

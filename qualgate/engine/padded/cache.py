@@ -72,7 +72,8 @@ class CachedRow:
 
 
 def new_cache(config: PreTrainedConfig) -> Cache:
-    """An empty cache for a model. Raises NotInThisVersion for models whose state is not keys and values alone."""
+    """Return an empty cache for a model. Raises NotInThisVersion for models whose state is not keys and values
+    alone."""
     layers = []
     for layer in DynamicCache(config=config).layers:
         if type(layer) in (DynamicLayer, DynamicSlidingWindowLayer):

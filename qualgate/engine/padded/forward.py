@@ -130,7 +130,7 @@ class Decoder:
 
 @contextmanager
 def open_decoder(model: PreTrainedModel, stored: str = "float32") -> Iterator[Decoder]:
-    """A Decoder in inference mode, for the length of the block. stored: what a server stores activations in."""
+    """Yield a Decoder in inference mode, for the length of the block. stored: what a server stores activations in."""
     decoder = Decoder(model)
     hook = decoder.head.module.register_forward_pre_hook(decoder._keep_hidden)
     try:
