@@ -83,10 +83,10 @@ class Blocks:
         """So many of them, in the same memory."""
         return replace(self, **{name: tensor[:count] for name, tensor in self.tensors.items()})
 
-    def copy(self, there: torch.Tensor, here: torch.Tensor) -> None:
-        """Blocks `there` into blocks `here`, int64 [n] each, as they all are before the first is written to."""
+    def copy(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
+        """Copy blocks `sources` into blocks `targets`, int64 [n] each, as all are before the first is written to."""
         for tensor in self.tensors.values():
-            tensor[here] = tensor[there]
+            tensor[targets] = tensor[sources]
 
     def at(self, slots: torch.Tensor) -> dict[str, torch.Tensor]:
         """What is kept at these, by field, a row each: a copy. slots: int64 [n], as `Places.slots`."""

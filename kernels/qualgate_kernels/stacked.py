@@ -83,7 +83,7 @@ class Together:
         if self._input is not x or self._parts[place] is None:
             self._input, self._parts = x, list(self.fused.multiply(rows()).split(self.extents, 1))
         part, self._parts[place] = self._parts[place], None
-        if not any(left is not None for left in self._parts):
+        if not any(remaining is not None for remaining in self._parts):
             self._input, self._parts = None, []
         assert part is not None
         return part

@@ -46,7 +46,7 @@ class _Rows:
     wants: int
 
 
-def batch_costs(target: Runs, tokens: int, drafts: Sequence[Runs | None], lent: int = 0) -> dict[str, float]:
+def batch_costs(target: Runs, tokens: int, drafts: Sequence[Runs | None], reusing_levels: int = 0) -> dict[str, float]:
     """Return facts by the names in `records.speculated`: costs in plain steps of one sequence, and that step in
     seconds. tokens: γ, 0 if it is adaptive; drafts: one per level, None without a model; lent: how many of the first
     levels reuse the target's keys and values and read no text."""
@@ -67,7 +67,7 @@ def batch_costs(target: Runs, tokens: int, drafts: Sequence[Runs | None], lent: 
                 continue
             steps = _timed(level, [(count, count) for count in BATCHES], threads)
             facts |= {f"{DRAFT_STEP_COST}{number}x{count}": seconds / plain for (count, _), seconds in steps.items()}
-            if number <= lent:
+            if number <= reusing_levels:
                 continue
             reading_seconds = _timed(level, [(1, TEXT)], threads)[1, TEXT]
             facts[f"{READING_COST}{number}"] = max(0.0, reading_seconds - steps[1, 1]) / (TEXT - 1) / plain

@@ -190,8 +190,8 @@ def _with_drafts(
     entries = [OutputHead(loaded_arm.model).vocabulary if loaded_arm else 0 for loaded_arm in (arm, *drafts)]
     sizes = with_drafts(arm.footprint, draft_footprints, draft_workspace(speculation, entries))
     costs = pass_costs((arm.model, arm.choice), speculation, runs, head)
-    lent = lending(arm.choice, speculation, [model and model.choice for model in drafts])
-    costs |= batch_costs((arm.model, arm.choice), speculation.tokens, runs, lent)
+    reusing_levels = lending(arm.choice, speculation, [model and model.choice for model in drafts])
+    costs |= batch_costs((arm.model, arm.choice), speculation.tokens, runs, reusing_levels)
     draft = LoadedDraft(spec=speculation, arms=drafts, head=head)
     ahead = head.folder.ahead if head is not None else None
     left_out = {name: count for name, count in sizes.left_out.items() if ahead is None or not ahead.holds(name)}

@@ -40,12 +40,13 @@ def _mark(device: Device) -> bool:
                 torch.cuda.reset_peak_memory_stats(gpu)
     try:
         MARK.write_text(FROM_HERE_ON, encoding="ascii")
-    except OSError:
+    except OSError:  # not on Linux, or not permitted
         return False
     return True
 
 
 def _resident() -> int:
+    """Return this process's peak resident bytes; 0 if the system does not tell."""
     with suppress(OSError, ValueError, IndexError):
         for line in STATUS.read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("VmHWM:"):

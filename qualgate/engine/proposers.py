@@ -102,7 +102,7 @@ def open_proposers(
     heads = [engine.head, *(OutputHead(model.model) for model in draft.arms if model is not None)]
     vocabulary = min(head.vocabulary for head in heads)
     with ExitStack() as stack:
-        lent = lending(arm.choice, draft.spec, [model and model.choice for model in draft.arms])
+        reusing_levels = lending(arm.choice, draft.spec, [model and model.choice for model in draft.arms])
         for index, level in reversed(list(enumerate(levels(draft.spec)))):
             name, model = level.names[0], draft.arms[index]
             if level.draft.kind == "head":
@@ -118,7 +118,7 @@ def open_proposers(
                     graphed(decoder, head.device),
                     _Within(head, vocabulary),
                     blocks=LentBlocks(engine)
-                    if index < lent
+                    if index < reusing_levels
                     else OwnBlocks(own_count, model.choice.cache_form, model.choice.scales),
                     threads=engine.threads,
                     stop_ids=stop_ids,

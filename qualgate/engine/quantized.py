@@ -183,6 +183,7 @@ def _weightless() -> Iterator[None]:
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module | None:
+    """Return the submodule `name`; None if the model has none of that name."""
     try:
         return model.get_submodule(name)
     except AttributeError:
@@ -190,6 +191,7 @@ def _submodule(model: nn.Module, name: str) -> nn.Module | None:
 
 
 def _parameter(model: nn.Module, name: str) -> nn.Parameter | None:
+    """Return the parameter `name`; None if the model has none of that name."""
     try:
         return model.get_parameter(name)
     except AttributeError:

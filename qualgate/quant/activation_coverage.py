@@ -55,9 +55,9 @@ class SeenInputs:
 class ComparedInputs(SeenInputs):
     """Traffic at one site, held against what calibration saw there: nothing, where it never came."""
 
-    def __init__(self, seen: SeenInputs) -> None:
+    def __init__(self, calibration: SeenInputs) -> None:
         super().__init__()
-        self.clip = seen.peak  # m, [in_features]
+        self.clip = calibration.peak  # m, [in_features]
         self.within = self.clipped = self.square = torch.empty(0)  # tokens with |a| <= m; sums in float64
 
     def see(self, rows: torch.Tensor) -> None:
@@ -89,9 +89,9 @@ def activation_coverage(
 
     Raises UsageError where an activation is NaN or infinite.
     """
-    seen = {site: SeenInputs() for site in sites}
-    read(model, seen, calibration)
-    compared = {site: ComparedInputs(inputs) for site, inputs in seen.items()}
+    calibration_inputs = {site: SeenInputs() for site in sites}
+    read(model, calibration_inputs, calibration)
+    compared = {site: ComparedInputs(inputs) for site, inputs in calibration_inputs.items()}
     read(model, compared, traffic)
     shares = [
         compared_inputs.within / compared_inputs.tokens
@@ -99,30 +99,30 @@ def activation_coverage(
         if compared_inputs.tokens
     ]
     return ActivationCoverage(
-        tuple(site_coverage(site, inputs, compared[site]) for site, inputs in seen.items()),
+        tuple(site_coverage(site, inputs, compared[site]) for site, inputs in calibration_inputs.items()),
         _first_percentile(torch.cat(shares)) if shares else None,
     )
 
 
-def site_coverage(site: str, seen: SeenInputs, traffic: ComparedInputs) -> SiteCoverage:
+def site_coverage(site: str, calibration: SeenInputs, traffic: ComparedInputs) -> SiteCoverage:
     """Return the numbers of one site: None where the traffic never reached it; 0 where calibration never did."""
     tokens = traffic.tokens
     if not tokens:
         return SiteCoverage(
-            site=site, calibration_tokens=seen.tokens, traffic_tokens=tokens, range=None, range_p1=None,
+            site=site, calibration_tokens=calibration.tokens, traffic_tokens=tokens, range=None, range_p1=None,
             clipped_energy=None, outliers=None, centroid_distance=None,
         )  # fmt: skip
     share = traffic.within / tokens
     energy = traffic.square.sum().item()
     return SiteCoverage(
         site=site,
-        calibration_tokens=seen.tokens,
+        calibration_tokens=calibration.tokens,
         traffic_tokens=tokens,
         range=share.double().mean().item(),
         range_p1=_first_percentile(share),
         clipped_energy=traffic.clipped.sum().item() / energy if energy else None,
-        outliers=_outliers(seen.peak if seen.tokens else traffic.clip, traffic.peak),
-        centroid_distance=_centroid_distance(seen, traffic) if seen.tokens else None,
+        outliers=_outliers(calibration.peak if calibration.tokens else traffic.clip, traffic.peak),
+        centroid_distance=_centroid_distance(calibration, traffic) if calibration.tokens else None,
     )
 
 
@@ -137,11 +137,11 @@ def _outliers(reached: torch.Tensor, peak: torch.Tensor) -> float | None:
     return weight[reached >= REACHED * peak].sum().item() / total if total else None
 
 
-def _centroid_distance(seen: SeenInputs, traffic: ComparedInputs) -> float | None:
+def _centroid_distance(calibration: SeenInputs, traffic: ComparedInputs) -> float | None:
     """Return the distance of the two mean inputs, in units of the traffic's spread; None for different points without
     spread."""
     centre = traffic.sum / traffic.tokens
-    distance = (seen.sum / seen.tokens - centre).norm().item()
+    distance = (calibration.sum / calibration.tokens - centre).norm().item()
     spread = max(0.0, (traffic.square / traffic.tokens - centre.square()).sum().item()) ** 0.5
     if spread:
         return distance / spread

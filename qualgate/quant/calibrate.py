@@ -69,7 +69,7 @@ def calibrate(
     """
     name, layers = decoder_layers(model)
     states, calls = _first_inputs(model, layers, prompts)
-    made: list[MadeLayer] = []
+    finished: list[MadeLayer] = []
     for index, layer in enumerate(layers):
         progress(f"{name}.{index}", index, len(layers))
         runs = [_Run(state, *calls[row][index]) for row, state in enumerate(states)]
@@ -81,11 +81,11 @@ def calibrate(
                 write_layer(file, done)
         else:
             install(model, recipe, done.weights, done.folded)
-        made.append(done)
+        finished.append(done)
         with torch.no_grad():
             states = [run.through(layer) for run in runs]
     progress("", len(layers), len(layers))
-    return made
+    return finished
 
 
 @dataclass(slots=True)
@@ -258,10 +258,11 @@ def _fold_scales(
 
 @torch.no_grad()
 def _inputs_of(layer: nn.Module, group: Group, runs: list[_Run]) -> Inputs:
+    """Return the sums over what enters a group of linear layers in all runs."""
     inputs = Inputs()
     with watched(layer.get_submodule(group.linears[0]), inputs.see):
         for run in runs:
-            with suppress(Reached):
+            with suppress(Reached):  # the rest of the layer is not needed
                 run.through(layer)
     return inputs
 
@@ -299,19 +300,19 @@ def _bias(module: nn.Module) -> torch.Tensor | None:
     return None if bias is None else bias.detach()
 
 
-def write_layer(file: Path, made: MadeLayer) -> None:
+def write_layer(file: Path, layer: MadeLayer) -> None:
     """Keep a finished layer; it appears whole, in one rename."""
     file.parent.mkdir(parents=True, exist_ok=True)
     about = {
-        "layouts": json.dumps(layouts_of(made.weights)),
-        "errors": json.dumps(made.errors),
-        "stability": json.dumps({name: asdict(stability) for name, stability in made.stability.items()}),
+        "layouts": json.dumps(layouts_of(layer.weights)),
+        "errors": json.dumps(layer.errors),
+        "stability": json.dumps({name: asdict(stability) for name, stability in layer.stability.items()}),
     }
-    write_tensors(file, tensors_of(made.weights, made.folded), about)
+    write_tensors(file, tensors_of(layer.weights, layer.folded), about)
 
 
 def read_layer(file: Path) -> MadeLayer | None:
-    """Return a finished layer, or None when there is none, or none that is what was written: it is made again."""
+    """Return a finished layer; None for a missing or damaged file, whose layer is then made again."""
     if not file.is_file():
         return None
     try:

@@ -53,12 +53,12 @@ def search_smoothing(
 
 
 def _error(
-    weights: Sequence[torch.Tensor], sample: torch.Tensor, wanted: Sequence[torch.Tensor], scale: torch.Tensor
+    weights: Sequence[torch.Tensor], sample: torch.Tensor, outputs: Sequence[torch.Tensor], scale: torch.Tensor
 ) -> float:
-    """Return the sum of squares between the outputs `wanted` and those of both sides rounded after scaling."""
+    """Return the sum of squares between `outputs` and those of both sides rounded after scaling."""
     rounded = round_inputs(sample / scale, PER_TOKEN["int8"])
     total = 0.0
-    for weight, output in zip(weights, wanted, strict=True):
+    for weight, output in zip(weights, outputs, strict=True):
         scaled = weight * scale
         total += float((rounded @ fit_grid(scaled, 8).round(scaled).T - output).square().sum())
     return total

@@ -70,21 +70,23 @@ def tokenizer_difference(files: ModelFiles, other: ModelFiles) -> str:
     return ""
 
 
-def _first_difference(key_path: str, ours: Any, theirs: Any) -> tuple[str, Any, Any]:
+def _first_difference(key_path: str, value: Any, other_value: Any) -> tuple[str, Any, Any]:
     """Return the innermost key of the first difference between two values of one key, and both values there; None:
     missing."""
     while True:
-        if isinstance(ours, dict) and isinstance(theirs, dict) and ours.get("type") == theirs.get("type"):
-            keys: Iterable[Any] = sorted(ours.keys() | theirs.keys())
-            pairs = ((f"{key_path}.{key!s:.40}", ours.get(key), theirs.get(key)) for key in keys)
-        elif isinstance(ours, list) and isinstance(theirs, list):
-            pairs = ((f"{key_path}[{i}]", first, second) for i, (first, second) in enumerate(zip_longest(ours, theirs)))
+        if isinstance(value, dict) and isinstance(other_value, dict) and value.get("type") == other_value.get("type"):
+            keys: Iterable[Any] = sorted(value.keys() | other_value.keys())
+            pairs = ((f"{key_path}.{key!s:.40}", value.get(key), other_value.get(key)) for key in keys)
+        elif isinstance(value, list) and isinstance(other_value, list):
+            pairs = (
+                (f"{key_path}[{i}]", first, second) for i, (first, second) in enumerate(zip_longest(value, other_value))
+            )
         else:
-            return key_path, ours, theirs
+            return key_path, value, other_value
         different = next((pair for pair in pairs if pair[1] != pair[2]), None)
         if different is None:
-            return key_path, ours, theirs
-        key_path, ours, theirs = different
+            return key_path, value, other_value
+        key_path, value, other_value = different
 
 
 def _around_difference(left: str, right: str) -> tuple[str, str]:
@@ -227,9 +229,9 @@ def _takes_file_as_it_is(name: str, model_type: Any, tokenizer: dict[str, Any]) 
     )
 
 
-def _added_by_config(own: Any, decoder: Any) -> dict[str, Any]:
+def _added_by_config(listed: Any, decoder: Any) -> dict[str, Any]:
     """Tokens that tokenizer_config.json adds, or makes special, beyond tokenizer.json's own."""
-    entries = [entry for entry in own if isinstance(entry, dict)] if isinstance(own, list) else []
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     known_tokens = {str(entry.get("id")): (entry.get("content"), bool(entry.get("special"))) for entry in entries}
     added = decoder.items() if isinstance(decoder, dict) else ()
     return {

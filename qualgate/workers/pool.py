@@ -349,7 +349,7 @@ def _begin(body: Body, pipe: Connection, settings: WorkerSettings | None) -> Non
     try:
         body(pipe, settings or told_late(pipe))
     except Exception as error:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the pool has closed its end
             pipe.send(_Broken(one_line(error)))
         raise
 

@@ -126,21 +126,21 @@ class Engines:
     folder, engines that fit nowhere. InfrastructureError for a cluster that is not reached, and for one with no place.
     """
 
-    def __init__(self, body: Body, settings: WorkerSettings, on: OnRay, count: int) -> None:
+    def __init__(self, body: Body, settings: WorkerSettings, cluster: OnRay, count: int) -> None:
         """Join the cluster, check its nodes, and compute what each engine needs. on: the settings of `workers`."""
-        self._body, self._on, self._seats, self._began = body, on, list[Seat](), False
+        self._body, self._on, self._seats, self._began = body, cluster, list[Seat](), False
         self._asked: dict[Any, tuple[Any, float]] = {}  # by what says that it has its place: an actor, and since when
         self._dead: dict[Any, Exception] = {}  # actors that ended on their way to one, and of what
         self._looked = 0.0  # s, monotonic: when there was a look for room
         try:
-            connect(on.address)
-            nodes = _nodes(on)
-            _look_around(nodes, on)
+            connect(cluster.address)
+            nodes = _nodes(cluster)
+            _look_around(nodes, cluster)
             spread = -(-count // len(nodes))  # engines on a node, were they spread evenly
-            shares = [_devices(node, on) if on.each else spread for node in nodes]
+            shares = [_devices(node, cluster) if cluster.each else spread for node in nodes]
             cores = max(1, min(int(node["Resources"]["CPU"]) // n for node, n in zip(nodes, shares, strict=True)))
             self._settings = replace(settings, threads=cores, place=None)
-            self._needs = {"CPU": cores, "memory": on.nbytes} | ({"GPU": 1} if on.gpus else {})
+            self._needs = {"CPU": cores, "memory": cluster.nbytes} | ({"GPU": 1} if cluster.gpus else {})
         except BaseException:
             self.close()
             raise
@@ -236,13 +236,13 @@ class Engines:
             ray.shutdown()
 
 
-def nodes_of(on: OnRay) -> tuple[str, ...]:
+def nodes_of(cluster: OnRay) -> tuple[str, ...]:
     """Return each node that engines may use, with its resources, after checking all of them. Raises as `Engines`
     does."""
     try:
-        connect(on.address)
-        nodes = _nodes(on)
-        _look_around(nodes, on)
+        connect(cluster.address)
+        nodes = _nodes(cluster)
+        _look_around(nodes, cluster)
         offered = ("CPU", "GPU", "memory")
         return tuple(
             f"{_name(node)}: {_as_text({kind: node['Resources'].get(kind, 0) for kind in offered})}" for node in nodes
@@ -252,11 +252,11 @@ def nodes_of(on: OnRay) -> tuple[str, ...]:
             ray.shutdown()
 
 
-def _nodes(on: OnRay) -> list[Mapping[str, Any]]:
+def _nodes(cluster: OnRay) -> list[Mapping[str, Any]]:
     """Return the nodes that engines may use."""
     import ray
 
-    kind = "GPU" if on.gpus else "CPU"
+    kind = "GPU" if cluster.gpus else "CPU"
     nodes = [
         node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU") and node["Resources"].get(kind)
     ]
@@ -265,38 +265,40 @@ def _nodes(on: OnRay) -> list[Mapping[str, Any]]:
     return nodes
 
 
-def _look_around(nodes: Sequence[Mapping[str, Any]], on: OnRay) -> None:
+def _look_around(nodes: Sequence[Mapping[str, Any]], cluster: OnRay) -> None:
     """Check that every node has the folders to read, and shares the folder to write."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At
 
     token = secrets.token_hex(16)
-    Path(on.shared).mkdir(parents=True, exist_ok=True)
-    (Path(on.shared) / token).write_text(token)
+    Path(cluster.shared).mkdir(parents=True, exist_ok=True)
+    (Path(cluster.shared) / token).write_text(token)
     try:
         checks = {
             ray.remote(look)
             .options(num_cpus=0, scheduling_strategy=At(node["NodeID"], soft=False))
-            .remote(on.reads, on.shared, token): _name(node)
+            .remote(cluster.reads, cluster.shared, token): _name(node)
             for node in nodes
         }
         ready, late = ray.wait(list(checks), num_returns=len(checks), timeout=LOOK_SECONDS)
         if late:
             raise InfrastructureError(f"{checks[late[0]]} has not answered within {LOOK_SECONDS} s: `ray status`.")
-        seen_by_node = {checks[check]: seen for check in ready if (seen := _seen(check, checks[check])) is not None}
+        seen_by_node = {checks[check]: report for check in ready if (report := _seen(check, checks[check])) is not None}
         if not seen_by_node:
             raise InfrastructureError("every node of the Ray cluster was lost while it was looked at: `ray status`.")
-        for node, seen in seen_by_node.items():
-            _check(node, seen, on)
-        written = len(list(Path(on.shared).glob(f"{token}.*")))
+        for node, report in seen_by_node.items():
+            _check(node, report, cluster)
+        written = len(list(Path(cluster.shared).glob(f"{token}.*")))
         if written < len(seen_by_node):
             raise UsageError(
                 _unshared(
-                    f"{len(seen_by_node) - written} of {counted(len(seen_by_node), 'node')}", on, "written elsewhere"
+                    f"{len(seen_by_node) - written} of {counted(len(seen_by_node), 'node')}",
+                    cluster,
+                    "written elsewhere",
                 )
             )
     finally:
-        for file in Path(on.shared).glob(f"{token}*"):
+        for file in Path(cluster.shared).glob(f"{token}*"):
             file.unlink(missing_ok=True)
 
 
@@ -316,30 +318,32 @@ def _seen(reference: Any, node: str) -> Seen | None:
         ) from None
 
 
-def _check(node: str, seen: Seen, on: OnRay) -> None:
+def _check(node: str, report: Seen, cluster: OnRay) -> None:
     """Raise UsageError for a node without the models or the shared folder, or with another version of qualgate."""
-    if seen.missing:
+    if report.missing:
         raise UsageError(
-            f"{node} has no {seen.missing[0]}. Every node reads models by the same path: mount or copy it there."
+            f"{node} has no {report.missing[0]}. Every node reads models by the same path: mount or copy it there."
         )
-    if seen.version != own_version():
-        raise UsageError(f"{node} has qualgate {seen.version}, and this machine {own_version()}: install one on both.")
-    if seen.unshared:
-        raise UsageError(_unshared(node, on, seen.unshared))
+    if report.version != own_version():
+        raise UsageError(
+            f"{node} has qualgate {report.version}, and this machine {own_version()}: install one on both."
+        )
+    if report.unshared:
+        raise UsageError(_unshared(node, cluster, report.unshared))
 
 
-def _unshared(node: str, on: OnRay, why: str) -> str:
+def _unshared(node: str, cluster: OnRay, why: str) -> str:
     """Return the message for a node that does not share the folder."""
     return (
-        f"{node} does not share {on.shared} with this machine ({why}). The baseline's answers go to its variants "
+        f"{node} does not share {cluster.shared} with this machine ({why}). The baseline's answers go to its variants "
         "through it: every node is to mount it by the same path. Where the store is a database it is beside the gate "
         "file, of a job below `qualgate submit --folder`; beside a store's file it is this machine's alone."
     )
 
 
-def _devices(node: Mapping[str, Any], on: OnRay) -> int:
+def _devices(node: Mapping[str, Any], cluster: OnRay) -> int:
     """Return how many engines of one device a node is to run: one per GPU, or one per node without GPUs."""
-    return max(1, int(node["Resources"].get("GPU", 0))) if on.gpus else 1
+    return max(1, int(node["Resources"].get("GPU", 0))) if cluster.gpus else 1
 
 
 def _room(node: Mapping[str, Any], needs: Mapping[str, int]) -> int:

@@ -73,10 +73,10 @@ def templates_sha256(files: ModelFiles) -> str:
     return content_hash([text, others]) if others else sha256_text(text)
 
 
-def differing_template(ours: ModelFiles, theirs: ModelFiles) -> tuple[str, str]:
+def differing_template(variant: ModelFiles, baseline: ModelFiles) -> tuple[str, str]:
     """Return what to call the first template that two folders do not share, and how to mend it."""
     variant_templates, baseline_templates = (
-        {name: as_compiled(text) for name, text in templates(files).items()} for files in (ours, theirs)
+        {name: as_compiled(text) for name, text in templates(files).items()} for files in (variant, baseline)
     )
     names = sorted({*variant_templates, *baseline_templates} - {DEFAULT})
     differing = [
@@ -89,9 +89,9 @@ def differing_template(ours: ModelFiles, theirs: ModelFiles) -> tuple[str, str]:
         return "chat template", f"copy {TEMPLATE_FILE} from there"
     name = differing[0]
     mend = (
-        f"copy {_place(theirs, name)} from there"
+        f"copy {_place(baseline, name)} from there"
         if name in baseline_templates
-        else f"remove it from {_place(ours, name)}"
+        else f"remove it from {_place(variant, name)}"
     )
     return f"chat template {name!r}", mend
 

@@ -78,18 +78,18 @@ def files_beside(
 
 
 def _check_index_holds(
-    folder: Path, model: Mapping[str, TensorEntry], own: set[str], listed: set[str] | None, header: Header
+    folder: Path, model: Mapping[str, TensorEntry], model_files: set[str], listed: set[str] | None, header: Header
 ) -> None:
     """Raise UsageError for an index that names none of the model's files, unless its files hold all of the model."""
-    if listed is None or own & listed or not all(file.endswith(".safetensors") for file in own):
+    if listed is None or model_files & listed or not all(file.endswith(".safetensors") for file in model_files):
         return
     listed_files = [folder / file for file in listed if (folder / file).is_file()]
     names = {name for file in listed_files for name in header(file)}
     if lacking := sorted(model.keys() - names):
         raise UsageError(
-            f"{folder} holds {min(own)} beside model.safetensors.index.json, whose files ({len(listed_files)} of "
-            f"{len(listed)} are there) do not hold {lacking[0]}: {READINGS['index alone'].sentence}. Remove the index "
-            f"if {min(own)} is meant; else fetch the files that it lists and remove {min(own)}."
+            f"{folder} holds {min(model_files)} beside model.safetensors.index.json, whose files ({len(listed_files)} "
+            f"of {len(listed)} are there) do not hold {lacking[0]}: {READINGS['index alone'].sentence}. Remove the index "
+            f"if {min(model_files)} is meant; else fetch the files that it lists and remove {min(model_files)}."
         )
 
 

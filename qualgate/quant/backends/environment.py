@@ -87,7 +87,7 @@ def set_up(name: str, folder: Path | None = None, say: Callable[[str], None] = l
             return environment
         say(f"{name}: {place} no longer has the packages it was made with")
     except UsageError:
-        pass
+        pass  # missing or out of date: it is made below
     except (OSError, ValueError, subprocess.CalledProcessError):
         say(f"{name}: the interpreter in {place} does not run")
     if name == "auto-gptq" and sys.version_info[:2] > LEGACY_PYTHON:
