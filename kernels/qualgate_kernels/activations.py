@@ -21,14 +21,16 @@ def divisor(scale: torch.Tensor) -> torch.Tensor:
 
 
 def integers(x: torch.Tensor, scale: torch.Tensor, bits: int, zero_point: torch.Tensor | int = 0) -> torch.Tensor:
-    """The codes nearest to x / scale, halves to the even one, the ends saturating, less their zero point; float32."""
+    """Return the codes nearest to x / scale, halves to the even one, the ends saturating, less their zero point;
+    float32."""
     lowest = -(2 ** (bits - 1))
     steps = x / divisor(scale)
     return steps.add_(zero_point).round_().clamp_(lowest, -lowest - 1).sub_(zero_point)
 
 
 def round_tokens_torch(x: torch.Tensor, to: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """x [M, K] → codes int8 or float8_e4m3fn [M, K], and scales float32 [M, 1] or, with "fp8 g128", [M, ceil(K / 128)].
+    """Round x [M, K] to codes int8 or float8_e4m3fn [M, K], and scales float32 [M, 1] or, with "fp8 g128", [M, ceil(K /
+    128)].
 
     scale = absmax / half the code's range, in float32; code = x / scale, rounded to nearest even and clamped. Zeros
     have scale 0 and stay zeros.
@@ -47,6 +49,6 @@ def round_tokens_torch(x: torch.Tensor, to: str) -> tuple[torch.Tensor, torch.Te
 
 
 def rounded_torch(x: torch.Tensor, to: str) -> torch.Tensor:
-    """The numbers those codes stand for, float32 [M, K]."""
+    """Return the numbers that those codes stand for, float32 [M, K]. to: as for `round_tokens_torch`."""
     codes, scales = round_tokens_torch(x, to)
     return codes.float() * scales.repeat_interleave(GROUP if "g128" in to else x.shape[1], 1)[:, : x.shape[1]]

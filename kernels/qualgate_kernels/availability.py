@@ -20,7 +20,7 @@ def on_triton(device: torch.device) -> bool:
 
 
 def unavailable(device: torch.device, activations: str = "") -> str:
-    """Why the Triton kernels do not run on `device`, or "" if they do."""
+    """Return why the Triton kernels do not run on `device`; "" if they do."""
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed"
     if interpreted():
@@ -28,9 +28,9 @@ def unavailable(device: torch.device, activations: str = "") -> str:
     if device.type != "cuda" or torch.version.hip:
         return f"the kernels run on an NVIDIA GPU, not on {device.type}"
     offered = capability(device.index or 0)
-    needed = 89 if activations.startswith("fp8") else 80
-    if offered < needed:
-        return f"compute capability {offered / 10}, {activations or 'the kernels'} need {needed / 10}"
+    required = 89 if activations.startswith("fp8") else 80
+    if offered < required:
+        return f"compute capability {offered / 10}, {activations or 'the kernels'} need {required / 10}"
     return ""
 
 

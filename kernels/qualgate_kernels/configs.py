@@ -30,7 +30,10 @@ SPLITS: dict[tuple[int, int, str, int], int] = {}
 
 
 def splits(out_features: int, in_features: int, code: str, bits: int, blocks: int, wanted: int | None = None) -> int:
-    """Parts of K's `blocks`: `wanted`, or the table's, or the fewest that give every SM two tiles of four blocks."""
+    """Return into how many parts a product splits the `blocks` of K.
+
+    That is `wanted`, or the table's number, or the fewest parts that give every SM two tiles of four blocks.
+    """
     parts = wanted or SPLITS.get((out_features, in_features, code, bits))
     if parts is None:
         tiles = -(-out_features // 128)
@@ -40,8 +43,8 @@ def splits(out_features: int, in_features: int, code: str, bits: int, blocks: in
 
 
 def tile(tokens: int, block_k: int, bits: int, terms: int, capability: int) -> Tile:
-    """The tile for `tokens` rows of x, each of `terms` terms, and K-blocks of `block_k` codes: as many stages, up to
-    four, as leave room in shared memory for two blocks an SM where the tile is small.
+    """Return the tile for `tokens` rows of x, each of `terms` terms, and K-blocks of `block_k` codes: as many stages,
+    up to four, as leave room in shared memory for two blocks an SM where the tile is small.
 
     Where registers or tensor memory would not do, tiles are smaller: three terms triple the operands; Ampere (80)
     holds in registers what Hopper's tensor cores read from shared memory; Blackwell (100) keeps every plane's weights

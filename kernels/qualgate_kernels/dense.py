@@ -35,7 +35,7 @@ Dense = PreparedDense | HeldDense
 
 
 def prepare_dense(weight: torch.Tensor) -> Dense | str:
-    """The weight in the layout of its device's kernels, or why torch has to multiply it.
+    """Return the weight in the layout of its device's kernels, or why torch has to multiply it.
 
     weight: bfloat16, float16 or float32 [out_features, in_features], any strides. It is kept in the
     narrowest of bfloat16, float16 and float32 that holds its numbers to the bit.
@@ -56,7 +56,7 @@ def prepare_dense(weight: torch.Tensor) -> Dense | str:
 
 
 def matmul_dense(x: torch.Tensor, weight: Dense) -> torch.Tensor:
-    """float32 x [rows, in_features], contiguous, where the weight is → float32 [rows, out_features]."""
+    """Multiply float32 x [rows, in_features], contiguous, on the weight's device → float32 [rows, out_features]."""
     if isinstance(weight, PreparedDense):
         return cpu.matmul(x, weight)
     from qualgate_kernels.dense_gpu import matmul_dense_triton

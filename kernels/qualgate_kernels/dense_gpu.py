@@ -85,7 +85,7 @@ def norm_kernel(x, weight, out, width, eps, BLOCK: tl.constexpr):
 
 
 def matmul_dense_triton(x: torch.Tensor, weight: torch.Tensor, *, split: bool | None = None) -> torch.Tensor:
-    """float32 x [rows >= 1, in_features], contiguous → float32 [rows, out_features].
+    """Multiply float32 x [rows >= 1, in_features], contiguous → float32 [rows, out_features].
 
     `split` is for tests: the bits are the same.
     """
@@ -121,15 +121,16 @@ def block_of(dtype: torch.dtype) -> int:
 
 
 def parted(out_features: int, in_features: int, dtype: torch.dtype) -> tuple[int, int]:
-    """(blocks of a part of K, parts): as many as give every multiprocessor two programs, of four blocks at least."""
-    there = -(-in_features // block_of(dtype))
-    parts = max(1, min(PROGRAMS // -(-out_features // ROWS), there // 4, MOST_PARTS))
-    blocks = -(-there // parts)
-    return blocks, -(-there // blocks)  # no empty part
+    """Return (blocks of a part of K, parts): enough parts for two programs on every multiprocessor, of four blocks at
+    least."""
+    all_blocks = -(-in_features // block_of(dtype))
+    parts = max(1, min(PROGRAMS // -(-out_features // ROWS), all_blocks // 4, MOST_PARTS))
+    blocks = -(-all_blocks // parts)
+    return blocks, -(-all_blocks // blocks)  # no empty part
 
 
 def constants(dtype: torch.dtype, tokens: int, split: bool) -> dict[str, Any]:
-    """What `dense_kernel` is compiled for: one program for each combination."""
+    """Return what `dense_kernel` is compiled for: one program for each combination."""
     narrow = dtype == torch.bfloat16
     return {
         "TERMS": 3 if narrow else 1,

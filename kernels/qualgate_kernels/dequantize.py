@@ -26,7 +26,7 @@ _PAIRS = {
 
 
 def dequantize_torch(packed: PackedWeight) -> torch.Tensor:
-    """The weight as float32 [out_features, in_features], each step rounded to float32.
+    """Return the weight as float32 [out_features, in_features], each step rounded to float32.
 
     Exact for symmetric integers with bfloat16 scales (a code has at most 8 significant bits, the scale 8) and for the
     MX formats (their scales are powers of two).
@@ -46,7 +46,7 @@ def dequantize_torch(packed: PackedWeight) -> torch.Tensor:
 
 
 def scales_float(packed: PackedWeight) -> torch.Tensor:
-    """Every scale as the float32 number it stands for, the tensor's own included: [row_blocks, groups]."""
+    """Return every scale as the float32 number it stands for, the tensor's own included: [row_blocks, groups]."""
     scales = packed.scales
     scales = (scales.view(torch.float8_e8m0fnu) if scales.dtype == torch.uint8 else scales).float()
     if packed.tensor_scale is None:
@@ -55,7 +55,7 @@ def scales_float(packed: PackedWeight) -> torch.Tensor:
 
 
 def _code_values(packed: PackedWeight) -> torch.Tensor:
-    """The number each code spells, float32 [out_features, in_features], in memory of its own."""
+    """Return the number that each code stands for, float32 [out_features, in_features], as a new tensor."""
     columns = packed.shape[1]
     if packed.code in _PAIRS:
         pairs = _PAIRS[packed.code].to(packed.codes.device).take(packed.codes.long())
@@ -76,7 +76,7 @@ def _grouped(weight: torch.Tensor, packed: PackedWeight) -> torch.Tensor:
 
 
 def _spread(per_scale: torch.Tensor, packed: PackedWeight) -> torch.Tensor:
-    """[row_blocks, groups] → what broadcasts over `_grouped` weights."""
+    """Reshape values [row_blocks, groups] to what broadcasts over `_grouped` weights."""
     rows, columns = packed.shape
     if packed.block_rows > 1:
         per_scale = per_scale[torch.arange(rows, device=per_scale.device) // packed.block_rows]

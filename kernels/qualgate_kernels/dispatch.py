@@ -41,7 +41,7 @@ class Fused:
 
 
 def fuse(packed: PackedWeight, activations: str = "") -> Fused | str:
-    """`packed` laid out for the fused kernel of its device, or why the torch twin multiplies it.
+    """Lay `packed` out for the fused kernel of its device, or return why the torch twin multiplies it.
 
     activations: what inputs are rounded to, where a kernel may do that itself: "int8", "fp8" (one scale a token),
     "fp8 g128". A kernel that does not gets inputs that were rounded before.
@@ -83,8 +83,8 @@ def attend_paged(
 
 
 def prepare_places(places: Places, count: int, device: torch.device) -> Places:
-    """The places of a pass for all of its layers, of `count` blocks each on `device`: on a GPU what each of them would
-    look at and copy there. ValueError as `Places.check` has it."""
+    """Return the places of a pass for all of its layers, of `count` blocks each on `device`: on a GPU what each of them
+    would look at and copy there. ValueError as `Places.check` has it."""
     if not availability.on_triton(device):
         return places
     from qualgate_kernels.packs import PreparedPlaces, prepare
@@ -133,6 +133,8 @@ def paged_path(blocks: Blocks) -> str:
 
 
 def _on_cpu(packed: PackedWeight, activations: str) -> Fused | str:
+    """Fuse a weight for the CPU: int8 products if its inputs are int8 and it allows them, else floats. Or return why
+    not."""
     if activations == "int8":
         try:
             codes = int8.prepare_int8(packed)
@@ -160,6 +162,10 @@ def _on_cpu(packed: PackedWeight, activations: str) -> Fused | str:
 
 
 def _on_gpu(packed: PackedWeight, activations: str) -> Fused | str:
+    """Fuse a weight for a GPU. Or return the reason why the torch twin serves.
+
+    If no kernel rounds the inputs for this weight, the weight alone is packed, and the layer rounds them before.
+    """
     prepared = linear.prepare(packed, activations)
     if prepared.twin is not None and activations:
         prepared = linear.prepare(packed)
@@ -175,8 +181,9 @@ def _on_gpu(packed: PackedWeight, activations: str) -> Fused | str:
 
 
 def _triton(device: torch.device, code: str = "") -> str:
-    there = device.type == "cuda" or availability.on_triton(device)
-    because = unavailable(device, code) if there else f"no kernel for {device.type}"
+    """Return "triton" where the kernels run on `device`, else "torch twin: " and the reason."""
+    has_kernels = device.type == "cuda" or availability.on_triton(device)
+    because = unavailable(device, code) if has_kernels else f"no kernel for {device.type}"
     return f"torch twin: {because}" if because else "triton"
 
 

@@ -39,6 +39,7 @@ class Head:
     bias: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError for tensors that no path takes."""
         for name, tensor in (("hidden", self.hidden), ("weight", self.weight)):
             if tensor.dim() != 2 or tensor.dtype not in FLOATS or 0 in tensor.shape:
                 raise ValueError(
@@ -89,7 +90,7 @@ class Drift:
 
 
 def drift_torch(p: Head, q: Head, *, labels: torch.Tensor | None = None, noise: Noise | None = None) -> Drift:
-    """The torch twin: float32 logits, everything after in float64."""
+    """Compute the drift by the torch twin: float32 logits, everything after in float64."""
     check(p, q, labels, noise)
     rows, vocabulary = p.hidden.shape[0], p.weight.shape[0]
     parts = []
@@ -101,7 +102,7 @@ def drift_torch(p: Head, q: Head, *, labels: torch.Tensor | None = None, noise: 
 
 
 def gathered(parts: Sequence[tuple[torch.Tensor, ...]], labels: torch.Tensor | None, noise: Noise | None) -> Drift:
-    """From the `results` of blocks of rows."""
+    """Join the `results` of blocks of rows into one Drift; without labels or noise their fields are None."""
     kl, entropy, top, margin, best, logprob, sample = (
         torch.cat(columns, dim=1) for columns in zip(*parts, strict=True)
     )
@@ -139,8 +140,10 @@ class Sums:
                 factor * (part.other + part.total * (shift - shift.flip(0))),
             )
 
-        total, own, other = (mine + theirs for mine, theirs in zip(moved(self), moved(later), strict=True))
-        won, drawn = later.best > self.best, later.most > self.most
+        total, own, other = (
+            earlier_sums + later_sums for earlier_sums, later_sums in zip(moved(self), moved(later), strict=True)
+        )
+        won, sampled_later = later.best > self.best, later.most > self.most
         return Sums(
             best=best,
             second=torch.where(won, self.best.maximum(later.second), self.second.maximum(later.best)),
@@ -149,8 +152,8 @@ class Sums:
             other=other,
             label_logit=torch.where(later.label_logit.isnan(), self.label_logit, later.label_logit),
             top=torch.where(won, later.top, self.top),
-            most=torch.where(drawn, later.most, self.most),
-            sample=torch.where(drawn, later.sample, self.sample),
+            most=torch.where(sampled_later, later.most, self.most),
+            sample=torch.where(sampled_later, later.sample, self.sample),
         )
 
     def results(self) -> tuple[torch.Tensor, ...]:
@@ -180,11 +183,13 @@ def _tile(p: Head, q: Head, rows: slice, start: int, labels: torch.Tensor | None
     label_logit, most, sample = torch.full_like(best, torch.nan), best, torch.full_like(best, -1, dtype=torch.int64)
     if labels is not None:
         inside = (labels[rows] >= start) & (labels[rows] < start + TILE)
-        place = torch.where(inside, labels[rows] - start, 0).expand(2, -1)[..., None]
-        label_logit = torch.where(inside, logits.gather(-1, place)[..., 0], label_logit)
+        label_index = torch.where(inside, labels[rows] - start, 0).expand(2, -1)[..., None]
+        label_logit = torch.where(inside, logits.gather(-1, label_index)[..., 0], label_logit)
     if noise is not None:
-        most, place = (logits / noise.temperature + gumbel_torch(noise, rows, tokens)).max(-1)  # the first of equals
-        sample = tokens[place]
+        most, label_index = (logits / noise.temperature + gumbel_torch(noise, rows, tokens)).max(
+            -1
+        )  # the first of equals
+        sample = tokens[label_index]
     return Sums(
         best=best, second=second, label_logit=label_logit, most=most, sample=sample,
         top=tokens[logits.argmax(-1)],  # the first of equals

@@ -39,9 +39,9 @@ class Library:
     handle: ctypes.CDLL
 
     def drift(self, p: Head, q: Head, labels: torch.Tensor | None, noise: Noise | None, threads: int) -> dict[str, Any]:
-        """The fields of a Drift. Rows are shared among threads; each has a workspace of its own."""
-        rows, each = p.hidden.shape[0], len(FLOATS) + len(TOKENS)
-        results = torch.empty(rows, each, 2, dtype=torch.float64)
+        """Return the fields of a Drift. Rows are shared among threads; each has a workspace of its own."""
+        rows, fields = p.hidden.shape[0], len(FLOATS) + len(TOKENS)
+        results = torch.empty(rows, fields, 2, dtype=torch.float64)
         inputs = [labels, *((None, None) if noise is None else (noise.cases, noise.positions))]
         inputs = [None if tensor is None else tensor.contiguous() for tensor in inputs]
 
@@ -71,6 +71,7 @@ class Library:
 
 
 def _side(head: Head, start: int) -> _Side:
+    """Return one model's side as C reads it, from row `start` on."""
     return _Side(
         hidden=head.hidden[start:].data_ptr(),
         head=head.weight.data_ptr(),
@@ -89,7 +90,7 @@ def load() -> Library | str:
 
 
 def open_library(file: Path) -> Library | str:
-    """The kernel in `file`, or why it cannot serve here."""
+    """Return the kernel in `file`, or why it cannot serve here."""
     try:
         handle = ctypes.CDLL(str(file))
         path, size = handle.qualgate_drift_path(), handle.qualgate_drift_bytes()

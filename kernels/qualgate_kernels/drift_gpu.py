@@ -251,7 +251,7 @@ def drift_triton(
 
 
 def constants(p: Head, q: Head, labels: torch.Tensor | None, noise: Noise | None, tile: Tile) -> dict[str, int | bool]:
-    """What `drift_kernel` is compiled for: one program for each combination."""
+    """Return what `drift_kernel` is compiled for: one program for each combination."""
     return {
         "P_BIAS": p.bias is not None, "Q_BIAS": q.bias is not None,
         "LABELS": labels is not None, "NOISE": noise is not None,

@@ -34,7 +34,7 @@ def _is_float(code):
 
 @triton.constexpr_function
 def _moves(code, plane, half):
-    """(left shift of the sign, left shift of the magnitude, its mask, multiplier) to the operand's own bits."""
+    """Return (left shift of the sign, left shift of the magnitude, its mask, multiplier) to the operand's own bits."""
     width, half_layout, bf16_layout = _FLOAT_CODES[code]
     lowest, multiplier = half_layout if half else bf16_layout
     top = width * plane + width - 1
@@ -50,6 +50,7 @@ def _left(name, source, places):
 
 @triton.constexpr_function
 def _float_asm(code, plane, half):
+    """Return PTX that makes two float operands of a word of float codes. half: float16 operands, else bfloat16."""
     sign, magnitude, mask, multiplier = _moves(code, plane, half)
     product = "mul.rn.f16x2 $0, m, f;" if half else "mov.b32 s, 0x80008000; fma.rn.bf16x2 $0, m, f, s;"
     return (
@@ -153,7 +154,7 @@ def _zero_operand(zero, BITS: tl.constexpr, OPERAND: tl.constexpr):
 
 @triton.jit
 def _scale(field, KIND: tl.constexpr):
-    """The float32 a scale's bits (lowest of an int32) spell."""
+    """Return the float32 that a scale's bits, the lowest of an int32, stand for."""
     if KIND == "fp32":
         return field.to(tl.float32, bitcast=True)
     elif KIND == "bf16":
@@ -231,7 +232,7 @@ def _sum_of_blocks(
 def _finish(
     total, row_scale, token_scale, bias, ROW_SCALES: tl.constexpr, TOKEN_SCALES: tl.constexpr, BIAS: tl.constexpr
 ):
-    """What both ways to the result do last; shapes broadcast."""
+    """Apply the scales and the bias, the last step with split sums and without; shapes broadcast."""
     if ROW_SCALES:
         total = total * row_scale
     if TOKEN_SCALES:

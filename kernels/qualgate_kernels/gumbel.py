@@ -32,6 +32,7 @@ class Noise:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
+        """Raise ValueError for a seed, a temperature, or tensors that no path takes."""
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
             raise ValueError(f"seed: expected 0 to 2**63 - 1, got {self.seed!r:.40}")
         if not 1e-6 <= self.temperature <= 1e6:
@@ -57,7 +58,7 @@ def gumbel(seed: int, tokens: torch.Tensor, positions: torch.Tensor, cases: torc
 
 
 def philox_torch(seed: int, tokens: torch.Tensor, positions: torch.Tensor, cases: torch.Tensor) -> torch.Tensor:
-    """The first word of Philox4x32-10, int64 holding 32 bits, of broadcast counters."""
+    """Return the first word of Philox4x32-10, int64 holding 32 bits, of broadcast counters."""
     c0, c1, c2, c3 = torch.broadcast_tensors(tokens & LOW, positions & LOW, cases & LOW, (cases >> 32) & LOW)
     k0, k1 = seed & LOW, seed >> 32
     for _ in range(ROUNDS):

@@ -50,6 +50,7 @@ def form_of(name: str) -> Form:
 
 
 def bytes_of_position(form: str, kv_heads: int, head_dim: int) -> int:
-    """Of the keys, values and scales that one layer keeps of one position. ValueError for another form."""
-    what = form_of(form)
-    return 2 * kv_heads * (head_dim // what.packed * what.size + 2 * what.scales)
+    """Return the bytes of the keys, values and scales that one layer keeps of one position. ValueError for another
+    form."""
+    kept_form = form_of(form)
+    return 2 * kv_heads * (head_dim // kept_form.packed * kept_form.size + 2 * kept_form.scales)

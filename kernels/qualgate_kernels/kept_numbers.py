@@ -25,8 +25,11 @@ def kept(form: Form, x: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch
 
 
 def numbers(form: Form, elements: torch.Tensor, scales: torch.Tensor | None, scale: float, axis: int) -> torch.Tensor:
-    """The float32 numbers of `elements`. axis: along which a position's lie, -1 or -2; scales: bfloat16, shaped like
-    elements without `axis`, and for int4 [.., 2, positions]."""
+    """Return the float32 numbers of `elements`.
+
+    axis: along which a position's numbers lie, -1 or -2; scales: bfloat16, shaped like elements without `axis`, and
+    for int4 [.., 2, positions].
+    """
     if scales is None:
         if form.name != "fp8":
             return elements.float()
@@ -59,7 +62,7 @@ def _halves(x: torch.Tensor) -> torch.Tensor:
 
 
 def _codes(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """0 for all of a position and head whose scale is 0 or NaN."""
+    """Return the nearest codes of `x`; 0 for all of a position and head whose scale is 0 or NaN."""
     there = scale > 0
     return torch.where(there, torch.round(x / torch.where(there, scale, 1.0)), 0.0)
 

@@ -96,33 +96,33 @@ def rounded(x: torch.Tensor, prepared: Prepared) -> tuple[torch.Tensor, torch.Te
 
 def terms(x: torch.Tensor) -> torch.Tensor:
     """float32 [M, K] → bfloat16 [3, M, K] that add up to it."""
-    made = torch.empty(3, *x.shape, dtype=torch.bfloat16, device=x.device)
+    three_terms = torch.empty(3, *x.shape, dtype=torch.bfloat16, device=x.device)
     grid = (x.shape[0], -(-x.shape[1] // ROUND_BLOCK))
-    _launch(gemm.terms_kernel, grid, None, x, made, *x.shape, x.stride(0), BLOCK=ROUND_BLOCK)
-    return made
+    _launch(gemm.terms_kernel, grid, None, x, three_terms, *x.shape, x.stride(0), BLOCK=ROUND_BLOCK)
+    return three_terms
 
 
 def weight_only_constants(
     prepared: Prepared, dtype: torch.dtype, parts: int, tile: configs.Tile, *, partial: bool, bias: bool
 ) -> dict[str, Any]:
-    """What the weight-only kernel is compiled for, inputs of `dtype` in `parts` bfloat16 terms; see `gemm`."""
-    like, block_k = prepared.like, prepared.block_k
+    """Return what the weight-only kernel is compiled for, inputs of `dtype` in `parts` bfloat16 terms; see `gemm`."""
+    weight, block_k = prepared.like, prepared.block_k
     return {
-        "CODE": like.code,
-        "BITS": like.bits,
+        "CODE": weight.code,
+        "BITS": weight.bits,
         "OPERAND": _OPERANDS[dtype],
         "PARTS": parts,
         "ASM": not interpreted() and dtype != torch.float32,
         "PLANE_K": prepared.plane,
         "PLANES": prepared.planes,
-        "WORDS": WORDS_AND_PLANES[like.bits][0],
+        "WORDS": WORDS_AND_PLANES[weight.bits][0],
         "GROUPS": max(1, block_k // prepared.group_size) if prepared.grouped else 0,
         "SPAN": max(1, prepared.group_size // block_k),
         "SCALE_BITS": prepared.scale_bits,
         "SCALE_KIND": prepared.scale_kind if prepared.grouped else "",
         "ZEROS": prepared.zeros is not None,
         "ZERO_BITS": prepared.zero_bits,
-        "EVEN_K": like.shape[1] % block_k == 0,
+        "EVEN_K": weight.shape[1] % block_k == 0,
         "ROW_SCALES": prepared.row_scales is not None,
         "BIAS": bias,
         "SPLITS": prepared.splits,
@@ -133,7 +133,7 @@ def weight_only_constants(
 
 
 def eight_bit_constants(prepared: Prepared, tile: configs.Tile, *, partial: bool, bias: bool) -> dict[str, Any]:
-    """What the kernel of 8-bit inputs is compiled for; see `gemm`."""
+    """Return what the kernel of 8-bit inputs is compiled for; see `gemm`."""
     return {
         "INTEGER": prepared.activations == "int8",
         "GROUPS": int(prepared.grouped),
@@ -151,7 +151,7 @@ def eight_bit_constants(prepared: Prepared, tile: configs.Tile, *, partial: bool
 
 
 def reduce_constants(prepared: Prepared, *, bias: bool) -> dict[str, Any]:
-    """What the kernel that adds up the splits of K is compiled for."""
+    """Return what the kernel that adds up the splits of K is compiled for."""
     return {
         "SPLITS": prepared.splits,
         "ROW_SCALES": prepared.row_scales is not None,
@@ -162,7 +162,7 @@ def reduce_constants(prepared: Prepared, *, bias: bool) -> dict[str, Any]:
 
 
 def round_constants(prepared: Prepared) -> dict[str, Any]:
-    """What the kernel that rounds inputs to 8 bits is compiled for."""
+    """Return what the kernel that rounds inputs to 8 bits is compiled for."""
     grouped = prepared.activations.endswith("g128")
     return {
         "HALF": HALF[prepared.activations.split()[0]],
@@ -173,7 +173,7 @@ def round_constants(prepared: Prepared) -> dict[str, Any]:
 
 
 def options(tile: configs.Tile | None, capability: int) -> dict[str, Any]:
-    """What the compiler is told for compute capability `capability` (90 = 9.0).
+    """Return the compiler options for compute capability `capability` (90 = 9.0).
 
     No contraction: a fused multiply-add rounds once where two steps round twice, and the ways to one result must round
     alike. On sm_100 the assembler would rather spill than take the registers there are, so it is told their number.
@@ -185,8 +185,8 @@ def options(tile: configs.Tile | None, capability: int) -> dict[str, Any]:
 
 
 def _launch(kernel: Any, grid: tuple[int, ...], tile: configs.Tile | None, *arguments: Any, **constants: Any) -> None:
-    for seen in LAUNCHES:
-        seen(kernel.fn.__name__)
+    for observe in LAUNCHES:
+        observe(kernel.fn.__name__)
     kernel[grid](*arguments, **constants, **options(tile, _capability(arguments[0].device)))
 
 

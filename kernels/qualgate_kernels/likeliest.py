@@ -26,7 +26,7 @@ class Likeliest(NamedTuple):
 
 
 def likeliest_torch(logits: torch.Tensor) -> Likeliest:
-    """Of floats [..., vocabulary], of a token or more: the torch twin."""
+    """Return the likeliest tokens of floats [..., vocabulary], vocabulary at least 1: the torch twin."""
     if logits.numel() == logits.shape[-1]:  # torch would part the sum of a large row among threads, and round otherwise
         return Likeliest(*(column[0] for column in likeliest_torch(torch.stack([logits, logits]))))
     tokens = logits.argmax(-1)

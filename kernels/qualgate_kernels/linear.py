@@ -54,6 +54,7 @@ def matmul_torch(
 
 
 def _check(x: torch.Tensor, prepared: Prepared, bias: torch.Tensor | None) -> None:
+    """Raise ValueError for inputs or a bias that the kernels do not take."""
     out_features, in_features = prepared.like.shape
     if x.dtype not in FLOATS:
         raise ValueError(f"x: expected float16, bfloat16 or float32, got {x.dtype}")

@@ -61,6 +61,7 @@ class PackedWeight:
     g_idx: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError for a code, shape or tensor that does not fit the others."""
         if self.code not in CODE_BITS:
             raise ValueError(f"code: expected one of {', '.join(CODE_BITS)}, got {self.code!r}")
         if type(self.bits) is not int or self.bits not in CODE_BITS[self.code]:
@@ -169,18 +170,19 @@ def pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
     run_bytes = per_run * bits // 8
     padded = torch.nn.functional.pad(codes, (0, -columns % per_run)).view(rows, -1, per_run)
     packed = torch.zeros(rows, padded.shape[1], run_bytes, dtype=torch.uint8, device=codes.device)
-    for place in range(per_run):
-        byte, shift = divmod(place * bits, 8)
-        packed[..., byte] |= padded[..., place] << shift  # uint8 drops what does not fit
+    for index in range(per_run):
+        byte, shift = divmod(index * bits, 8)
+        packed[..., byte] |= padded[..., index] << shift  # uint8 drops what does not fit
         if shift + bits > 8:
-            packed[..., byte + 1] |= padded[..., place] >> (8 - shift)
+            packed[..., byte + 1] |= padded[..., index] >> (8 - shift)
     return packed.flatten(1)[:, : (columns * bits + 7) // 8].contiguous()
 
 
 def unpack_codes(
     codes: torch.Tensor, bits: int, columns: int | None = None, dtype: torch.dtype = torch.uint8
 ) -> torch.Tensor:
-    """The inverse of `pack_codes`: uint8 [rows, bytes] → `dtype` [rows, columns]; columns: all that fit by default."""
+    """Invert `pack_codes`: uint8 [rows, bytes] → `dtype` [rows, columns]; columns: all that fit by
+    default."""
     fitting = codes.shape[1] * 8 // bits
     columns = fitting if columns is None else columns
     if bits == 8:
@@ -193,12 +195,12 @@ def unpack_codes(
         runs = torch.nn.functional.pad(codes, (0, -codes.shape[1] % run_bytes))
     runs = runs.reshape(rows, -1, run_bytes)
     values = torch.empty(rows, runs.shape[1], per_run, dtype=dtype, device=codes.device)
-    for place in range(per_run):
-        byte, shift = divmod(place * bits, 8)
+    for index in range(per_run):
+        byte, shift = divmod(index * bits, 8)
         code = runs[..., byte] >> shift
         if shift + bits > 8:
             code = code | runs[..., byte + 1] << (8 - shift)
-        values[..., place] = code & (2**bits - 1)
+        values[..., index] = code & (2**bits - 1)
     values = values.flatten(1)
     return values if values.shape[1] == columns else values[:, :columns].contiguous()
 

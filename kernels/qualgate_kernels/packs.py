@@ -54,11 +54,11 @@ class PreparedPlaces(Places):
 
     def packs_of(self, group: int, window: int) -> Packs:
         """See `packs_of`; on the GPU."""
-        made = self.packs.get((group, window))
-        if made is None:
-            made = packs_of(self.here, group, window)
-            made = self.packs[group, window] = replace(made, numbers=made.numbers.to(self.table.device))
-        return made
+        packs = self.packs.get((group, window))
+        if packs is None:
+            packs = packs_of(self.here, group, window)
+            packs = self.packs[group, window] = replace(packs, numbers=packs.numbers.to(self.table.device))
+        return packs
 
 
 def prepare(places: Places, count: int, device: torch.device) -> PreparedPlaces:
@@ -74,12 +74,12 @@ def prepare(places: Places, count: int, device: torch.device) -> PreparedPlaces:
 
 
 def packs_of(places: Places, group: int, window: int) -> Packs:
-    """A run's pairs row by row, a row's `group` query heads together, cut into packs; on the CPU.
+    """Return a run's pairs row by row, a row's `group` query heads together, cut into packs; on the CPU.
 
     In Python: a dozen operations of torch took ten times as long for a pass of few rows.
     """
     sequence, position = places.sequence.tolist(), places.position.tolist()
-    numbers, most, start = array("i"), 0, 0
+    numbers, most_spans, start = array("i"), 0, 0
     for _, run in groupby(sequence):
         rows = len(list(run))
         for number in range(-(-rows * group // PACK)):
@@ -88,6 +88,6 @@ def packs_of(places: Places, group: int, window: int) -> Packs:
             low = max(0, first - window + 1) if window else 0
             spans = last // SPAN - low // SPAN + 1
             numbers.extend((start, rows, number, spans))
-            most = max(most, spans)
+            most_spans = max(most_spans, spans)
         start += rows
-    return Packs(torch.frombuffer(numbers, dtype=torch.int32).view(-1, 4), most)
+    return Packs(torch.frombuffer(numbers, dtype=torch.int32).view(-1, 4), most_spans)

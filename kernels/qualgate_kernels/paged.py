@@ -83,10 +83,10 @@ class Blocks:
         """So many of them, in the same memory."""
         return replace(self, **{name: tensor[:count] for name, tensor in self.tensors.items()})
 
-    def copy(self, there: torch.Tensor, here: torch.Tensor) -> None:
-        """Blocks `there` into blocks `here`, int64 [n] each, as they all are before the first is written to."""
+    def copy(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
+        """Copy blocks `sources` into blocks `targets`, int64 [n] each, as all are before the first is written to."""
         for tensor in self.tensors.values():
-            tensor[here] = tensor[there]
+            tensor[targets] = tensor[sources]
 
     def at(self, slots: torch.Tensor) -> dict[str, torch.Tensor]:
         """What is kept at these, by field, a row each: a copy. slots: int64 [n], as `Places.slots`."""
@@ -136,8 +136,8 @@ class Places:
             )
         if int(position.min()) < 0 or int(position.max()) >= table.shape[1] * SLOTS:
             raise ValueError(f"position: expected 0 to {table.shape[1] * SLOTS - 1}, the table's width")
-        same = sequence[1:] == sequence[:-1]
-        if bool((same & (position[1:] <= position[:-1])).any()):
+        same_sequence = sequence[1:] == sequence[:-1]
+        if bool((same_sequence & (position[1:] <= position[:-1])).any()):
             raise ValueError("position: expected ascending numbers in rows of one sequence that follow each other")
         block = self.slots // SLOTS
         if int(block.min()) < 0 or int(block.max()) >= count:
@@ -172,8 +172,8 @@ def new_blocks(
             raise ValueError(f"{name}: expected 1 to {most}, got {value!r:.40}")
     if head_dim % 16:
         raise ValueError(f"head_dim: expected a multiple of 16, got {head_dim}")
-    what, where = form_of(form), torch.device(device)
-    shapes = _shapes(what, count, kv_heads, head_dim)
+    kept_form, where = form_of(form), torch.device(device)
+    shapes = _shapes(kept_form, count, kv_heads, head_dim)
     tensors = {name: _zeros(shape, dtype, where) for name, (dtype, shape) in shapes.items()}
     return Blocks(form=form, key_scale=key_scale, value_scale=value_scale, **tensors)
 
@@ -215,8 +215,8 @@ def lay(blocks: Blocks, slots: torch.Tensor, key: torch.Tensor, value: torch.Ten
 
 
 def numbers_of(blocks: Blocks, which: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The numbers in blocks `which`, int64 [n]: float32 keys [n, kv_heads, head_dim, SLOTS] and values
-    [n, kv_heads, SLOTS, head_dim]."""
+    """Return the numbers in blocks `which`, int64 [n]: float32 keys [n, kv_heads, head_dim, SLOTS] and values [n,
+    kv_heads, SLOTS, head_dim]."""
     form = form_of(blocks.form)
     key_scales, value_scales = (
         None if scales is None else scales[which] for scales in (blocks.key_scales, blocks.value_scales)
@@ -226,7 +226,7 @@ def numbers_of(blocks: Blocks, which: torch.Tensor) -> tuple[torch.Tensor, torch
 
 
 def attend_torch(query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen) -> torch.Tensor:
-    """Each row's attention to what it sees of its sequence: the torch twin, a row at a time.
+    """Return each row's attention to what it sees of its sequence: the torch twin, a row at a time.
 
     query: float32 [rows, heads, head_dim], contiguous. Returns the same shape.
     """
@@ -236,10 +236,10 @@ def attend_torch(query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen
     for row, (sequence, position) in enumerate(zip(places.sequence.tolist(), places.position.tolist(), strict=True)):
         first = max(0, position - seen.window + 1) if seen.window else 0
         table = places.table[sequence, first // SLOTS : position // SLOTS + 1].long()
-        here = slice(first % SLOTS, position - first // SLOTS * SLOTS + 1)
+        visible = slice(first % SLOTS, position - first // SLOTS * SLOTS + 1)
         keys, values = numbers_of(blocks, table)
-        keys = keys.permute(1, 2, 0, 3).flatten(2)[..., here]  # [kv_heads, dim, positions]
-        values = values.transpose(0, 1).flatten(1, 2)[:, here]
+        keys = keys.permute(1, 2, 0, 3).flatten(2)[..., visible]  # [kv_heads, dim, positions]
+        values = values.transpose(0, 1).flatten(1, 2)[:, visible]
         logits = query[row].view(blocks.kv_heads, group, -1) @ keys * seen.scale
         if seen.soft_cap:
             logits = seen.soft_cap * torch.tanh(logits / seen.soft_cap)
@@ -253,8 +253,8 @@ def attend_torch(query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen
 def check(query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen) -> None:
     """ValueError for arguments that no path takes."""
     rows, heads = len(places.position), query.shape[1] if query.dim() == 3 else 0
-    wanted = (rows, heads, blocks.head_dim)
-    if query.dtype != torch.float32 or tuple(query.shape) != wanted or heads < 1 or heads % blocks.kv_heads:
+    expected = (rows, heads, blocks.head_dim)
+    if query.dtype != torch.float32 or tuple(query.shape) != expected or heads < 1 or heads % blocks.kv_heads:
         raise ValueError(
             f"query: expected float32 [{rows}, a multiple of {blocks.kv_heads}, {blocks.head_dim}], got {query.dtype} "
             f"{list(query.shape)}"
@@ -275,23 +275,23 @@ def check(query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen) -> No
 
 def check_kept(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.Tensor) -> None:
     """ValueError for arguments that no path takes."""
-    wanted = (len(places.position), blocks.kv_heads, blocks.head_dim)
+    expected = (len(places.position), blocks.kv_heads, blocks.head_dim)
     for name, tensor in (("key", key), ("value", value)):
-        if tensor.dtype != torch.float32 or tuple(tensor.shape) != wanted:
-            raise ValueError(f"{name}: expected float32 {list(wanted)}, got {tensor.dtype} {list(tensor.shape)}")
+        if tensor.dtype != torch.float32 or tuple(tensor.shape) != expected:
+            raise ValueError(f"{name}: expected float32 {list(expected)}, got {tensor.dtype} {list(tensor.shape)}")
         _check_device(name, tensor, blocks)
     places.check(blocks.count, blocks.keys.device)
 
 
 def _check_blocks(blocks: Blocks) -> None:
-    """C believes what it is told of them, so it is looked at here."""
+    """Raise ValueError for blocks of another layout than their format's, because C does not check them."""
     form, keys = form_of(blocks.form), blocks.keys
     if keys.dim() != 4:
         raise ValueError(f"blocks: expected keys of 4 dimensions, got {list(keys.shape)}")
-    wanted = _shapes(form, keys.shape[0], keys.shape[1], blocks.head_dim)
-    if blocks.tensors.keys() != wanted.keys():
-        raise ValueError(f"blocks: expected {', '.join(wanted)} of {form.name}, got {', '.join(blocks.tensors)}")
-    for name, (dtype, shape) in wanted.items():
+    expected = _shapes(form, keys.shape[0], keys.shape[1], blocks.head_dim)
+    if blocks.tensors.keys() != expected.keys():
+        raise ValueError(f"blocks: expected {', '.join(expected)} of {form.name}, got {', '.join(blocks.tensors)}")
+    for name, (dtype, shape) in expected.items():
         tensor = blocks.tensors[name]
         if tensor.dtype != dtype or tuple(tensor.shape) != shape or not tensor.is_contiguous():
             raise ValueError(

@@ -42,7 +42,8 @@ PARTIALS = 16_384  # partial results that may be kept, of up to 16 KiB
 
 @triton.jit
 def _read(at, mask, shift, FORM: tl.constexpr, OPERAND: tl.constexpr):
-    """What is kept there, as OPERAND: numbers, or codes without their scale. shift: of int4, to a code's bits."""
+    """Load what is kept at `at`, as OPERAND: numbers, or codes without their scale. shift: of int4, to a code's
+    bits."""
     stored = tl.load(at, mask=mask, other=0)
     if FORM == 2:  # e4m3, without its instructions, which GPUs before 8.9 have not
         code = stored.to(tl.int32) & 127
@@ -60,7 +61,8 @@ def _read(at, mask, shift, FORM: tl.constexpr, OPERAND: tl.constexpr):
 
 @triton.jit
 def _scales(scales, whole, block, place, FORM: tl.constexpr, SLOTS: tl.constexpr):
-    """Of positions, float32: (what a code is multiplied by, what is added then). block: times heads, of this head."""
+    """Return, for positions, float32: (what a code is multiplied by, what is added then). block: times heads, of this
+    head."""
     if FORM == 2:
         return whole, 0.0
     elif FORM == 3:
@@ -146,7 +148,7 @@ def _combined(best, total, summed, its_best, its_total, its_summed):
 
 @triton.jit
 def _finish(out, mask, best, total, summed, sinks, SINKS: tl.constexpr):
-    """From the last state to the result, of which the sinks take their share."""
+    """Store the result of the last state, after the sinks took their share of the weights."""
     if SINKS:
         sink = tl.load(sinks)
         higher = tl.maximum(best, sink)
@@ -158,7 +160,8 @@ def _finish(out, mask, best, total, summed, sinks, SINKS: tl.constexpr):
 
 @triton.jit
 def _pairs(packs, heads, group, DIM: tl.constexpr, WIDTH: tl.constexpr, PACK: tl.constexpr):
-    """Of this program's pairs: (the run's first row, rows, query heads, which of them there are, their offsets in
+    """Return, of this program's pairs: (the run's first row, rows, query heads, which of them there are, their offsets
+    in
     query and out, and where these hold numbers)."""
     pack = packs + tl.program_id(0) * 4
     start, rows, number = tl.load(pack), tl.load(pack + 1), tl.load(pack + 2)
@@ -332,7 +335,7 @@ def _without_infinities(blocks: Blocks, key: torch.Tensor, value: torch.Tensor) 
 
 
 def constants(blocks: Blocks, seen: Seen, split: bool) -> dict[str, Any]:
-    """What `attend_paged_kernel` is compiled for: one program for each combination."""
+    """Return what `attend_paged_kernel` is compiled for: one program for each combination."""
     narrow, form = blocks.form != "float32", form_of(blocks.form)
     width = triton.next_power_of_2(blocks.head_dim)
     tile = 16 if form.kind > 1 and width > 128 else min(64, TILE_BYTES // (width * (2 if narrow else 4)))

@@ -86,7 +86,7 @@ def decode_torch(
     wanted: torch.Tensor,
     stored: str = "float32",
 ) -> torch.Tensor:
-    """What enters the output head at rows `wanted`, float32 [wanted, width]: the torch twin.
+    """Return what enters the output head at rows `wanted`, float32 [wanted, width]: the torch twin.
 
     x: float32 [rows, width], the rows' embeddings; blocks: of each layer, where the rows' keys and values are kept;
     stored: the dtype to which a server rounds what it stores: what a product with its bias gives, a norm before its
@@ -120,8 +120,12 @@ def decode_torch(
 
 
 def _turned(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
-    left, right, rest = heads.split([cosine.shape[-1], cosine.shape[-1], heads.shape[-1] - 2 * cosine.shape[-1]], -1)
-    return torch.cat([left * cosine - right * sine, right * cosine + left * sine, rest], -1)
+    first_half, second_half, unrotated = heads.split(
+        [cosine.shape[-1], cosine.shape[-1], heads.shape[-1] - 2 * cosine.shape[-1]], -1
+    )
+    return torch.cat(
+        [first_half * cosine - second_half * sine, second_half * cosine + first_half * sine, unrotated], -1
+    )
 
 
 def _times(x: torch.Tensor, products: Products) -> torch.Tensor:

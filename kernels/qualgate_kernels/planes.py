@@ -115,7 +115,8 @@ _KINDS = {
 
 
 def uncovered(packed: PackedWeight, activations: str = "") -> str:
-    """Why the kernels leave `packed` to the torch twin, or "" if they do not. Looks at values too, so ask once."""
+    """Return why the kernels leave `packed` to the torch twin; "" if they do not. It reads values too, so call it
+    once."""
     if activations not in ("", "int8", "fp8", "fp8 g128"):
         return f"activations {activations!r}"
     if packed.code == "nf4":
@@ -136,7 +137,7 @@ def uncovered(packed: PackedWeight, activations: str = "") -> str:
 
 
 def _no_partner(packed: PackedWeight, activations: str) -> str:
-    """Why these weights do not meet inputs of 8 bits, or ""."""
+    """Return why no kernel multiplies these weights with 8-bit inputs; "" if one does."""
     if packed.code != {"int8": "int", "fp8": "e4m3"}[activations.split()[0]] or packed.bits != 8:
         return f"{packed.format} weights with {activations} activations"
     if packed.zero_points is not None:
@@ -149,7 +150,7 @@ def _no_partner(packed: PackedWeight, activations: str) -> str:
 
 
 def _odd_numbers(packed: PackedWeight) -> str:
-    """Which of its numbers no kernel multiplies, or ""."""
+    """Return which numbers of a weight no kernel multiplies; "" if there are none."""
     if packed.zero_points is not None:
         lowest, highest = int(packed.zero_points.min()), int(packed.zero_points.max())
         if lowest < 0 or highest > 2**packed.bits:
@@ -215,7 +216,7 @@ def lay_out(packed: PackedWeight, activations: str = "", splits: int | None = No
 
 
 def restore(prepared: Prepared) -> PackedWeight:
-    """The PackedWeight that `prepared` was made from, to the bit."""
+    """Return the PackedWeight that `prepared` was made from, to the bit."""
     if prepared.twin is not None:
         return prepared.twin
     like, words = prepared.like, prepared.words
@@ -303,6 +304,7 @@ def _order(packed: PackedWeight) -> torch.Tensor | None:
 
 
 def _uneven(packed: PackedWeight) -> str:
+    """Return the reason if groups of a g_idx differ in size; "" if they do not."""
     assert packed.g_idx is not None
     counts = packed.g_idx.bincount(minlength=packed.groups)
     return "" if bool((counts == packed.shape[1] // packed.groups).all()) else "act-order with uneven groups"
@@ -327,32 +329,36 @@ def _pack_words(codes: torch.Tensor, packed: PackedWeight, plane: int, activatio
     codes = codes.view(codes.shape[0] // ROWS, ROWS, -1, planes, plane).permute(0, 2, 3, 1, 4)  # tile block plane row k
     if activations:
         return codes.contiguous().view(torch.int8)
-    made = torch.zeros(*codes.shape[:2], words, ROWS, plane, dtype=torch.int16, device=codes.device)
-    for place in range(planes):
-        for word, source, count, shift in _places(packed.bits, place):
-            piece = (codes[:, :, place] >> source & (1 << count) - 1).to(torch.int32) << shift
-            made[:, :, word] |= piece.to(torch.int16)  # keeps the low 16 bits
-    return made
+    packed_words = torch.zeros(*codes.shape[:2], words, ROWS, plane, dtype=torch.int16, device=codes.device)
+    for plane_index in range(planes):
+        for word, source, count, shift in _places(packed.bits, plane_index):
+            piece = (codes[:, :, plane_index] >> source & (1 << count) - 1).to(torch.int32) << shift
+            packed_words[:, :, word] |= piece.to(torch.int16)  # keeps the low 16 bits
+    return packed_words
 
 
 def _unpack_words(words: torch.Tensor, like: PackedWeight, plane: int, activations: str) -> torch.Tensor:
+    """Invert `_pack_words`: the layout's words → uint8 codes [N, K]. like: the weight that was packed."""
     tiles, blocks = words.shape[:2]
     if activations:
         codes = words.view(torch.uint8)
     else:
         planes = WORDS_AND_PLANES[like.bits][1]
         codes = torch.zeros(tiles, blocks, planes, ROWS, plane, dtype=torch.uint8, device=words.device)
-        for place in range(planes):
-            for word, source, count, shift in _places(like.bits, place):
+        for plane_index in range(planes):
+            for word, source, count, shift in _places(like.bits, plane_index):
                 piece = words[:, :, word].to(torch.int32) >> shift & (1 << count) - 1
-                codes[:, :, place] |= (piece << source).to(torch.uint8)
+                codes[:, :, plane_index] |= (piece << source).to(torch.uint8)
     codes = codes.permute(0, 3, 1, 2, 4).reshape(tiles * ROWS, -1)[: like.shape[0], : like.shape[1]].contiguous()
     return codes ^ 0x80 if like.code == "int" and like.bits == 8 else codes
 
 
 def _places(bits: int, place: int) -> list[tuple[int, int, int, int]]:
-    """Where the code of plane `place` lies: (word, lowest bit of the code, bits, shift in the word), piece by piece.
-    Three words hold fifteen 3-bit codes, and the sixteenth in the bit each has left."""
+    """Return where the code of plane `place` lies: (word, lowest bit of the code, bits, shift in the word), piece by
+    piece.
+
+    Three words hold fifteen 3-bit codes, and the sixteenth in the bit each has left.
+    """
     if bits != 3:
         return [(0, 0, bits, bits * place)]
     if place < 15:
@@ -363,8 +369,8 @@ def _places(bits: int, place: int) -> list[tuple[int, int, int, int]]:
 def _scale_bits(packed: PackedWeight, block_k: int) -> int:
     """Bits of a scale in the layout: its own where a block's scales then fill whole 32-bit words (which the copy to
     shared memory needs), else those of float32."""
-    own = 8 * packed.scales.element_size()
-    return own if _per_block(packed, block_k) * own % 32 == 0 else 32
+    own_bits = 8 * packed.scales.element_size()
+    return own_bits if _per_block(packed, block_k) * own_bits % 32 == 0 else 32
 
 
 def _zero_bits(packed: PackedWeight, block_k: int) -> int:
@@ -389,7 +395,7 @@ def _pack_fields(by_row: torch.Tensor, packed: PackedWeight, block_k: int, bits:
 
 
 def _unpack_fields(fields: torch.Tensor, like: PackedWeight, block_k: int, bits: int) -> torch.Tensor:
-    """int32 [N, groups], each value's bits as a number; those of float32 as they are."""
+    """Return each value's bits as a number, int32 [N, groups]; those of float32 as they are."""
     shifts = torch.arange(0, 32, bits, device=fields.device)
     raw = fields.permute(2, 0, 1).unsqueeze(-1).to(torch.int64) >> shifts & (1 << bits) - 1
     return raw.flatten(1)[: like.shape[0], : like.groups].to(torch.int32).contiguous()

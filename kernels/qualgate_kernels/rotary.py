@@ -27,7 +27,7 @@ def turn_torch(
 
 
 def misfit(query: torch.Tensor, key: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> str:
-    """Why the kernel does not turn these; "" where it does."""
+    """Return why the kernel does not turn these; "" where it does."""
     if query.dim() != 4 or key.dim() != 4 or query.shape[0] != 1 or key.shape[0] != 1 or query.shape[-1] % 2:
         return f"heads: expected [1, heads, rows, head_dim], got {list(query.shape)} and {list(key.shape)}"
     if query.shape[2:] != key.shape[2:] or query.dtype != key.dtype or query.dtype not in FLOATS:
@@ -35,9 +35,9 @@ def misfit(query: torch.Tensor, key: torch.Tensor, cosines: torch.Tensor, sines:
     if query.stride(-1) != 1 or key.stride(-1) != 1 or not query.numel() or not key.numel():
         return "heads: expected numbers, those of a head side by side"
     for angles in (cosines, sines):
-        wanted = 1, *query.shape[2:]
-        if angles.dtype != torch.float32 or tuple(angles.shape) != wanted or not angles.is_contiguous():
-            return f"angles: expected float32 {list(wanted)}, contiguous, got {angles.dtype} {list(angles.shape)}"
+        expected = 1, *query.shape[2:]
+        if angles.dtype != torch.float32 or tuple(angles.shape) != expected or not angles.is_contiguous():
+            return f"angles: expected float32 {list(expected)}, contiguous, got {angles.dtype} {list(angles.shape)}"
     if {key.device, cosines.device, sines.device} != {query.device}:
         return "heads and angles: expected them on one device"
     return ""

@@ -53,12 +53,12 @@ def turn_triton(
     """As rotary.turn_torch, of what `rotary.misfit` has nothing to say of; in memory [rows, heads, head_dim]."""
     _, heads, rows, dim = query.shape
     kv_heads = key.shape[1]
-    made = [torch.empty(1, rows, count, dim, device=query.device) for count in (heads, kv_heads)]
+    outputs = [torch.empty(1, rows, count, dim, device=query.device) for count in (heads, kv_heads)]
     turn_kernel[(rows, heads + kv_heads)](
-        query, key, cosines, sines, *made, heads, kv_heads, query.stride(1), query.stride(2), key.stride(1),
+        query, key, cosines, sines, *outputs, heads, kv_heads, query.stride(1), query.stride(2), key.stride(1),
         key.stride(2), **constants(dim), **OPTIONS,
     )  # fmt: skip
-    return made[0].transpose(1, 2), made[1].transpose(1, 2)
+    return outputs[0].transpose(1, 2), outputs[1].transpose(1, 2)
 
 
 def constants(dim: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from qualgate_kernels.packed import PackedWeight
 
 
 def stacked(weights: Sequence[PackedWeight]) -> PackedWeight | None:
-    """One weight [sum of out_features, in_features] with the rows of all, in order and with the same numbers.
+    """Return one weight [sum of out_features, in_features] with the rows of all, in order and with the same numbers.
 
     None where they have no common layout: another code, group or order of groups, a tensor scale each of their own,
     or a block of rows that would reach over the seam. Where all rows of a weight share a scale, each row gets it.
@@ -24,7 +24,7 @@ def stacked(weights: Sequence[PackedWeight]) -> PackedWeight | None:
         weights = [_scale_a_row(weight) for weight in weights]
     first, *others = weights
     for other in others:
-        alike = (
+        same_layout = (
             (other.code, other.bits, other.shape[1], other.group_size, other.block_rows, other.tensor_divides)
             == (first.code, first.bits, first.shape[1], first.group_size, first.block_rows, first.tensor_divides)
             and other.scales.dtype == first.scales.dtype
@@ -40,7 +40,7 @@ def stacked(weights: Sequence[PackedWeight]) -> PackedWeight | None:
                 if name in first.tensors
             )
         )
-        if not alike:
+        if not same_layout:
             return None
     if first.block_rows == 0 or any(weight.shape[0] % first.block_rows for weight in weights[:-1]):
         return None
@@ -74,13 +74,16 @@ class Together:
         self._parts: list[torch.Tensor | None] = []
 
     def product(self, place: int, x: torch.Tensor, rows: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """[rows, out_features] of layer `place`, a view of the whole product. x: as the layer got it; rows: as the
-        kernel takes it. A tensor must not be written to between the calls of the layers that read it.
+        """Return the product of one layer, [rows, out_features], a view of the common product.
+
+        place: the layer's index; x: its input, by which a new product is noticed; rows: makes the kernel's input. The
+        product is made at the first call for an input and dropped after each layer has taken its part, so a tensor
+        must not be written to between the calls of the layers that read it.
         """
         if self._input is not x or self._parts[place] is None:
             self._input, self._parts = x, list(self.fused.multiply(rows()).split(self.extents, 1))
         part, self._parts[place] = self._parts[place], None
-        if not any(left is not None for left in self._parts):
+        if not any(remaining is not None for remaining in self._parts):
             self._input, self._parts = None, []
         assert part is not None
         return part

@@ -47,7 +47,7 @@ class LoraLinear(nn.Module):
 def check_adapter(adapter: AdapterFolder, model: nn.Module, *, merged: bool) -> None:
     """Check that `adapter` fits `model`, whose weights may be missing. UsageError for an adapter of another base model;
     NotInThisVersion for adapted parts that are not supported."""
-    head, embedded = (_name_of(model, part) for part in ("get_output_embeddings", "get_input_embeddings"))
+    head, embedded = (_name_of(model, accessor) for accessor in ("get_output_embeddings", "get_input_embeddings"))
     linears = {name: module for name, module in model.named_modules() if isinstance(module, LINEARS)}
     for layer in adapter.layers:
         if layer.module == head:
@@ -65,10 +65,10 @@ def check_adapter(adapter: AdapterFolder, model: nn.Module, *, merged: bool) -> 
     expected -= {head} if adapter.config.get("target_modules") == "all-linear" else set()
     if embedded in adapter.targets and adapter.config.get("target_modules") != "all-linear":
         raise NotInThisVersion(f"{adapter.path} adapts the embedding {embedded}, which is not in this version. {MERGE}")
-    for what, names in (("lacks tensors of", expected - adapted), ("holds unnamed tensors of", adapted - expected)):
+    for problem, names in (("lacks tensors of", expected - adapted), ("holds unnamed tensors of", adapted - expected)):
         if names:
             raise UsageError(
-                f"{adapter.path / TENSORS} {what} {some(names)}: by its config it adapts {some(expected)} of this "
+                f"{adapter.path / TENSORS} {problem} {some(names)}: by its config it adapts {some(expected)} of this "
                 "model. It is damaged, or an adapter of another base."
             )
 
@@ -82,20 +82,20 @@ def merge(model: nn.Module, adapter: AdapterFolder, dtype: torch.dtype) -> None:
         for first in range(0, len(weight), ROWS):
             rows = slice(first, first + ROWS)
             added = weight[rows].double() + layer.scale * (wide[rows] @ narrow)
-            whole = added.float().to(dtype)
-            if not whole.isfinite().all():
+            merged = added.float().to(dtype)
+            if not merged.isfinite().all():
                 raise UsageError(
                     f"{adapter.path}: merged into {layer.module} it gives numbers that {dtype} does not hold. It is "
                     "another model's adapter, or damaged."
                 )
-            weight[rows] = whole.to(weight.dtype)
+            weight[rows] = merged.to(weight.dtype)
 
 
 def keep_apart(model: PreTrainedModel, adapter: AdapterFolder, dtype: torch.dtype) -> None:
     """Put the adapter beside the layers of `model` (on its device, packed layers fused): in float32, rounded to
     `dtype`. UsageError for numbers beyond the range of `dtype`."""
     for layer, down, up in _tensors(adapter):
-        parent, _, last = layer.module.rpartition(".")
+        parent, _, attribute = layer.module.rpartition(".")
         holder, base = model.get_submodule(parent), model.get_submodule(layer.module)
         rounded = [matrix.to(dtype).float() for matrix in (down, up)]
         if not all(matrix.isfinite().all() for matrix in rounded):
@@ -104,7 +104,7 @@ def keep_apart(model: PreTrainedModel, adapter: AdapterFolder, dtype: torch.dtyp
                 "servers keep an adapter. Write `dtype: bfloat16` beside the model, or `merge: true`."
             )
         narrow, wide = (_linear(matrix.to(model.device)) for matrix in rounded)
-        setattr(holder, last, LoraLinear(base, narrow, wide, layer.scale).eval())
+        setattr(holder, attribute, LoraLinear(base, narrow, wide, layer.scale).eval())
 
 
 def _tensors(adapter: AdapterFolder) -> Iterator[tuple[AdapterLayer, torch.Tensor, torch.Tensor]]:
@@ -116,10 +116,10 @@ def _tensors(adapter: AdapterFolder) -> Iterator[tuple[AdapterLayer, torch.Tenso
         raise UsageError(f"{adapter.path / TENSORS} changed while it was loaded. Run again when it stays as it is.")
     tensors = load(body)
     for layer in adapter.layers:
-        both = [tensors[f"base_model.model.{layer.module}.lora_{part}.weight"] for part in "AB"]
-        if not all(tensor.isfinite().all() for tensor in both):
+        matrices = [tensors[f"base_model.model.{layer.module}.lora_{letter}.weight"] for letter in "AB"]
+        if not all(tensor.isfinite().all() for tensor in matrices):
             raise UsageError(f"{adapter.path / TENSORS}: the tensors of {layer.module} hold NaN or infinities.")
-        yield layer, both[0], both[1]
+        yield layer, matrices[0], matrices[1]
 
 
 def _linear(weight: torch.Tensor) -> nn.Linear:
@@ -129,13 +129,14 @@ def _linear(weight: torch.Tensor) -> nn.Linear:
 
 
 def _check_shape(adapter: AdapterFolder, layer: AdapterLayer, module: Any) -> None:
-    turned = isinstance(module, Conv1D)
-    if adapter.config.get("fan_in_fan_out") and not turned:
+    """Raise UsageError unless the adapter's matrices and its `fan_in_fan_out` fit the weight of `module`."""
+    transposed = isinstance(module, Conv1D)
+    if adapter.config.get("fan_in_fan_out") and not transposed:
         raise UsageError(
             f"{adapter.path}: `fan_in_fan_out` says that the weight of {layer.module} lies turned, as GPT-2's do, and "
             "it does not. It is an adapter of another base."
         )
-    shape = tuple(reversed(module.weight.shape)) if turned else (module.out_features, module.in_features)
+    shape = tuple(reversed(module.weight.shape)) if transposed else (module.out_features, module.in_features)
     adapter_shape = layer.up.shape[0], layer.down.shape[1]
     if adapter_shape != shape:
         raise UsageError(
@@ -146,6 +147,7 @@ def _check_shape(adapter: AdapterFolder, layer: AdapterLayer, module: Any) -> No
 
 
 def _check_head(adapter: AdapterFolder, model: Any, *, merged: bool) -> None:
+    """Refuse an adapter of the output head that is kept apart, or whose head is tied to the embedding."""
     if not merged:
         raise NotInThisVersion(
             f"{adapter.path} adapts the output head, which is not kept apart in this version: write `adapter: {{path: "
@@ -157,6 +159,7 @@ def _check_head(adapter: AdapterFolder, model: Any, *, merged: bool) -> None:
         )
 
 
-def _name_of(model: Any, part: str) -> str:
-    module = getattr(model, part)()
+def _name_of(model: Any, accessor: str) -> str:
+    """Return the name in `model` of the module that the method `accessor` returns; "" if no submodule is it."""
+    module = getattr(model, accessor)()
     return next((name for name, submodule in model.named_modules() if submodule is module), "")

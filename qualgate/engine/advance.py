@@ -33,20 +33,22 @@ def advance(
     offered: token ids of a draft, or of a given answer; would: token ids, one or more; would[i] is the model's token
     behind the first i offered ones, the last of which may be left out; finite: for each, whether its logits are finite.
     """
-    got = accepted(offered[: len(would) - 1], would, request.stop_ids, request.max_new_tokens - len(generated))
-    tokens: list[int] = list(got.tokens)
-    reason: Reason | None = "eos" if got.ended else None
+    outcome = accepted(offered[: len(would) - 1], would, request.stop_ids, request.max_new_tokens - len(generated))
+    tokens: list[int] = list(outcome.tokens)
+    reason: Reason | None = "eos" if outcome.ended else None
     if DEAD_END in tokens:
         tokens, reason = tokens[: tokens.index(DEAD_END)], "dead_end"
     if request.stops is not None:
-        for count in range(1, len(tokens) + 1 - got.ended):
+        for count in range(1, len(tokens) + 1 - outcome.ended):
             if request.stops([*generated, *tokens[:count]]):
                 tokens, reason = tokens[:count], "stop"
                 break
-    whole = list(finite[: len(tokens) + (reason == "dead_end")])  # broken logits tell nothing about a constraint
-    if False in whole:
-        tokens, reason = tokens[: whole.index(False) + 1], "broken"
+    finite_tokens = list(
+        finite[: len(tokens) + (reason == "dead_end")]
+    )  # broken logits tell nothing about a constraint
+    if False in finite_tokens:
+        tokens, reason = tokens[: finite_tokens.index(False) + 1], "broken"
     if reason is None and len(generated) + len(tokens) >= request.max_new_tokens:
         reason = "length"
-    same = [token == offered_token for token, offered_token in zip(tokens, offered, strict=False)]
-    return Advance(tokens=tuple(tokens), agreed=[*same, False].index(False), reason=reason)
+    agreements = [token == offered_token for token, offered_token in zip(tokens, offered, strict=False)]
+    return Advance(tokens=tuple(tokens), agreed=[*agreements, False].index(False), reason=reason)

@@ -16,6 +16,7 @@ class Answers:
     the reason for the end. watch: also called with each `Spoken` and `Read` event."""
 
     def __init__(self, requests: int, watch: Watch | None = None) -> None:
+        """Start with empty answers to so many requests. watch: receives every event as well, if given."""
         self.began = time()  # s since the epoch, to tell which of two batches came first
         self._watch = watch
         self.tokens: list[list[int]] = [[] for _ in range(requests)]

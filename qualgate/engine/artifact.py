@@ -206,15 +206,17 @@ def _columns(recorder: Recorder) -> dict[str, torch.Tensor]:
 
 def _states(columns: dict[str, torch.Tensor], metadata: dict[str, str]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return all states in float32 and their eta, [all tokens]."""
-    whole = columns["states"]
+    uncoded = columns["states"]
     if "eta" not in columns:
-        return whole, torch.zeros(len(whole))
+        return uncoded, torch.zeros(len(uncoded))
     eta = columns["eta"]
     coded = read(Kept(columns["high"], columns["low"], columns["exponent"], int(metadata["width"])))
-    if (len(coded), len(whole)) != (int((eta > 0).sum()), int((eta == 0).sum())) or coded.shape[1] != whole.shape[1]:
+    if (len(coded), len(uncoded)) != (int((eta > 0).sum()), int((eta == 0).sum())) or coded.shape[1] != uncoded.shape[
+        1
+    ]:
         raise ValueError("positions are missing")
-    states = whole.new_empty(len(eta), whole.shape[1])
-    states[eta > 0], states[eta == 0] = coded, whole
+    states = uncoded.new_empty(len(eta), uncoded.shape[1])
+    states[eta > 0], states[eta == 0] = coded, uncoded
     return states, eta
 
 

@@ -47,12 +47,12 @@ class KeysValues:
         """Return the blocks of one layer."""
         if layer not in self.layers:
             blocks = self.memory.get(layer)
-            wanted = self.form, kv_heads, head_dim, device
-            if blocks is None or blocks.count < count or _kind(blocks) != wanted:
+            expected_kind = self.form, kv_heads, head_dim, device
+            if blocks is None or blocks.count < count or _kind(blocks) != expected_kind:
                 if blocks is not None:  # too few, or another model's: none of them is of use
                     blocks = None
-                    for other in self.memory.keys() - self.layers.keys():
-                        del self.memory[other]
+                    for unused_layer in self.memory.keys() - self.layers.keys():
+                        del self.memory[unused_layer]
                 blocks = self.memory[layer] = new_blocks(count, kv_heads, head_dim, form=self.form, device=device)
             keys, values = self.scales.get(layer, (1.0, 1.0))  # the memory may be of an arm with others
             self.layers[layer] = replace(blocks.first(count), key_scale=keys, value_scale=values)
@@ -93,7 +93,7 @@ def recycled(form: str = "float32", scales: Mapping[int, tuple[float, float]] | 
     try:
         yield states
     finally:
-        _MEMORY.update({at: blocks for at, blocks in states.memory.items() if blocks.keys.device.type == "cpu"})
+        _MEMORY.update({layer: blocks for layer, blocks in states.memory.items() if blocks.keys.device.type == "cpu"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,39 +132,40 @@ def attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
-    **others: Any,
+    **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """query [1, heads, rows, head_dim], key and value [1, kv_heads, rows, head_dim] → [1, rows, heads, head_dim].
+    """Attend over each row's sequence: query [1, heads, rows, head_dim], key and value [1, kv_heads, rows, head_dim] →
+    [1, rows, heads, head_dim].
 
     NotInThisVersion for what the kernel does not do.
     """
-    if attention_mask is not None or key.shape != value.shape or others.get("position_bias") is not None:
+    if attention_mask is not None or key.shape != value.shape or options.get("position_bias") is not None:
         raise NotInThisVersion("attention with a mask, a bias or values of another width")
-    now, dim, sinks = _PASS.get(), query.shape[-1], others.get("s_aux")
+    current, dim, sinks = _PASS.get(), query.shape[-1], options.get("s_aux")
     stored = value.dtype  # turned heads come in float32, where the model computes in half of its width
     query, key, value = (_rows(states.to(stored)) for states in (query, key, value))
     seen = Seen(
         scale=dim**-0.5 if scaling is None else float(scaling),
-        soft_cap=float(others.get("softcap") or 0.0),
-        window=int(others.get("sliding_window") or 0),
+        soft_cap=float(options.get("softcap") or 0.0),
+        window=int(options.get("sliding_window") or 0),
         sinks=None if sinks is None else sinks.float().contiguous(),
     )
-    now.states.seen[module.layer_idx], now.states.numbers[module.layer_idx] = seen, 2 * key.shape[1] * dim
-    if now.overflows is not None:
-        now.overflows.look(f"keys of layer {module.layer_idx}", key)
-        now.overflows.look(f"values of layer {module.layer_idx}", value)
-    blocks = now.states.of(module.layer_idx, now.batch.blocks, key.shape[1], key.shape[2], key.device)
+    current.states.seen[module.layer_idx], current.states.numbers[module.layer_idx] = seen, 2 * key.shape[1] * dim
+    if current.overflows is not None:
+        current.overflows.look(f"keys of layer {module.layer_idx}", key)
+        current.overflows.look(f"values of layer {module.layer_idx}", value)
+    blocks = current.states.of(module.layer_idx, current.batch.blocks, key.shape[1], key.shape[2], key.device)
     if key.device.type == "cpu" and not availability.on_triton(key.device):  # what dispatch chooses, without its looks
-        kernel.keep(blocks, now.batch.slots, key, value, now.threads)
-        out = kernel.attend(query, blocks, now.batch.places, seen, now.threads)
+        kernel.keep(blocks, current.batch.slots, key, value, current.threads)
+        output = kernel.attend(query, blocks, current.batch.places, seen, current.threads)
     else:
-        dispatch.keep_paged(blocks, now.batch.places, key, value)
-        out = dispatch.attend_paged(query, blocks, now.batch.places, seen)
-    return out[None, :, :, :dim].to(stored), None
+        dispatch.keep_paged(blocks, current.batch.places, key, value)
+        output = dispatch.attend_paged(query, blocks, current.batch.places, seen)
+    return output[None, :, :, :dim].to(stored), None
 
 
 def _rows(states: torch.Tensor) -> torch.Tensor:
-    """[1, heads, rows, dim] → float32 [rows, heads, dim filled up with zeros to whole units], contiguous."""
+    """Reshape [1, heads, rows, dim] to float32 [rows, heads, dim filled up with zeros to whole units], contiguous."""
     rows = states[0].transpose(0, 1).float()
     if surplus := -rows.shape[-1] % UNIT:
         rows = torch.nn.functional.pad(rows, (0, surplus))

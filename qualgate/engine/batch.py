@@ -70,7 +70,7 @@ def batch(parts: Sequence[Rows], blocks: int, *, whole: bool = False) -> Batch:
         sequence += [index] * count
         positions = range(part.first, part.first + count)
         position += positions
-        slots += [own_blocks[at // SLOTS] * SLOTS + at % SLOTS for at in positions]
+        slots += [own_blocks[place // SLOTS] * SLOTS + place % SLOTS for place in positions]
         table += [*own_blocks, *[0] * (width - len(own_blocks))]
     return Batch(
         token_ids=_int64(token_ids),

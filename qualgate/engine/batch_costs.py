@@ -46,26 +46,31 @@ class _Rows:
     wants: int
 
 
-def batch_costs(target: Runs, tokens: int, drafts: Sequence[Runs | None], lent: int = 0) -> dict[str, float]:
+def batch_costs(target: Runs, tokens: int, drafts: Sequence[Runs | None], reusing_levels: int = 0) -> dict[str, float]:
     """Return facts by the names in `records.speculated`: costs in plain steps of one sequence, and that step in
     seconds. tokens: γ, 0 if it is adaptive; drafts: one per level, None without a model; lent: how many of the first
     levels reuse the target's keys and values and read no text."""
     with threads_of_kernels() as threads:
         rows = (1, tokens + 1) if tokens else ROWS
-        shapes = [(count, count * each) for count in BATCHES for each in rows if count * each <= MOST_ROWS or tokens]
+        shapes = [
+            (count, count * rows_each)
+            for count in BATCHES
+            for rows_each in rows
+            if count * rows_each <= MOST_ROWS or tokens
+        ]
         timed = _timed(target, shapes, threads)
         plain = timed[1, 1]
         facts = {PLAIN_STEP: plain}
         facts |= {f"{BATCH_COST}{count}x{of_all}": seconds / plain for (count, of_all), seconds in timed.items()}
-        for at, level in enumerate(drafts, start=1):
+        for number, level in enumerate(drafts, start=1):
             if level is None:
                 continue
             steps = _timed(level, [(count, count) for count in BATCHES], threads)
-            facts |= {f"{DRAFT_STEP_COST}{at}x{count}": seconds / plain for (count, _), seconds in steps.items()}
-            if at <= lent:
+            facts |= {f"{DRAFT_STEP_COST}{number}x{count}": seconds / plain for (count, _), seconds in steps.items()}
+            if number <= reusing_levels:
                 continue
-            read = _timed(level, [(1, TEXT)], threads)[1, TEXT]
-            facts[f"{READING_COST}{at}"] = max(0.0, read - steps[1, 1]) / (TEXT - 1) / plain
+            reading_seconds = _timed(level, [(1, TEXT)], threads)[1, TEXT]
+            facts[f"{READING_COST}{number}"] = max(0.0, reading_seconds - steps[1, 1]) / (TEXT - 1) / plain
     return facts
 
 
@@ -75,10 +80,10 @@ def learned_from(facts: Mapping[str, float], names: Sequence[str]) -> Learned:
     plain = facts.get(PLAIN_STEP, 0.0)
     learned.seed({shape: cost * plain for shape, cost in costs_of(facts, BATCH_COST).items()})
     steps = costs_of(facts, DRAFT_STEP_COST)
-    for at, name in enumerate(names, start=1):
-        mine = {count: cost * plain for (level, count), cost in steps.items() if level == at}
-        if mine:
-            learned.lengths(name).seed(mine, facts.get(f"{READING_COST}{at}", 0.0) * plain)
+    for number, name in enumerate(names, start=1):
+        by_count = {count: cost * plain for (level, count), cost in steps.items() if level == number}
+        if by_count:
+            learned.lengths(name).seed(by_count, facts.get(f"{READING_COST}{number}", 0.0) * plain)
     return learned
 
 
@@ -86,23 +91,31 @@ def _timed(runs: Runs, shapes: Sequence[tuple[int, int]], threads: int) -> dict[
     """Return the fastest of a few passes of each shape (sequences, rows in all), up to its tokens. Shapes with at least
     as many rows as one that took too long are skipped. All texts share their context, which keeps memory small: each
     pass reads only the weights anew."""
-    seen, times = POSITIONS // SLOTS, dict[tuple[int, int], float]()
-    most = max(count * _own(rows // count) for count, rows in shapes)
+    context_blocks, times = POSITIONS // SLOTS, dict[tuple[int, int], float]()
+    own_total = max(count * _own(rows // count) for count, rows in shapes)
     states, too_many = KeysValues(runs[1].cache_form, runs[1].scales), inf
     with open_decoder(*runs) as (decoder, head):
         for count, rows in shapes:
             if rows >= too_many:
                 continue
-            each = rows // count
-            ends = [range(seen + at * _own(each), seen + (at + 1) * _own(each)) for at in range(count)]
-            parts = [_Rows(_Text([*range(seen), *own]), POSITIONS, [0] * each, each) for own in ends]
-            taken = list[float]()
+            rows_each = rows // count
+            block_ranges = [
+                range(context_blocks + index * _own(rows_each), context_blocks + (index + 1) * _own(rows_each))
+                for index in range(count)
+            ]
+            parts = [
+                _Rows(_Text([*range(context_blocks), *own_blocks]), POSITIONS, [0] * rows_each, rows_each)
+                for own_blocks in block_ranges
+            ]
+            seconds = list[float]()
             # The first pass allocates memory. Noise weighs more in small passes, so more of them are timed.
-            while len(taken) <= TIMES or (len(taken) <= MOST_TIMES and sum(taken) < ENOUGH):
+            while len(seconds) <= TIMES or (len(seconds) <= MOST_TIMES and sum(seconds) < ENOUGH):
                 began = perf_counter()
-                greedy(head.logits(decoder.forward(batch(parts, seen + most), states, threads))).tokens.tolist()
-                taken.append(perf_counter() - began)
-            times[count, rows] = min(taken[1:])
+                greedy(
+                    head.logits(decoder.forward(batch(parts, context_blocks + own_total), states, threads))
+                ).tokens.tolist()
+                seconds.append(perf_counter() - began)
+            times[count, rows] = min(seconds[1:])
             if times[count, rows] > LONGEST:
                 too_many = rows
     return times

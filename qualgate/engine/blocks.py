@@ -21,6 +21,7 @@ class BlockPool:
     """A pool of `count` blocks with reference counts."""
 
     def __init__(self, count: int) -> None:
+        """Create `count` empty blocks."""
         self.count = count
         self._empty = list(range(count - 1, -1, -1))
         self._idle: dict[int, None] = {}  # known, without a user: the longest unused first
@@ -82,11 +83,11 @@ class BlockPool:
         """Return (block, number of matching tokens) for the filled block behind `blocks` (the result of `shared` for
         `tokens`) that matches the next tokens longest; (0, 0) without a match."""
         before = self._names[blocks[-1]][1] if blocks else ROOT
-        wanted, best = tokens[len(blocks) * SLOTS : (len(blocks) + 1) * SLOTS], (0, 0)
+        next_tokens, best = tokens[len(blocks) * SLOTS : (len(blocks) + 1) * SLOTS], (0, 0)
         for known_tokens, block in islice(reversed(self._known.get(before, {}).items()), LOOKED_AT):
-            same = len(list(takewhile(bool, map(eq, known_tokens, wanted))))
-            if same > best[1] and block not in self._unread:
-                best = block, same
+            matching = len(list(takewhile(bool, map(eq, known_tokens, next_tokens))))
+            if matching > best[1] and block not in self._unread:
+                best = block, matching
         return best
 
     def filled(self) -> None:

@@ -42,7 +42,7 @@ def calibration_pairs(model_folder: Path, recipe: QuantizeRecipe) -> list[tuple[
 
 
 def answered(model_folder: Path, cases: Sequence[Case]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """(prompt, answer) token ids of each case: its `answer` and the end token, or nothing where it has none."""
+    """Return (prompt, answer) token ids of each case: its `answer` and the end token, or nothing where it has none."""
     renderer = Renderer(read_files(model_folder))
     tokenizer = renderer.tokenizer
     end = [tokenizer.eos_token_id] if isinstance(tokenizer.eos_token_id, int) else []

@@ -94,6 +94,11 @@ def _tokenizer() -> Any:
 def _text(
     tokenizer: Any, messages: list[Any], tools: list[Any] | None, answers: bool, special: dict[str, Any] | None = None
 ) -> str:
+    """Return the rendered template; TemplateFault for any error of the template, or for a text that is too long.
+
+    answers: append the prompt of an answer; otherwise the last message is left open. special: further arguments of
+    the template.
+    """
     how = {"add_generation_prompt": answers, "continue_final_message": not answers, "tokenize": False}
     try:
         text = tokenizer.apply_chat_template(messages, tools=tools, **how, **(special or {}))

@@ -82,11 +82,11 @@ def rounding(model: PreTrainedModel, choice: Choice, stored: str) -> Choice:
     cache_form = stored if stored == "bfloat16" else choice.cache_form  # the same bits in half of the memory
     rounded_choice, reason = replace(choice, rounded=stored, cache_form=cache_form), choice.because
     if choice.kind == "packed":
-        what = texts(model)
+        samples = texts(model)
         try:
             with threads_of_kernels(), open_decoder(model, rounded_choice) as (decoder, head):
-                expected = read(decoder, head, what, whole(what))
-                reason = row_variant(decoder, head, what, expected)
+                expected = read(decoder, head, samples, whole(samples))
+                reason = row_variant(decoder, head, samples, expected)
         except Exception as error:  # whatever an architecture does in a dtype of half the width
             if is_short(error):
                 raise
@@ -103,7 +103,7 @@ def rounding(model: PreTrainedModel, choice: Choice, stored: str) -> Choice:
 def open_engine(
     model: PreTrainedModel, choice: Choice, stored: str = "float32", *, limits: Limits | None = None
 ) -> Iterator[Engine]:
-    """The engine of a model, in inference mode, for the length of the block.
+    """Yield the engine of a model, in inference mode, for the length of the block.
 
     stored: the dtype in which a server would store activations; what it would not hold is counted in `Engine.overflow`.
     """
@@ -155,8 +155,8 @@ def threads_of_kernels() -> Iterator[int]:
 
 def _packed(model: PreTrainedModel) -> Choice | str:
     """Return the choice, or why packed passes do not work for `model`."""
-    if missing := _missing(model.device):
-        return missing
+    if lack := _missing(model.device):
+        return lack
     config = model.config.get_text_config(decoder=True)
     if reason := _other_state(config):
         return reason
@@ -197,11 +197,12 @@ def _other_state(config: PreTrainedConfig) -> str:
 
 
 def _tried(model: PreTrainedModel, decoder: ModelDecoder, head: OutputHead) -> Choice | str:
-    what = texts(model)
+    """Try packed passes and return the choice of an engine, or the reason why they do not work for `model`."""
+    samples = texts(model)
     states = KeysValues()
-    expected = read(decoder, head, what, whole(what), states=states)
+    expected = read(decoder, head, samples, whole(samples), states=states)
     head.whole = False
-    finished = read(decoder, head, what, whole(what))
+    finished = read(decoder, head, samples, whole(samples))
     head.whole = all(same_bits(*pair) for pair in zip(expected, finished, strict=True))
     if not head.whole:
         expected = finished
@@ -215,14 +216,14 @@ def _tried(model: PreTrainedModel, decoder: ModelDecoder, head: OutputHead) -> C
     if reason := _other_windows(model.config.get_text_config(decoder=True), states.seen):
         return reason
     if all(logits.isfinite().all() for logits in expected):  # else the run names it, case by case
-        if not far_from(expected, eager(model, what)) <= noise(model):
+        if not far_from(expected, eager(model, samples)) <= noise(model):
             return "it gives other logits than by transformers' eager code"
-        if reason := row_variant(decoder, head, what, expected):
+        if reason := row_variant(decoder, head, samples, expected):
             return reason
-    return _faster(model, choice, head, what, expected)
+    return _faster(model, choice, head, samples, expected)
 
 
-def _faster(model: PreTrainedModel, choice: Choice, head: OutputHead, what: Any, expected: Any) -> Choice:
+def _faster(model: PreTrainedModel, choice: Choice, head: OutputHead, samples: Any, expected: Any) -> Choice:
     """Return the choice of the plain decoder if it gives the results of the model's own modules."""
 
     def without(because: str) -> Choice:
@@ -236,17 +237,18 @@ def _faster(model: PreTrainedModel, choice: Choice, head: OutputHead, what: Any,
         fast = FastDecoder(model, choice.seen)
     except (Unfit, AttributeError) as reason:
         return without(str(reason))
-    fast_logits = read(fast, head, what, whole(what))
+    fast_logits = read(fast, head, samples, whole(samples))
     if all(logits.isfinite().all() for logits in expected):
         if not far_from(fast_logits, expected) <= noise(model):
             return without("in C it gives other logits than by its own modules")
-        if reason := row_variant(fast, head, what, fast_logits):
+        if reason := row_variant(fast, head, samples, fast_logits):
             return without(f"in C it gives {reason}")
     return replace(choice, kind="plain")
 
 
 def _other_windows(config: PreTrainedConfig, seen: dict[int, Seen]) -> str:
-    """Reason if a layer's window lives in the model's own mask and not in its attention call; "" if none does."""
+    """Return the reason if a layer's window lives in the model's own mask and not in its attention call; "" if none
+    does."""
     from transformers.cache_utils import DynamicCache, DynamicSlidingWindowLayer
 
     for index, layer in enumerate(DynamicCache(config=config).layers):

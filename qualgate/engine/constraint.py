@@ -76,22 +76,26 @@ class GrammarMask:
         """Return whether the text is admitted so far; the state then covers its admitted part."""
         if self._matcher.is_error():
             self._matcher, self._read = self._fresh.deep_copy(), []
-        same = agreed(self._read, text)
-        if same < len(self._read) and not self._matcher.rollback(len(self._read) - same):
-            self._matcher, same = self._fresh.deep_copy(), 0
-        count = self._matcher.try_consume_tokens(list(text[same:]))
-        self._read = list(text[: same + count])
+        shared = agreed(self._read, text)
+        if shared < len(self._read) and not self._matcher.rollback(len(self._read) - shared):
+            self._matcher, shared = self._fresh.deep_copy(), 0
+        count = self._matcher.try_consume_tokens(list(text[shared:]))
+        self._read = list(text[: shared + count])
         return len(self._read) == len(text)
 
     def _row(self) -> bytes:
+        """Return one byte per token of the vocabulary, not 0 if it may come next; all 0 after an error of the matcher.
+
+        Stop tokens are admitted exactly where the constraint accepts the text as complete.
+        """
         matcher, ends = self._matcher, self._vocabulary.stop_ids
         row = bytearray(self._vocabulary.tokens.vocab_size)
         if not matcher.is_stopped():
             row[:] = matcher.compute_logit_bias()
-        over = not matcher.is_error() and matcher.is_accepting()
+        may_end = not matcher.is_error() and matcher.is_accepting()
         for token in ends:
             if token < len(row):
-                row[token] = over
+                row[token] = may_end
         if matcher.is_error():
             row[:] = bytes(len(row))
         return bytes(row)

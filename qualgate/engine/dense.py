@@ -50,6 +50,7 @@ class DenseEmbedding(nn.Module):
     it, or that of the tied output head, which is stored once."""
 
     def __init__(self, source: torch.Tensor | DenseLinear) -> None:
+        """Embed by `source`: a matrix [vocabulary, width], or the output head that is tied to the embedding."""
         super().__init__()
         self.head = source if isinstance(source, DenseLinear) else None
         self.num_embeddings, self.embedding_dim = (
@@ -78,16 +79,20 @@ def lay_out(model: nn.Module) -> str:
     tied: dict[int, DenseLinear] = {}
     for name in _names(model, nn.Linear, Conv1D):
         module: Any = model.get_submodule(name)
-        turned, place = type(module) is Conv1D, module.weight.data_ptr()
-        weight = module.weight.T if turned else module.weight
-        known = tied.get(place)  # by another layer that has the same weight
-        prepared = prepare_dense(weight) if known is None or known.prepared.shape != weight.shape else known.prepared
+        is_conv1d, address = type(module) is Conv1D, module.weight.data_ptr()
+        weight = module.weight.T if is_conv1d else module.weight
+        tied_linear = tied.get(address)  # by another layer that has the same weight
+        prepared = (
+            prepare_dense(weight)
+            if tied_linear is None or tied_linear.prepared.shape != weight.shape
+            else tied_linear.prepared
+        )
         if isinstance(prepared, str):
             return f"{name}: {prepared}"
-        linear = DenseLinear(prepared, module.bias, turned=turned)
+        linear = DenseLinear(prepared, module.bias, turned=is_conv1d)
         give_back(module.weight)
-        if not turned:
-            tied[place] = linear
+        if not is_conv1d:
+            tied[address] = linear
         _put(model, name, linear)
     if reason := lay_out_experts(model):
         return reason
@@ -127,9 +132,9 @@ def _widen(model: nn.Module) -> None:
                     setattr(module, name, buffer.float())
 
 
-def _names(model: nn.Module, *kinds: type[nn.Module]) -> list[str]:
+def _names(model: nn.Module, *types: type[nn.Module]) -> list[str]:
     """Names of modules of exactly these kinds. A list of the modules themselves would keep each in memory."""
-    return [name for name, module in model.named_modules(remove_duplicate=False) if type(module) in kinds]
+    return [name for name, module in model.named_modules(remove_duplicate=False) if type(module) in types]
 
 
 def head_of(tensors: Mapping[str, torch.Tensor]) -> nn.Module:
@@ -157,5 +162,6 @@ def _conv1d(weight: torch.Tensor, bias: nn.Parameter) -> Conv1D:
 
 
 def _put(model: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, module)
+    """Put `module` in the place of the submodule `name`."""
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, module)

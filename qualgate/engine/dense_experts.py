@@ -92,8 +92,8 @@ def lay_out_experts(model: Any) -> str:
             prepared = _prepared(parameter, turned)
             if isinstance(prepared, str):
                 return f"{type(module).__name__}.{name}: {prepared}"
-            for at, dense in enumerate(prepared):  # counted, as the parameter was
-                module.register_buffer(f"{name}_{at}", dense.values, persistent=False)
+            for index, dense in enumerate(prepared):  # counted, as the parameter was
+                module.register_buffer(f"{name}_{index}", dense.values, persistent=False)
             delattr(module, name)
             setattr(module, name, DenseWeight(prepared, parameter.shape, bool(turned)))
     model.experts_were = model.get_experts_implementation()
@@ -114,14 +114,14 @@ def _prepared(parameter: torch.Tensor, turned: bool | None) -> list[Dense] | str
 
 def take_back_experts(model: Any) -> None:
     """Restore the parameters, with the same numbers in float32, and their way of being multiplied."""
-    if (were := vars(model).pop("experts_were", None)) is not None:
-        model.set_experts_implementation(were)
+    if (previous := vars(model).pop("experts_were", None)) is not None:
+        model.set_experts_implementation(previous)
     for module in model.modules():
         for name, weight in list(vars(module).items()):
             if isinstance(weight, DenseWeight):
                 delattr(module, name)
-                for at in range(len(weight.prepared)):
-                    delattr(module, f"{name}_{at}")
+                for index in range(len(weight.prepared)):
+                    delattr(module, f"{name}_{index}")
                 module.register_parameter(name, nn.Parameter(weight.numbers(), requires_grad=False))
 
 

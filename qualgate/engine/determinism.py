@@ -84,12 +84,12 @@ def determinism_matrix(
     def again() -> Logits:
         return [read_batch(model, choice, [text])[0] for text in texts]
 
-    alone = again()
+    reference = again()
     stepwise = [read_stepwise(model, choice, text) for text in texts]
     cells = [
-        compare("repeat", alone, [again() for _ in range(repeats)]),
-        compare("batch", alone, [read_batch(model, choice, texts), read_batch(model, choice, texts[::-1])[::-1]]),
-        compare("one row a step", alone, [stepwise]),
+        compare("repeat", reference, [again() for _ in range(repeats)]),
+        compare("batch", reference, [read_batch(model, choice, texts), read_batch(model, choice, texts[::-1])[::-1]]),
+        compare("one row a step", reference, [stepwise]),
     ]
     before = torch.get_num_threads()
     try:
@@ -99,31 +99,31 @@ def determinism_matrix(
             runs.append(again())
     finally:
         torch.set_num_threads(before)
-    cells.append(compare(f"threads {', '.join(map(str, threads))}", alone, runs))
+    cells.append(compare(f"threads {', '.join(map(str, threads))}", reference, runs))
     return DeterminismMatrix(
         cells=tuple(cells),
-        positions=sum(map(len, alone)),
-        near_tie_share={str(k): near_ties(alone, k) for k in (1, 4)},
-        softmax_sum_error=softmax_sum_error(alone),
+        positions=sum(map(len, reference)),
+        near_tie_share={str(k): near_ties(reference, k) for k in (1, 4)},
+        softmax_sum_error=softmax_sum_error(reference),
     )
 
 
 def compare(condition: str, expected: Logits, trials: Sequence[Logits]) -> Cell:
-    """How far any of `trials` is from `expected`."""
+    """Compare `trials` with `expected`, and return the largest differences of any of them."""
     pairs = [(left, right) for trial in trials for left, right in zip(expected, trial, strict=True)]
     difference = max((float((left - right).abs().nan_to_num(torch.inf).max()) for left, right in pairs), default=0.0)
-    other = ties = 0
+    changed = ties = 0
     for left, right in pairs:
-        moved = left.argmax(-1) != right.argmax(-1)
-        other += int(moved.sum())
-        ties += sum(_near_tie(best, second, TIE) for best, second in left[moved].topk(2, dim=-1).values.tolist())
+        differs = left.argmax(-1) != right.argmax(-1)
+        changed += int(differs.sum())
+        ties += sum(_near_tie(best, second, TIE) for best, second in left[differs].topk(2, dim=-1).values.tolist())
     return Cell(
         condition=condition,
         trials=len(trials),
         equal=all(torch.equal(left.view(torch.int32), right.view(torch.int32)) for left, right in pairs),
         max_ulp=max((ulp_distance(left, right) for left, right in pairs), default=0),
         max_difference=difference,
-        other_tokens=other,
+        other_tokens=changed,
         near_ties=ties,
     )
 

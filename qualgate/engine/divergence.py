@@ -48,18 +48,18 @@ class Reference:
     def against(self, model: PreTrainedModel) -> Divergence:
         """Return how far `model` is from the one that made this reference."""
         total = loss = 0.0
-        same = positions = 0
+        agreeing = positions = 0
         after = _logits(model, self.pairs)
         for (_, answer), logits_before, logits_after in zip(self.pairs, self._before, after, strict=True):
             answer_ids = torch.tensor(list(answer), device=logits_before.device)
             total += float(kl_divergence(logits_before, logits_after).sum())
             loss += float(_surprise(logits_after, answer_ids) - _surprise(logits_before, answer_ids))
-            same += int((logits_before.argmax(-1) == logits_after.argmax(-1)).sum())
+            agreeing += int((logits_before.argmax(-1) == logits_after.argmax(-1)).sum())
             positions += len(answer_ids)
         return Divergence(
             kl=total / positions,
             loss_increase=loss / positions,
-            top1_agreement=same / positions,
+            top1_agreement=agreeing / positions,
             positions=positions,
         )
 

@@ -46,9 +46,13 @@ def lending(choice: Choice, speculation: Speculation, drafts: Sequence[Choice | 
     """Return how many levels, from the one that the target verifies, draft in the target's blocks (`draft_blocks`):
     those that are the verifying model in other numbers. choice: the target's engine; drafts: likewise, one per level,
     None without weights of its own."""
-    for at, (level, own) in enumerate(zip(levels(speculation), drafts, strict=True)):
-        if level.draft.kind != "quantize" or own is None or (own.kind, own.numbers) != (choice.kind, choice.numbers):
-            return at
+    for index, (level, draft_choice) in enumerate(zip(levels(speculation), drafts, strict=True)):
+        if (
+            level.draft.kind != "quantize"
+            or draft_choice is None
+            or (draft_choice.kind, draft_choice.numbers) != (choice.kind, choice.numbers)
+        ):
+            return index
     return len(drafts)
 
 

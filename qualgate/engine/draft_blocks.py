@@ -93,12 +93,12 @@ class OwnBlocks:
 
     def reach(self, row: Text, positions: int, idle: Iterable[Text]) -> bool:
         """See `Blocks`."""
-        wanted = -(-positions // SLOTS) - len(row.blocks)
-        for other in idle if wanted > self._pool.free else ():
-            self.release(other)
-        if wanted > self._pool.free:
+        needed = -(-positions // SLOTS) - len(row.blocks)
+        for idle_row in idle if needed > self._pool.free else ():
+            self.release(idle_row)
+        if needed > self._pool.free:
             return False
-        row.blocks += [self._pool.take() for _ in range(wanted)]
+        row.blocks += [self._pool.take() for _ in range(needed)]
         return True
 
     def know(self, row: Text) -> None:

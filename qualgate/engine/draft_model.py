@@ -139,13 +139,13 @@ class DraftModel:
         self, course: Lengths, parts: Sequence[_Part], margins: Mapping[int, Sequence[float]], seconds: float
     ) -> None:
         """Report a step to `course`, and end the drafts of rows that should stop."""
-        read = sum(len(part.tokens) for part in parts if len(part.tokens) - len(part.draft) > FEW)
+        read_count = sum(len(part.tokens) for part in parts if len(part.tokens) - len(part.draft) > FEW)
         rows = sum(len(part.tokens) for part in parts)
-        course.stepped(len(parts), rows, read, sum(map(len, margins.values())), seconds)
-        able = [part.stream for part in parts if part.stream.index in margins and part.stream.left > 0]
-        on = course.goes_on(margins, [row.index for row in able])
-        for row in able:
-            if row.index not in on:
+        course.stepped(len(parts), rows, read_count, sum(map(len, margins.values())), seconds)
+        unfinished = [part.stream for part in parts if part.stream.index in margins and part.stream.left > 0]
+        continuing = course.goes_on(margins, [row.index for row in unfinished])
+        for row in unfinished:
+            if row.index not in continuing:
                 row.most = len(row.drafted)
 
     def _drafted(self, row: _Row) -> Draft:
@@ -185,21 +185,22 @@ class DraftModel:
                 break
             passing.append((row, row.text[len(row.cached) :][: max(1, ROWS - count)]))
             count += len(passing[-1][1])
-        whole = {row.index for row, tokens in passing if len(tokens) == row.pending}
-        able = [row for row, tokens in passing if row.index in whole and len(tokens) <= FEW]
-        drafts = self._drafts(able, len(passing))
+        complete = {row.index for row, tokens in passing if len(tokens) == row.pending}
+        draftable = [row for row, tokens in passing if row.index in complete and len(tokens) <= FEW]
+        drafts = self._drafts(draftable, len(passing))
         parts = []
         for row, tokens in passing:
             draft = drafts.get(row.index, ())
-            idle = (other for other in self._rows.values() if other.index not in self._asked)
+            idle = (candidate for candidate in self._rows.values() if candidate.index not in self._asked)
             if not self._blocks.reach(row, len(row.cached) + len(tokens) + len(draft), idle):
                 row.over = True
                 continue
-            wants = 1 + len(draft) if row.index in whole else 0
+            wants = 1 + len(draft) if row.index in complete else 0
             parts.append(_Part(row, len(row.cached), [*tokens, *draft], wants, draft))
         return parts
 
     def _drafts(self, rows: Sequence[_Row], sequences: int) -> dict[int, Sequence[int]]:
+        """Return the drafts that this model is to verify, by row; none if it has no drafter, or while that rests."""
         if self._drafting is None or self._drafting.rests(sequences):
             return {}
         requests = [
@@ -220,8 +221,8 @@ class DraftModel:
         states = self._decoder.forward(batch(parts, blocks.count), blocks.states, self._threads)
         wanting = [part for part in parts if part.wants]
         for part in parts:
-            read = len(part.tokens) - len(part.draft)
-            part.stream.cached += part.tokens[:read]
+            read_count = len(part.tokens) - len(part.draft)
+            part.stream.cached += part.tokens[:read_count]
             blocks.know(part.stream)
         if not wanting:
             return {}
@@ -249,10 +250,10 @@ class DraftModel:
         self, ruling: Ruling, part: _Part, logits: torch.Tensor
     ) -> tuple[Sequence[int], Sequence[float], Sequence[float]]:
         """Return tokens, no margins, and Σ min(p, q) of each tested token of the draft below."""
-        row, below = part.stream, NO_DRAFT
+        row, lower_draft = part.stream, NO_DRAFT
         if self._drafting is not None:
-            below = self._drafting.offered(row.index, len(part.draft))
-        draft, overlaps = ruling.drafted(row.index, (*row.round, len(row.drafted)), below, logits, self.name)
+            lower_draft = self._drafting.offered(row.index, len(part.draft))
+        draft, overlaps = ruling.drafted(row.index, (*row.round, len(row.drafted)), lower_draft, logits, self.name)
         assert draft.drawn_from is not None, "a rule tells what it drew from"
         row.drawn_from.append(draft.drawn_from)
         return draft.tokens, (), overlaps
@@ -260,13 +261,17 @@ class DraftModel:
     def _goes_on(
         self, part: _Part, would: Sequence[int], margins: Sequence[float], overlaps: Sequence[float] = ()
     ) -> None:
+        """Extend a row by the accepted tokens of its draft and the model's own next one.
+
+        would: this model's tokens; margins: theirs, none under a rule; overlaps: see `Drafting.record`.
+        """
         row = part.stream
-        got = accepted(part.draft[: len(would) - 1], would, self._stop_ids, row.left)
+        outcome = accepted(part.draft[: len(would) - 1], would, self._stop_ids, row.left)
         if self._drafting is not None:
-            at = row.first + len(row.drafted)
-            self._drafting.record(row.index, at, len(part.draft), got.tokens, got.count, overlaps)
-        row.cached += got.tokens[: got.count]
-        row.text += got.tokens
-        row.drafted += got.tokens
-        row.margins += margins[: len(got.tokens)]
-        row.over = got.ended
+            position = row.first + len(row.drafted)
+            self._drafting.record(row.index, position, len(part.draft), outcome.tokens, outcome.count, overlaps)
+        row.cached += outcome.tokens[: outcome.count]
+        row.text += outcome.tokens
+        row.drafted += outcome.tokens
+        row.margins += margins[: len(outcome.tokens)]
+        row.over = outcome.ended

@@ -19,15 +19,15 @@ def draft_workspace(speculation: Speculation, holders: Sequence[int]) -> int:
     those of each draft, which stay until it is verified, and the target's. holders: vocabulary sizes of the target and
     of each level's own model, 0 without one.
     """
-    passes, chances, verifier, row, most = list[int](), 0, holders[0], 0, MOST
+    passes, chances, verifier, row, longest = list[int](), 0, holders[0], 0, MOST
     for level, holder in zip(levels(speculation), holders[1:], strict=True):
-        tokens = min(level.tokens or MOST, most)
+        tokens = min(level.tokens or MOST, longest)
         passes.append((row + tokens) * verifier)
         if level.draft.kind == "head":
             passes.append(verifier)
             chances += tokens * verifier
         elif level.draft.kind in OWN_WEIGHTS:
-            verifier, row, most = holder, 1, tokens - 1  # the target's own row is a plain step's
+            verifier, row, longest = holder, 1, tokens - 1  # the target's own row is a plain step's
             passes.append(verifier)
             chances += tokens * verifier
     if speculation.rule == "keyed":

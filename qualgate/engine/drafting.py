@@ -50,6 +50,7 @@ class Drafting:
     """The drafts of one run, at one level."""
 
     def __init__(self, drafts: Drafts, clock: Callable[[], float] = perf_counter) -> None:
+        """Draft for one run. clock: seconds, for the costs of passes and drafts."""
         self._proposer, self._tokens, self._steps = drafts.proposer, drafts.tokens, drafts.steps
         self._instead, self._tasks = drafts.instead, drafts.tasks
         self._learned, self._clock = drafts.learned or Learned(), clock
@@ -154,26 +155,28 @@ class Drafting:
         if self._steps is not None:
             outcome = step(row, position, draft, offered, agreed, len(tokens), overlaps)
             self._steps.append(outcome._replace(pass_number=self._pass, sequences=self._sequences))
-        here = self._row(row)
-        if draft.kind in here.read:  # what it drafted, it has read
-            here.read[draft.kind] = position + agreed
-        self._learned.acceptance.observe(draft, tokens, here.task, here.fate)
+        row_state = self._row(row)
+        if draft.kind in row_state.read:  # what it drafted, it has read
+            row_state.read[draft.kind] = position + agreed
+        self._learned.acceptance.observe(draft, tokens, row_state.task, row_state.fate)
         if offered:
             self._learned.lengths(draft.kind).fared(offered, agreed)
             cost = self._learned.costs.now
             self._learned.looks.saved += agreed * cost.token(self._sequences) - offered * cost.row
-        back = draft.kind in ("baseline", "sibling") and tuple(tokens[:BACK]) == draft.tokens[:BACK]
-        if not back or len(tokens) < BACK or row in self._back:
+        rejoins = draft.kind in ("baseline", "sibling") and tuple(tokens[:BACK]) == draft.tokens[:BACK]
+        if not rejoins or len(tokens) < BACK or row in self._back:
             return False
         self._back.add(row)
         return True
 
     def _plain_until(self, row: int, position: int) -> None:
         """Record the plain steps of passes that rested, all at once: one by one they would cost too much per pass."""
-        first = self.untold.pop(row, position)
-        if self._steps is not None and first < position:
+        start = self.untold.pop(row, position)
+        if self._steps is not None and start < position:
             shared = self._resting_with
-            self._steps += [Step(row, at, 0, 0, 0, 0, "", None, shared) for at in range(first, position)]
+            self._steps += [
+                Step(row, plain_position, 0, 0, 0, 0, "", None, shared) for plain_position in range(start, position)
+            ]
 
     def ended(self, row: int, length: int = 0) -> None:
         """Forget a row that has ended. length: its generated tokens, for passes in `untold`."""
@@ -279,8 +282,8 @@ class Drafting:
         offer = _Offer(proposer, 0.0, None, (), {request.row: draft for request, draft in pairs if draft.tokens})
         tokens, drafted = float(sequences), 0
         for row, draft in offer.drafts.items():
-            here = self._row(row)
-            chances = acceptance.chances(draft, here.task, here.fate)
+            row_state = self._row(row)
+            chances = acceptance.chances(draft, row_state.task, row_state.fate)
             count = offer.windows[row] = window(chances, cost, sequences)
             tokens, drafted = tokens + _accepted(chances[:count]), drafted + count
         if drafted:
@@ -314,23 +317,28 @@ class Drafting:
     def _draft_by(
         self, offer: _Offer, plan: Plan, requests: Sequence[DraftRequest], sequences: int
     ) -> dict[int, Sequence[int]]:
+        """Draft by a proposer as planned, and return the drafts to verify, by row.
+
+        A proposer that reports its steps may draft up to MOST tokens and is stopped step by step. Of others the whole
+        draft is timed.
+        """
         proposer, lengths = offer.proposer, self._learned.lengths(offer.proposer.name)
         stepwise = isinstance(proposer, Stepwise) and proposer.tells
         if isinstance(proposer, Stepwise):
             proposer.course = lengths if stepwise else None
-        mine = [
+        own_requests = [
             replace(request, most=min(request.most, MOST) if stepwise else plan.drafted[request.row])
             for request in requests
             if request.row in plan.drafted
         ]
         lengths.begin(plan, offer.rows, self._batch(sequences))
         before = self._clock()
-        drafts = proposer.propose(mine)
+        drafts = proposer.propose(own_requests)
         if not stepwise:
-            self._timed(lengths, mine, drafts, self._clock() - before)
-        for request in mine:
+            self._timed(lengths, own_requests, drafts, self._clock() - before)
+        for request in own_requests:
             self._row(request.row).read[proposer.name] = len(request.generated)
-        self._drafts = {request.row: draft for request, draft in zip(mine, drafts, strict=True) if draft.tokens}
+        self._drafts = {request.row: draft for request, draft in zip(own_requests, drafts, strict=True) if draft.tokens}
         return {row: draft.tokens[: lengths.offered(row, len(draft.tokens))] for row, draft in self._drafts.items()}
 
     def _timed(
@@ -342,14 +350,15 @@ class Drafting:
             len(request.generated) - self._row(request.row).read.get(lengths.kind, -len(request.prompt))
             for request in requests
         )
-        if read := sum(tokens for tokens in unread if tokens > MOST + FEW):
-            others = (steps - 1) * lengths.draft.now.seconds(texts, texts)
-            lengths.stepped(texts, texts, read, texts, max(0.0, seconds - others))
+        if unread_tokens := sum(tokens for tokens in unread if tokens > MOST + FEW):
+            later_steps = (steps - 1) * lengths.draft.now.seconds(texts, texts)
+            lengths.stepped(texts, texts, unread_tokens, texts, max(0.0, seconds - later_steps))
         elif steps:
             lengths.stepped(texts, texts, 0, texts, seconds / steps)
 
 
 def _cut(requests: Sequence[DraftRequest], most: int) -> list[DraftRequest]:
+    """Return the requests with their limits lowered to `most`."""
     return [request if request.most <= most else replace(request, most=most) for request in requests]
 
 

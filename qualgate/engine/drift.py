@@ -49,19 +49,21 @@ def weigh(read: Read, head: OutputHead, baseline: BaselineAnswers) -> Weighed:
             "distributions cannot be compared. Use checkpoints with the same output head."
         )
     starts = [baseline.starts[row] for row in read.requests]
-    at = torch.tensor(starts) + torch.tensor(list(read.positions))
-    states = baseline.states[at.to(baseline.states.device)]
+    state_rows = torch.tensor(starts) + torch.tensor(list(read.positions))
+    states = baseline.states[state_rows.to(baseline.states.device)]
     likeliest = read.logits.argmax(-1)
     if _kernel_takes(head, baseline):
         return _by_kernel(read, states, head, baseline, likeliest)
     columns, top = [], []
     at_once = max(1, LOGITS_AT_ONCE // head.vocabulary)
-    for here, mine, answer in zip(*(of.split(at_once) for of in (states, read.logits, read.answer)), strict=True):
-        theirs = baseline.logits_of(here)
-        columns.append(compared(theirs, mine, answer))
-        top.append(theirs.argmax(-1))
-    kl, own = (torch.cat(parts) for parts in zip(*columns, strict=True))
-    return Weighed(likeliest, own, kl, torch.cat(top))
+    for states_chunk, variant_logits, answer in zip(
+        *(tensor.split(at_once) for tensor in (states, read.logits, read.answer)), strict=True
+    ):
+        baseline_logits = baseline.logits_of(states_chunk)
+        columns.append(compared(baseline_logits, variant_logits, answer))
+        top.append(baseline_logits.argmax(-1))
+    kl, given = (torch.cat(parts) for parts in zip(*columns, strict=True))
+    return Weighed(likeliest, given, kl, torch.cat(top))
 
 
 def _kernel_takes(head: OutputHead, baseline: BaselineAnswers) -> bool:
@@ -72,9 +74,10 @@ def _kernel_takes(head: OutputHead, baseline: BaselineAnswers) -> bool:
 def _by_kernel(
     read: Read, states: torch.Tensor, head: OutputHead, baseline: BaselineAnswers, likeliest: torch.Tensor
 ) -> Weighed:
+    """Weigh by the kernel, which computes both models' logits in pieces from the states."""
     assert baseline.head is not None
-    theirs = baseline.head.tensors
-    p = Head(hidden=states, weight=theirs["weight"], bias=theirs.get("bias"))
+    baseline_tensors = baseline.head.tensors
+    p = Head(hidden=states, weight=baseline_tensors["weight"], bias=baseline_tensors.get("bias"))
     q = Head(hidden=read.states.contiguous(), weight=head.tensors["weight"], bias=head.tensors.get("bias"))
     weighed = drift(p, q, labels=read.answer)
     assert weighed.logprob is not None

@@ -87,8 +87,8 @@ def weights_held(model: PreTrainedModel, dtype: torch.dtype) -> int:
     }
     return sum(
         tensor.numel() * (dtype.itemsize if tensor.is_floating_point() else tensor.element_size())
-        for place, tensor in _tensors(model).items()
-        if place not in packed
+        for address, tensor in _tensors(model).items()
+        if address not in packed
     )
 
 

@@ -42,12 +42,12 @@ def gpus_of(devices: Sequence[Sequence[int]]) -> tuple[str, ...]:
 def check_alike(devices: Sequence[Sequence[int]]) -> None:
     """Raise UsageError if a GPU is missing or they differ in kind: answers and times would then depend on which of them
     ran a batch."""
-    alone = [(number,) for group in devices for number in group]
-    kinds = {number: _kind(number, gpu) for (number,), gpu in zip(alone, gpus_of(alone), strict=True)}
+    single_gpus = [(number,) for group in devices for number in group]
+    kinds = {number: _kind(number, gpu) for (number,), gpu in zip(single_gpus, gpus_of(single_gpus), strict=True)}
     if len(set(kinds.values())) > 1:
-        shown = "; ".join(f"{number}: {kind}" for number, kind in kinds.items())
+        text = "; ".join(f"{number}: {kind}" for number, kind in kinds.items())
         raise UsageError(
-            f"`workers.devices` are of unlike kinds ({shown}), so that a verdict would depend on which of them a batch "
+            f"`workers.devices` are of unlike kinds ({text}), so that a verdict would depend on which of them a batch "
             "met. Name those of one kind."
         )
 

@@ -52,20 +52,20 @@ class CudaRecorder:
 
     def __call__(self, work: Work) -> Work:
         """See `Record`."""
-        graph, now = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(now)
+        graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             work()  # compiles what is not compiled yet, which no recording may
-        now.wait_stream(self._stream)
+        current.wait_stream(self._stream)
         try:
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-                made = work()
+                output = work()
         finally:
-            torch.cuda.set_stream(now)  # where torch fails to end a recording it stays on its stream
+            torch.cuda.set_stream(current)  # where torch fails to end a recording it stays on its stream
 
         def replay() -> torch.Tensor:
             graph.replay()
-            return made
+            return output
 
         return replay
 
@@ -90,6 +90,11 @@ class Buffers:
     """The input of a pass in fixed memory. pack_keys: (group, window) of each set of packs."""
 
     def __init__(self, size: Size, pack_keys: Sequence[tuple[int, int]], device: torch.device) -> None:
+        """Allocate the buffers of a recorded pass.
+
+        size: its rows and spans; pack_keys: the kinds of packs that its attention reads, as `PreparedPlaces` names
+        them.
+        """
         self._size, rows, width = size, size.rows, size.spans * SPAN // SLOTS
         shapes: dict[Any, tuple[int, ...]] = {"token_ids": (rows, 2), "slots": (rows, 2)}  # of 64 bits
         shapes |= {"sequence": (rows,), "position": (rows,), "table": (rows, width)}
@@ -131,10 +136,10 @@ class Buffers:
         view["sequence"][:rows] = places.sequence
         view["sequence"][rows:] = torch.arange(sequences, sequences + free)
         for key, packs in self.places.packs.items():
-            made = packs_of(self._places, *key)
-            if len(made.numbers) > len(view[key]) or made.spans > packs.spans:
+            new_packs = packs_of(self._places, *key)
+            if len(new_packs.numbers) > len(view[key]) or new_packs.spans > packs.spans:
                 return False
-            view[key].zero_()[: len(made.numbers)] = made.numbers
+            view[key].zero_()[: len(new_packs.numbers)] = new_packs.numbers
         self._there.copy_(self._here)
         return True
 
@@ -166,8 +171,8 @@ class _Graph:
         """See `Decoder`; None if the pass does not fit."""
         if not self.buffers.fill(batch):
             return None
-        made, rows = self.replay(), len(batch.token_ids)
-        return made[:rows].clone() if len(batch.wanted) == rows else made[batch.wanted.to(made.device)]
+        output, rows = self.replay(), len(batch.token_ids)
+        return output[:rows].clone() if len(batch.wanted) == rows else output[batch.wanted.to(output.device)]
 
 
 class GraphDecoder:
@@ -177,6 +182,8 @@ class GraphDecoder:
     def __init__(
         self, decoder: Decoder, device: torch.device, recorder: Callable[[], Record], *, worth: int = WORTH
     ) -> None:
+        """Wrap `decoder`. recorder: creates what records a pass, once one is worth it; worth: passes of a size before
+        it is recorded."""
         self._decoder, self._device, self._recorder, self._worth = decoder, device, recorder, worth
         self._record: Record | None = None
         self._graphs: dict[Size, _Graph] = {}  # least recently used first
@@ -203,8 +210,8 @@ class GraphDecoder:
         batch = replace(batch, blocks=batch.blocks + 1)
         if size is not None and (graph := self._graphs.pop(size, None)) is not None:
             self._graphs[size] = graph
-            if (made := graph.forward(batch)) is not None:
-                return made
+            if (output := graph.forward(batch)) is not None:
+                return output
         elif size is not None:
             self._passes[size] += 1
             if self._passes[size] >= self._worth:
@@ -240,8 +247,8 @@ class GraphDecoder:
             for layer, numbers in zip(layers, saved, strict=True):  # what it does not keep would else be there
                 layer.put(slots, {name: torch.zeros_like(tensor) for name, tensor in numbers.items()})
             actual = [graph.forward(batch), *(tensor for layer in layers for tensor in layer.at(slots).values())]
-            wanted = [expected, *(tensor for numbers in saved for tensor in numbers.values())]
-            if all(_same(*pair) for pair in zip(actual, wanted, strict=True)) and pack_keys == tuple(
+            reference = [expected, *(tensor for numbers in saved for tensor in numbers.values())]
+            if all(_same(*pair) for pair in zip(actual, reference, strict=True)) and pack_keys == tuple(
                 buffers.places.packs
             ):
                 self._graphs[size], why = graph, ""

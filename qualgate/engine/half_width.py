@@ -47,11 +47,13 @@ def half_width(model: PreTrainedModel, dtype: str) -> Iterator[None]:
 
 def _own_floats(model: nn.Module) -> list[nn.Parameter]:
     """Return the parameters that a model's modules compute with directly: norms, own biases, positions."""
-    ours = {
+    product_ids = {
         id(parameter) for module in model.modules() if isinstance(module, PRODUCTS) for parameter in module.parameters()
     }
     return [
-        parameter for parameter in model.parameters() if parameter.is_floating_point() and id(parameter) not in ours
+        parameter
+        for parameter in model.parameters()
+        if parameter.is_floating_point() and id(parameter) not in product_ids
     ]
 
 

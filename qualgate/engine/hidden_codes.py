@@ -37,8 +37,8 @@ class Kept:
 
 def keep(states: torch.Tensor) -> Kept:
     """Return the codes of states, float32 [n, width]."""
-    parts = zip(*map(_codes, _few(states)), strict=True)
-    return Kept(*(torch.cat(part) for part in parts), width=states.shape[1])
+    columns = zip(*map(_codes, _few(states)), strict=True)
+    return Kept(*(torch.cat(column) for column in columns), width=states.shape[1])
 
 
 def _codes(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -69,10 +69,10 @@ def _few(positions: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def moved(states: torch.Tensor, coded: Kept, weight: torch.Tensor) -> torch.Tensor:
-    """eta of each position, float32 [n], rounded up. weight: float32 [vocabulary, width]."""
+    """Return eta of each position, float32 [n], rounded up. weight: float32 [vocabulary, width]."""
     lost = states - read(coded).to(states.device)
     parts = []
-    for some in lost.split(max(1, AT_ONCE // len(weight))):
-        logits = torch.nn.functional.linear(some.to(weight.device), weight)
+    for chunk in lost.split(max(1, AT_ONCE // len(weight))):
+        logits = torch.nn.functional.linear(chunk.to(weight.device), weight)
         parts.append((logits.amax(-1) - logits.amin(-1)) * ROUNDED)
     return torch.cat(parts).cpu()

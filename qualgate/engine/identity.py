@@ -57,20 +57,20 @@ def weights_hash(spec: ArmSpec, folder: ModelFolder) -> str:
     return content_hash([folder.shards.sha256, spec.dtype, recipe, *beside])
 
 
-def adapter_hash(spec: ArmSpec, read: AdapterFolder | None = None) -> str:
+def adapter_hash(spec: ArmSpec, folder: AdapterFolder | None = None) -> str:
     """Return `ArmIdentity.adapter`: of the files, and whether they are merged; "" without an adapter. read: its folder,
     if it was read already."""
     if spec.adapter is None:
         return ""
-    read = read or read_adapter_folder(Path(spec.adapter.path))
-    return content_hash([read.sha256, spec.adapter.merged])
+    folder = folder or read_adapter_folder(Path(spec.adapter.path))
+    return content_hash([folder.sha256, spec.adapter.merged])
 
 
 def _speculation(spec: ArmSpec, folders: Mapping[str, ModelFolder]) -> str:
     """Return the hash of each level's settings, without the path of its folder, and of that folder's files."""
     if spec.speculation is None:
         return ""
-    known: list[Any] = []
+    contents: list[Any] = []
     for level, model in zip(levels(spec.speculation), draft_arms(spec), strict=True):
         files: list[str] = []
         if model is not None:
@@ -78,8 +78,8 @@ def _speculation(spec: ArmSpec, folders: Mapping[str, ModelFolder]) -> str:
             files = [weights_hash(model, folder), folder.config_sha256, folder.tokenizer_sha256]
         if level.draft.kind == "head":
             files = [head_of_draft(level.draft, folders[spec.model]).sha256]
-        known.append([replace(level, draft=replace(level.draft, model="", head="", under=None)).content, files])
-    return content_hash(known)
+        contents.append([replace(level, draft=replace(level.draft, model="", head="", under=None)).content, files])
+    return content_hash(contents)
 
 
 def engine_version(device: Device, arithmetic: Arithmetic) -> str:

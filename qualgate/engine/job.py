@@ -132,6 +132,7 @@ class _JobRunner:
     """Run a job's prompts on its engine."""
 
     def __init__(self, arm: LoadedArm, job: Job, engine: Engine) -> None:
+        """Prepare a job of a loaded arm: its stop texts, and the noise of its draws if its tokens are drawn."""
         self._arm, self._job, self._engine = arm, job, engine
         self.stops = Stops(arm.tokenizer, [prompt.until for prompt in job.prompts])
         self.steps: list[DraftStep] = []
@@ -206,24 +207,25 @@ class _JobRunner:
         bits: not tried."""
         if self._engine.name != "packed" or self.ruled:
             return UNTOLD
-        drawn = random.Random(f"{self._job.seed} {self._job.arm.name} {self._job.index}")
-        row = drawn.randrange(len(answers.tokens))
+        generator = random.Random(f"{self._job.seed} {self._job.arm.name} {self._job.index}")
+        row = generator.randrange(len(answers.tokens))
         answer = answers.tokens[row]
-        first = drawn.randrange(max(1, len(answer) - CHECKED + 1))
+        first = generator.randrange(max(1, len(answer) - CHECKED + 1))
         last = min(first + CHECKED, len(answer))
         prompt = self._job.prompts[row]
         steering = self._steering(row)
         request = Request(prompt=prompt.token_ids, begun=tuple(answer[:first]), max_new_tokens=last, steering=steering)
         draws = None if self._draws is None else replace(self._draws, cases=self._draws.cases[row : row + 1])
-        alone = Answers(1)
-        self._engine.run([request], None, alone, draws)
-        replayed = zip(alone.tokens[0], alone.logprobs[0], strict=True)
-        same = sum(
+        replayed_answers = Answers(1)
+        self._engine.run([request], None, replayed_answers, draws)
+        replayed = zip(replayed_answers.tokens[0], replayed_answers.logprobs[0], strict=True)
+        equal = sum(
             replay == original for replay, original in zip(replayed, _part(answers, row, first, last), strict=False)
         )
-        return Generation(checked=last - first, otherwise=last - first - same)
+        return Generation(checked=last - first, otherwise=last - first - equal)
 
     def _request(self, row: int, answer: tuple[int, ...] = ()) -> Request:
+        """Return the engine's request for one prompt. answer: tokens of a given answer to read first."""
         prompt = self._job.prompts[row]
         return Request(
             prompt=prompt.token_ids,
@@ -246,6 +248,7 @@ class _JobRunner:
     def _run(
         self, requests: list[Request], drafts: Drafts | None, watch: Callable[[Spoken | Read], None] | None
     ) -> Answers:
+        """Run the requests on the engine, and return their answers. watch: receives every event as well."""
         answers = Answers(len(requests), watch)
         self._engine.run(requests, drafts, answers, self._draws)
         for row, request in enumerate(requests):
@@ -296,10 +299,10 @@ class _Agreement:
                 top1_agreement=sum(self._same_top[row]) / len(self._same_top[row]),
                 first_divergence=_parts_at(self._baseline.answers[row], answers.tokens[row])
                 if ruled
-                else next((place for place, agrees in enumerate(self._agrees[row]) if not agrees), None),
+                else next((position for position, agrees in enumerate(self._agrees[row]) if not agrees), None),
                 length_ratio=len(answers.tokens[row]) / len(self._baseline.answers[row]),
                 kl_eta=self._baseline.eta(row),
-                top1_differs=tuple(place for place, same in enumerate(self._same_top[row]) if not same),
+                top1_differs=tuple(position for position, is_same in enumerate(self._same_top[row]) if not is_same),
             )
             for row, prompt in enumerate(job.prompts)
         )
@@ -308,7 +311,7 @@ class _Agreement:
 def _parts_at(first: Sequence[int], second: Sequence[int]) -> int | None:
     """Return the first place at which two answers differ or one ends; None if they are equal."""
     shared = next(
-        (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+        (index for index, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
     )
     return None if shared == len(first) == len(second) else shared
 
@@ -327,6 +330,7 @@ def _refuse_unsayable(arm: LoadedArm, job: Job, answers: Answers) -> None:
 
 
 def _part(answers: Answers, row: int, first: int, last: int) -> list[tuple[int, float]]:
+    """Return the tokens first to last - 1 of one answer, each with its log-prob."""
     return list(zip(answers.tokens[row][first:last], answers.logprobs[row][first:last], strict=True))
 
 
@@ -344,9 +348,9 @@ def _refuse_broken(arm: LoadedArm, job: Job, answers: Answers, overflow: tuple[O
     if not broken:
         return
     cases = ", ".join(f"{key.evalset}/{key.case_id}" for key in broken[:5])
-    more = f" and {len(broken) - 5} more" if len(broken) > 5 else ""
+    remainder = f" and {len(broken) - 5} more" if len(broken) > 5 else ""
     raise InfrastructureError(
-        f"{arm.spec.name}: the model's logits are NaN or infinite on {cases}{more}. "
+        f"{arm.spec.name}: the model's logits are NaN or infinite on {cases}{remainder}. "
         f"{why_broken(arm.choice.rounded, overflow)}; nothing can be said about these cases."
     )
 
@@ -354,6 +358,11 @@ def _refuse_broken(arm: LoadedArm, job: Job, answers: Answers, overflow: tuple[O
 def _completions(
     arm: LoadedArm, job: Job, stops: Stops, answers: Answers, proposed: list[int], accepted: list[int]
 ) -> tuple[Completion, ...]:
+    """Return the job's completions in the order of its prompts.
+
+    proposed and accepted count, per row, tokens that were drafted from the baseline's answer. The text leaves out a
+    final end-of-turn token.
+    """
     completions = []
     for row, prompt in enumerate(job.prompts):
         tokens, reason = answers.tokens[row], answers.reasons[row]

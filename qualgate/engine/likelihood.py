@@ -11,7 +11,7 @@ def given(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """Return the log-prob in nats, float64 [positions], of tokens [positions] under logits [positions, vocabulary]."""
     chunk = max(1, FLOAT64_AT_ONCE // logits.shape[-1])
     pairs = zip(logits.split(chunk), tokens.split(chunk), strict=True)
-    return torch.cat([_own(_logs(some), own) for some, own in pairs])
+    return torch.cat([_own(_logs(logit_rows), token_rows) for logit_rows, token_rows in pairs])
 
 
 def kl_divergence(baseline_logits: torch.Tensor, variant_logits: torch.Tensor) -> torch.Tensor:
@@ -21,7 +21,7 @@ def kl_divergence(baseline_logits: torch.Tensor, variant_logits: torch.Tensor) -
     """
     chunk = max(1, FLOAT64_AT_ONCE // variant_logits.shape[-1])
     pairs = zip(baseline_logits.split(chunk), variant_logits.split(chunk), strict=True)
-    return torch.cat([_kl(_logs(theirs), _logs(mine)) for theirs, mine in pairs])
+    return torch.cat([_kl(_logs(baseline_rows), _logs(variant_rows)) for baseline_rows, variant_rows in pairs])
 
 
 def compared(
@@ -29,14 +29,14 @@ def compared(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (`kl_divergence`, `given` under the variant) of the same positions at once."""
     chunk = max(1, FLOAT64_AT_ONCE // variant_logits.shape[-1])
-    kl, own = [], []
-    for theirs, mine, token_ids in zip(
+    kl, logprobs = [], []
+    for baseline_rows, variant_rows, token_ids in zip(
         baseline_logits.split(chunk), variant_logits.split(chunk), tokens.split(chunk), strict=True
     ):
-        log_q = _logs(mine)
-        kl.append(_kl(_logs(theirs), log_q))
-        own.append(_own(log_q, token_ids))
-    return torch.cat(kl), torch.cat(own)
+        log_q = _logs(variant_rows)
+        kl.append(_kl(_logs(baseline_rows), log_q))
+        logprobs.append(_own(log_q, token_ids))
+    return torch.cat(kl), torch.cat(logprobs)
 
 
 def _logs(logits: torch.Tensor) -> torch.Tensor:

@@ -177,21 +177,21 @@ def _with_drafts(
     from qualgate.engine.head import OutputHead
     from qualgate.engine.pass_costs import pass_costs
 
-    beside, head = list[ArmFootprint](), None
+    draft_footprints, head = list[ArmFootprint](), None
     for level, model in zip(levels(speculation), drafts, strict=True):
         if level.draft.kind == "head":
             head = _head(arm, folder, level)
-            beside.append(
+            draft_footprints.append(
                 of_head(arm.footprint, head.numbers, head.folder.shape.cache_numbers, getattr(torch, arm.spec.dtype))
             )
         elif model is not None:
-            beside.append(model.footprint)
+            draft_footprints.append(model.footprint)
     runs = [(model.model, model.choice) if model else None for model in drafts]
     entries = [OutputHead(loaded_arm.model).vocabulary if loaded_arm else 0 for loaded_arm in (arm, *drafts)]
-    sizes = with_drafts(arm.footprint, beside, draft_workspace(speculation, entries))
+    sizes = with_drafts(arm.footprint, draft_footprints, draft_workspace(speculation, entries))
     costs = pass_costs((arm.model, arm.choice), speculation, runs, head)
-    lent = lending(arm.choice, speculation, [model and model.choice for model in drafts])
-    costs |= batch_costs((arm.model, arm.choice), speculation.tokens, runs, lent)
+    reusing_levels = lending(arm.choice, speculation, [model and model.choice for model in drafts])
+    costs |= batch_costs((arm.model, arm.choice), speculation.tokens, runs, reusing_levels)
     draft = LoadedDraft(spec=speculation, arms=drafts, head=head)
     ahead = head.folder.ahead if head is not None else None
     left_out = {name: count for name, count in sizes.left_out.items() if ahead is None or not ahead.holds(name)}
@@ -199,6 +199,7 @@ def _with_drafts(
 
 
 def _head(arm: LoadedArm, folder: ModelFolder, level: Speculation) -> LoadedHead:
+    """Load the draft head of one level, and check that it fits the arm."""
     import torch
 
     from qualgate.engine.draft_heads.folder import head_of_draft
@@ -232,7 +233,7 @@ def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Pa
     model, dtype = loaded.model, getattr(torch, spec.dtype)
     fix_rope(model, folder.rope)
     if device == "cuda" and (count := together()) > 1:
-        spread(model, [torch.device(device, at) for at in range(count)])
+        spread(model, [torch.device(device, gpu) for gpu in range(count)])
     else:
         torch.nn.Module.to(model, torch.device(device))
     kernel = choose_kernels(model, spec.kernels)
@@ -300,6 +301,10 @@ class _Read:
 
 
 def _read(spec: ArmSpec, folder: ModelFolder, adapter: AdapterFolder | None, cache_dir: Path, device: Device) -> _Read:
+    """Read the model's weights, merge an adapter, and quantize by the arm's recipe, in this order.
+
+    cache_dir: where the packed checkpoint of a recipe is kept.
+    """
     import torch
 
     from qualgate.engine.overflow import check_weights_fit
@@ -343,6 +348,7 @@ def _read(spec: ArmSpec, folder: ModelFolder, adapter: AdapterFolder | None, cac
 
 
 def _refuse_unusable_gpu(device: Device) -> None:
+    """Raise UsageError for a GPU that torch cannot use."""
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
@@ -385,7 +391,9 @@ def _load_model(folder: ModelFolder, dtype: Any) -> tuple[PreTrainedModel, dict[
     except Exception as error:  # whatever a config can make an architecture's constructor do
         raise UsageError(f"transformers cannot load {folder.path}: {one_line(error)}") from error
     model, report = loaded
-    for name, file_shape, expected_shape in sorted(report["mismatched_keys"]):
+    mismatched = sorted(report["mismatched_keys"])
+    if mismatched:
+        name, file_shape, expected_shape = mismatched[0]
         raise UsageError(
             f"{folder.path}: {name} holds {' x '.join(map(str, file_shape))} numbers, but its architecture has "
             f"{' x '.join(map(str, expected_shape))}. config.json and the weights belong to different models. Fetch "

@@ -62,11 +62,13 @@ def read_windows(
 
 
 def _take(event: Read, engine: Engine, weights: list[Weight], baseline: BaselineAnswers | None) -> None:
+    """Append the results of one `Read` event to the weights of its windows. baseline: measures drift as well, if
+    given."""
     if baseline is None:
-        logprobs, kl, same = given(event.logits, event.answer), None, None
+        logprobs, kl, same_top = given(event.logits, event.answer), None, None
     else:
         weighed = weigh(event, engine.head, baseline)
-        logprobs, kl, same = weighed.given, weighed.kl.tolist(), (weighed.top == weighed.likeliest).tolist()
+        logprobs, kl, same_top = weighed.given, weighed.kl.tolist(), (weighed.top == weighed.likeliest).tolist()
     columns = zip(
         event.requests,
         logprobs.clamp(max=0.0).tolist(),
@@ -75,16 +77,16 @@ def _take(event: Read, engine: Engine, weights: list[Weight], baseline: Baseline
         event.predicted.finite.tolist(),
         strict=True,
     )
-    for at, (row, logprob, margin, agrees, finite) in enumerate(columns):
+    for index, (row, logprob, margin, agrees, finite) in enumerate(columns):
         weight = weights[row]
         weight.logprobs.append(logprob)
         weight.margins.append(margin)
         weight.agrees.append(agrees)
         weight.finite &= finite
         weight.seconds = event.seconds
-        if kl is not None and same is not None:
-            weight.kl.append(kl[at])
-            weight.same_top.append(same[at])
+        if kl is not None and same_top is not None:
+            weight.kl.append(kl[index])
+            weight.same_top.append(same_top[index])
 
 
 def read_requests(arm: LoadedArm, job: Job) -> JobResult:
@@ -99,8 +101,8 @@ def read_requests(arm: LoadedArm, job: Job) -> JobResult:
         keeps = arm.spec.is_baseline and bool(job.artifact)
         recorder = Recorder(engine.head) if keeps else None
         baseline = read_artifact(job, engine.head.device) if job.artifact and not keeps else None
-        read = read_windows(engine, windows, recorder=recorder, baseline=baseline)
-        broken = next((index for index, weight in enumerate(read) if not weight.finite), None)
+        weights = read_windows(engine, windows, recorder=recorder, baseline=baseline)
+        broken = next((index for index, weight in enumerate(weights) if not weight.finite), None)
         if broken is None and recorder is not None:
             answers = [continuation for _, continuation in windows]
             write_artifact(job, arm.identity, getattr(torch, arm.spec.dtype), answers, recorder)
@@ -110,38 +112,41 @@ def read_requests(arm: LoadedArm, job: Job) -> JobResult:
             f"{arm.spec.name}: the model's logits are NaN or infinite on window {broken + 1} of {len(windows)}. "
             f"{why_broken(arm.choice.rounded, overflow)}; nothing can be said about these cases."
         )
-    whole = iter(read)
-    mine = [[[next(whole) for _ in windows] for windows in prompt.requests] for prompt in job.prompts]
+    remaining_weights = iter(weights)
+    by_prompt = [[[next(remaining_weights) for _ in windows] for windows in prompt.requests] for prompt in job.prompts]
     return JobResult(
         index=job.index,
         arm=arm.spec.name,
         identity=arm.identity,
         footprint=arm.footprint,
-        completions=tuple(_completion(arm, *pair, began) for pair in zip(job.prompts, mine, strict=True)),
-        drifts=tuple(_drift(*pair) for pair in zip(job.prompts, mine, strict=True)) if baseline is not None else (),
+        completions=tuple(_completion(arm, *pair, began) for pair in zip(job.prompts, by_prompt, strict=True)),
+        drifts=tuple(_drift(*pair) for pair in zip(job.prompts, by_prompt, strict=True))
+        if baseline is not None
+        else (),
         overflow=overflow,
     )
 
 
 def weighed(windows: Sequence[Weight]) -> tuple[float, bool]:
     """Return (log-likelihood in nats, whether greedy decoding gives the continuation) for one request."""
-    return sum(sum(read.logprobs) for read in windows), all(all(read.agrees) for read in windows)
+    return sum(sum(weight.logprobs) for weight in windows), all(all(weight.agrees) for weight in windows)
 
 
 def _completion(arm: LoadedArm, prompt: Prompt, requests: list[list[Weight]], began: float) -> Completion:
-    reads = [read for windows in requests for read in windows]
-    agrees = [agrees for read in reads for agrees in read.agrees]
+    """Return the completion of one prompt from its weights, a list of windows per request."""
+    weights = [weight for windows in requests for weight in windows]
+    agrees = [agrees for weight in weights for agrees in weight.agrees]
     return Completion(
         key=prompt.key,
         case_hash=prompt.case_hash,
-        token_ids=tuple(token for windows in prompt.requests for _, read in windows for token in read),
+        token_ids=tuple(token for windows in prompt.requests for _, continuation in windows for token in continuation),
         text=json.dumps([weighed(windows) for windows in requests]),
         finish_reason="stop",
         prompt_tokens=sum(len(context) for windows in prompt.requests for context, _ in windows),
-        logprobs=tuple(logprob for read in reads for logprob in read.logprobs),
-        margins=tuple(margin for read in reads for margin in read.margins),
-        ttft=reads[0].seconds,
-        e2e=max(read.seconds for read in reads),
+        logprobs=tuple(logprob for weight in weights for logprob in weight.logprobs),
+        margins=tuple(margin for weight in weights for margin in weight.margins),
+        ttft=weights[0].seconds,
+        e2e=max(weight.seconds for weight in weights),
         baseline_proposed=len(agrees),  # given to read: nothing was decoded, so its times say nothing of serving
         baseline_accepted=sum(agrees),
         began=began,
@@ -150,14 +155,15 @@ def _completion(arm: LoadedArm, prompt: Prompt, requests: list[list[Weight]], be
 
 
 def _drift(prompt: Prompt, requests: list[list[Weight]]) -> Drift:
-    reads = [read for windows in requests for read in windows]
-    same = [same for read in reads for same in read.same_top]
+    """Return the drift of one prompt over the positions of all its windows, in order."""
+    weights = [weight for windows in requests for weight in windows]
+    same_top = [same_top for weight in weights for same_top in weight.same_top]
     return Drift(
         key=prompt.key,
-        kl=tuple(kl for read in reads for kl in read.kl),
-        top1_agreement=sum(same) / len(same),
-        first_divergence=same.index(False) if False in same else None,
+        kl=tuple(kl for weight in weights for kl in weight.kl),
+        top1_agreement=sum(same_top) / len(same_top),
+        first_divergence=same_top.index(False) if False in same_top else None,
         length_ratio=1.0,
-        kl_eta=max(read.eta for read in reads),
-        top1_differs=tuple(place for place, agrees in enumerate(same) if not agrees),
+        kl_eta=max(weight.eta for weight in weights),
+        top1_differs=tuple(position for position, agrees in enumerate(same_top) if not agrees),
     )

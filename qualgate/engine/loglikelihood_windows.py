@@ -50,8 +50,8 @@ def rolling_windows(tokenizer: Any, text: str, context_length: int) -> tuple[Win
 def encoded(tokenizer: Any, text: str) -> tuple[int, ...]:
     """Tokenize with the tokenizer's special tokens, without a second one if the text already begins with its
     spelling."""
-    known = _prefix_token(tokenizer)
-    start = tokenizer.decode([known]) if known is not None else ""
+    prefix_id = _prefix_token(tokenizer)
+    start = tokenizer.decode([prefix_id]) if prefix_id is not None else ""
     special = {"add_special_tokens": False} if start and text.startswith(start) else {}
     return tuple(tokenizer.encode(text, verbose=False, **special))
 

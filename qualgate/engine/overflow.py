@@ -117,6 +117,11 @@ def looked_at(model: PreTrainedModel, dtype: str, *, infinite: bool = False) -> 
 
 
 def _hook(overflows: Overflows, name: str, *, norm: bool):
+    """Return a forward hook that counts overflows in a module's first input and its output.
+
+    norm: whether the module is a norm; an output that was the last tensor checked is then not counted again.
+    """
+
     def look(_: nn.Module, inputs: tuple[object, ...], output: object) -> None:
         if inputs and isinstance(inputs[0], torch.Tensor):
             overflows.look_once(f"what enters {name}", inputs[0])

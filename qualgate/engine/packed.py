@@ -69,6 +69,7 @@ class PackedEngine:
         threads: int,
         limits: Limits,
     ) -> None:
+        """Prepare an engine. room: bytes for keys and values; position_bytes: bytes of one position in all layers."""
         self.head, self.tally = head, Tally()
         self.threads, self.limits, self._decoder = threads, limits, decoder
         self._most = max(1, room // (position_bytes * SLOTS))
@@ -115,9 +116,9 @@ class PackedEngine:
     def _make_room(self, requests: Sequence[Request]) -> None:
         """Allocate blocks for as many of the largest requests as may run side by side, plus one each, which `Schedule`
         keeps free for joining; or as many as fit. Existing blocks stay, with the prompt prefixes that they hold."""
-        wanted = min(self._most, blocks_for(requests, self.limits))
-        if self._pool.count < wanted:
-            self._pool, self._states = BlockPool(wanted), self._states.emptied()
+        count = min(self._most, blocks_for(requests, self.limits))
+        if self._pool.count < count:
+            self._pool, self._states = BlockPool(count), self._states.emptied()
 
     @property
     def states(self) -> KeysValues:
@@ -181,13 +182,13 @@ class _Columns:
 
     def add(self, sampled: Said) -> None:
         """Append further rows."""
-        for mine, theirs in zip(self._all, sampled, strict=True):
-            mine += theirs.tolist()
+        for column, values in zip(self._all, sampled, strict=True):
+            column += values.tolist()
 
     def take(self, other: _Columns, start: int, stop: int) -> None:
         """Append rows start to stop - 1 of another."""
-        for mine, theirs in zip(self._all, other._all, strict=True):
-            mine += theirs[start:stop]
+        for column, source in zip(self._all, other._all, strict=True):
+            column += source[start:stop]
 
     @property
     def _all(self) -> tuple[list, ...]:
@@ -206,6 +207,8 @@ class _Run:
         draws: Draws | None,
         steers: bool,
     ) -> None:
+        """Prepare a run. on_event: receives its events; draws: None for greedy decoding; steers: whether a request's
+        logits are steered."""
         self._steers = steers  # whether a request's logits are steered
         self._engine, self._schedule, self._tell, self._draws = engine, schedule, on_event, draws
         self._drafting = None if drafts is None else Drafting(drafts)
@@ -263,10 +266,10 @@ class _Run:
                 self._schedule.end(stream)
                 ended.append((stream, "length" if all(source.finite) else "broken"))
                 continue
-            at = len(stream.generated)
+            position = len(stream.generated)
             count, reason = self._advance(stream, draft, source, start)
             requests += [stream.index] * count
-            positions += range(at, at + count)
+            positions += range(position, position + count)
             rows += range(start, start + count) if source is columns else [-1] * count
             spoken.take(source, start, start + count)
             if reason is not None:
@@ -290,10 +293,12 @@ class _Run:
     def _columns(self, parts: Sequence[Part], states: torch.Tensor, seconds: float) -> _Columns:
         """Return the results of every wanted row, and send `Read` events for given answers."""
         head, columns = self._engine.head, _Columns()
-        wanted = [(part, at) for part in parts for at in range(len(part.tokens) - part.wants, len(part.tokens))]
-        requests = [part.stream.index for part, _ in wanted]
-        positions = [part.first + at + 1 - len(part.stream.request.prompt) for part, at in wanted]
-        forced = [row for row, (part, _) in enumerate(wanted) if part.stream.forced]
+        wanted_rows = [
+            (part, offset) for part in parts for offset in range(len(part.tokens) - part.wants, len(part.tokens))
+        ]
+        requests = [part.stream.index for part, _ in wanted_rows]
+        positions = [part.first + offset + 1 - len(part.stream.request.prompt) for part, offset in wanted_rows]
+        forced = [row for row, (part, _) in enumerate(wanted_rows) if part.stream.forced]
         texts = _steered(parts) if self._steers else {}
         for start, stop in self._pieces(parts):
             logits = head.logits(states[start:stop])
@@ -304,13 +309,13 @@ class _Run:
             if self._ruling is not None:
                 self._rule(self._ruling, requests[start:stop], logits, sampled, steered)
             columns.add(sampled)
-            if here := [row for row in forced if start <= row < stop]:
-                places = torch.tensor(here, device=logits.device) - start
-                answers = [wanted[row][0].stream.request.answer[positions[row]] for row in here]
+            if given_rows := [row for row in forced if start <= row < stop]:
+                places = torch.tensor(given_rows, device=logits.device) - start
+                answers = [wanted_rows[row][0].stream.request.answer[positions[row]] for row in given_rows]
                 self._tell(
                     Read(
-                        requests=[requests[row] for row in here],
-                        positions=[positions[row] for row in here],
+                        requests=[requests[row] for row in given_rows],
+                        positions=[positions[row] for row in given_rows],
                         answer=torch.tensor(answers, device=logits.device),
                         predicted=Said(*(column[places] for column in sampled)),
                         states=states[start:stop][places],
@@ -345,8 +350,8 @@ class _Run:
             if not sampled.finite[start:first].all():  # the answer ends here
                 continue
             draft = self._drafting.offered(index, first - start - 1)
-            here = None if steered is None else steered.logits[start:first]
-            ruled = ruling.verify(index, (lengths[index],), draft, logits[start:first], here)
+            steered_logits = None if steered is None else steered.logits[start:first]
+            ruled = ruling.verify(index, (lengths[index],), draft, logits[start:first], steered_logits)
             self._ruled[index] = ruled
             count = len(ruled.tokens)
             sampled.tokens[start : start + count] = torch.tensor(ruled.tokens)
@@ -360,30 +365,33 @@ class _Run:
     ) -> tuple[int, Reason | None]:
         """Advance an answer by the agreed tokens and one more. Return how many tokens that is, and the reason if it
         ended."""
-        here = slice(start, start + (len(draft) if stream.forced else len(draft) + 1))
+        rows = slice(start, start + (len(draft) if stream.forced else len(draft) + 1))
         ruled = self._ruled.pop(stream.index, None)
         if ruled is not None:
-            here = slice(start, start + len(ruled.tokens))
-        got = advance(stream.request, stream.generated, draft, columns.tokens[here], columns.finite[here])
-        if ruled is not None and len(ruled.tokens) <= got.agreed:  # its own token is not the draft's, even if the same
-            got = replace(got, agreed=len(ruled.tokens) - 1)
+            rows = slice(start, start + len(ruled.tokens))
+        outcome = advance(stream.request, stream.generated, draft, columns.tokens[rows], columns.finite[rows])
+        if (
+            ruled is not None and len(ruled.tokens) <= outcome.agreed
+        ):  # its own token is not the draft's, even if the same
+            outcome = replace(outcome, agreed=len(ruled.tokens) - 1)
         stream.proposed += len(draft)
-        stream.accepted += got.agreed
+        stream.accepted += outcome.agreed
         tally = self._engine.tally
-        tally.tokens += len(got.tokens)
-        tally.forked += bool(stream.forced) and got.agreed < len(draft) and got.reason is None
+        tally.tokens += len(outcome.tokens)
+        tally.forked += bool(stream.forced) and outcome.agreed < len(draft) and outcome.reason is None
         drafting = self._drafting
-        if drafting is not None and drafting.resting and len(got.tokens) == 1 and not stream.forced:
+        if drafting is not None and drafting.resting and len(outcome.tokens) == 1 and not stream.forced:
             drafting.untold.setdefault(stream.index, len(stream.generated))
         elif drafting is not None:
             overlaps = () if ruled is None else ruled.overlaps
             tally.rejoined += drafting.record(
-                stream.index, len(stream.generated), len(draft), got.tokens, got.agreed, overlaps
+                stream.index, len(stream.generated), len(draft), outcome.tokens, outcome.agreed, overlaps
             )
-        self._schedule.extend(stream, got.tokens)
-        return len(got.tokens), got.reason
+        self._schedule.extend(stream, outcome.tokens)
+        return len(outcome.tokens), outcome.reason
 
     def _ended(self, stream: Stream, reason: Reason) -> Ended:
+        """Return the event of a stream's end, and forget its drafts."""
         if self._drafting is not None:
             self._drafting.ended(stream.index, len(stream.generated))
         return Ended(

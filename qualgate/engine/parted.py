@@ -47,30 +47,33 @@ def parted(
 ) -> dict[str, dict[str, Any]]:
     """Return the differences by evalset and case, for each prompt with two different answers."""
     partings = {
-        f"{prompt.key.evalset}/{prompt.key.case_id}": parting(arm, prompt.token_ids, mine, its)
-        for prompt, mine, its in zip(prompts, answers, others, strict=True)
+        f"{prompt.key.evalset}/{prompt.key.case_id}": parting(arm, prompt.token_ids, answer, other_answer)
+        for prompt, answer, other_answer in zip(prompts, answers, others, strict=True)
     }
     return {case: point.shown for case, point in partings.items() if point is not None}
 
 
-def parting(arm: LoadedArm, prompt: tuple[int, ...], ours: Sequence[int], theirs: Sequence[int]) -> Parting | None:
-    """Where two answers diverge; None if they are equal. The arm's own logits decide, whoever gave the answers."""
-    if tuple(ours) == tuple(theirs):
+def parting(arm: LoadedArm, prompt: tuple[int, ...], first: Sequence[int], second: Sequence[int]) -> Parting | None:
+    """Return where two answers diverge; None if they are equal. The arm's own logits decide, whoever gave the
+    answers."""
+    if tuple(first) == tuple(second):
         return None
-    shorter = min(len(ours), len(theirs))
-    position = next((at for at in range(shorter) if ours[at] != theirs[at]), shorter)
+    shorter = min(len(first), len(second))
+    position = next((index for index in range(shorter) if first[index] != second[index]), shorter)
     if position == shorter:
-        ends = [answer[position] if position < len(answer) else None for answer in (ours, theirs)]
+        ends = [answer[position] if position < len(answer) else None for answer in (first, second)]
         return Parting(position=position, said=ends[0], other=ends[1])
     logit_pairs = list[tuple[float, float]]()
 
     def take(event: Event) -> None:
         if isinstance(event, Read) and position in event.positions:
             logits = event.logits[list(event.positions).index(position)]
-            logit_pairs.append((float(logits[ours[position]]), float(logits[theirs[position]])))
+            logit_pairs.append((float(logits[first[position]]), float(logits[second[position]])))
 
     with open_engine(arm.model, arm.choice) as engine:
-        engine.run([Request(prompt=prompt, answer=tuple(ours[: position + 1]))], None, take)
-    [(mine, its)] = logit_pairs
-    spacing = 2.0 ** (frexp(max(abs(mine), abs(its)))[1] - DIGITS)
-    return Parting(position=position, said=ours[position], other=theirs[position], lead=mine - its, spacing=spacing)
+        engine.run([Request(prompt=prompt, answer=tuple(first[: position + 1]))], None, take)
+    [(logit, other_logit)] = logit_pairs
+    spacing = 2.0 ** (frexp(max(abs(logit), abs(other_logit)))[1] - DIGITS)
+    return Parting(
+        position=position, said=first[position], other=second[position], lead=logit - other_logit, spacing=spacing
+    )

@@ -57,11 +57,11 @@ def pass_costs(
     model; head: the target's, if a level is of that kind. Text lookups cost nothing."""
     with threads_of_kernels() as threads:
         plain, facts = _seconds(target, 1, threads), dict[str, float]()
-        for at, (level, runs) in enumerate(zip(levels(speculation), drafts, strict=True), start=1):
+        for number, (level, runs) in enumerate(zip(levels(speculation), drafts, strict=True), start=1):
             if level.draft.kind == "head" and head is not None:
-                facts[f"{DRAFT_COST}{at}"] = _seconds_of_head(target, head, level.tokens, threads) / plain
+                facts[f"{DRAFT_COST}{number}"] = _seconds_of_head(target, head, level.tokens, threads) / plain
             else:
-                facts[f"{DRAFT_COST}{at}"] = _seconds(runs, 1, threads) / plain if runs else 0.0
+                facts[f"{DRAFT_COST}{number}"] = _seconds(runs, 1, threads) / plain if runs else 0.0
         for rows in (speculation.tokens + 1,) if speculation.tokens else ROWS:
             facts[f"{VERIFY_COST}{rows}"] = _seconds(target, rows, threads) / plain
     return facts
@@ -70,20 +70,20 @@ def pass_costs(
 def _seconds(runs: Runs, rows: int, threads: int) -> float:
     """Return the seconds of the fastest of a few passes over so many rows of one text, up to their tokens."""
     blocks = -(-(POSITIONS + rows) // SLOTS)
-    part, taken = _Rows(_Text(range(blocks)), POSITIONS, [0] * rows, rows), list[float]()
+    part, seconds = _Rows(_Text(range(blocks)), POSITIONS, [0] * rows, rows), list[float]()
     states = KeysValues(runs[1].cache_form, runs[1].scales)
     with open_decoder(*runs) as (decoder, head):
         for _ in range(1 + TIMES):  # the first makes what it keeps
             began = perf_counter()
             greedy(head.logits(decoder.forward(batch([part], blocks), states, threads))).tokens.tolist()
-            taken.append(perf_counter() - began)
-    return min(taken[1:])
+            seconds.append(perf_counter() - began)
+    return min(seconds[1:])
 
 
 def _seconds_of_head(target: Runs, head: LoadedHead, tokens: int, threads: int) -> float:
     """Seconds per token of the fastest of a few drafts of a head for one text. tokens: γ, 0 if it is adaptive."""
     model, choice = target
-    prompt, taken, drafted = [0] * POSITIONS, list[float](), tokens or DRAFTED
+    prompt, seconds, drafted = [0] * POSITIONS, list[float](), tokens or DRAFTED
     blocks = -(-(POSITIONS + TIMES + 1 + drafted) // SLOTS)
     with open_decoder(model, choice) as (_, output):
         embed = model.get_input_embeddings()
@@ -92,6 +92,6 @@ def _seconds_of_head(target: Runs, head: LoadedHead, tokens: int, threads: int) 
         for length in range(1, TIMES + 2):  # the first reads the prompt
             began = perf_counter()
             (draft,) = proposer.propose([DraftRequest(0, prompt, [0] * length, drafted)])
-            taken.append((perf_counter() - began) / max(1, len(draft.tokens)))
+            seconds.append((perf_counter() - began) / max(1, len(draft.tokens)))
             proposer.read(0, prompt, POSITIONS + length - 1, torch.zeros(1, head.reads))
-    return min(taken[1:])
+    return min(seconds[1:])

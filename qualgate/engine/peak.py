@@ -26,11 +26,12 @@ class Peak:
 def with_peak(work: Callable[[], T], device: Device) -> tuple[T, Peak]:
     """Return the result of `work` and the peak memory during it. Raises what it raises."""
     marked = _mark(device)
-    given = work()
-    return given, Peak(resident=_resident() if marked else 0, device=_on_device(device))
+    result = work()
+    return result, Peak(resident=_resident() if marked else 0, device=_on_device(device))
 
 
 def _mark(device: Device) -> bool:
+    """Start a new measurement of peak memory; return whether this process's own can be measured (Linux only)."""
     if device == "cuda":
         import torch
 
@@ -39,12 +40,13 @@ def _mark(device: Device) -> bool:
                 torch.cuda.reset_peak_memory_stats(gpu)
     try:
         MARK.write_text(FROM_HERE_ON, encoding="ascii")
-    except OSError:
+    except OSError:  # not on Linux, or not permitted
         return False
     return True
 
 
 def _resident() -> int:
+    """Return this process's peak resident bytes; 0 if the system does not tell."""
     with suppress(OSError, ValueError, IndexError):
         for line in STATUS.read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("VmHWM:"):

@@ -36,12 +36,12 @@ def penalized(
         return adjusted
     counts = _counts(tokens, generated, offered)
     of_prompt = torch.isin(tokens, torch.tensor(list(prompt), device=logits.device))
-    here = logits[:, tokens]
+    token_logits = logits[:, tokens]
     if (repetition := sampling.repetition_penalty) != 1.0:
-        repeated = torch.where(here > 0, here / repetition, here * repetition)
-        here = torch.where((counts > 0) | of_prompt, repeated, here)
-    here = here - sampling.frequency_penalty * counts
-    adjusted[:, tokens] = here - sampling.presence_penalty * (counts > 0)
+        repeated = torch.where(token_logits > 0, token_logits / repetition, token_logits * repetition)
+        token_logits = torch.where((counts > 0) | of_prompt, repeated, token_logits)
+    token_logits = token_logits - sampling.frequency_penalty * counts
+    adjusted[:, tokens] = token_logits - sampling.presence_penalty * (counts > 0)
     return adjusted
 
 

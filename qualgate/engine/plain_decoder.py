@@ -86,7 +86,9 @@ class FastDecoder:
         self._reach(batch)
         if self._bound is None or self._bound[0] is not states or self._bound[1].blocks[0].count != batch.blocks:
             plain, self._bound = self._plain, None  # the old go before the new are made
-            blocks = [states.of(at, batch.blocks, plain.kv_heads, plain.head_dim) for at in range(len(plain.layers))]
+            blocks = [
+                states.of(index, batch.blocks, plain.kv_heads, plain.head_dim) for index in range(len(plain.layers))
+            ]
             self._bound = states, Decode(plain, blocks)
         x, run, beyond = self._embedded(batch), self._bound[1], self._beyond if self._limit else None
         return self._passed(run, x, batch, threads, beyond)
@@ -133,7 +135,7 @@ class FastDecoder:
         if first == last:
             return None
         plain = self._plain
-        blocks = [states.of(at, batch.blocks, plain.kv_heads, plain.head_dim) for at in range(first, last)]
+        blocks = [states.of(index, batch.blocks, plain.kv_heads, plain.head_dim) for index in range(first, last)]
         return Decode(replace(plain, layers=plain.layers[first:last]), blocks)
 
     def _reach(self, batch: Batch) -> None:
@@ -155,30 +157,32 @@ class FastDecoder:
     def _angles(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return cosines and sines [positions, rotary / 2], scaled as in the model."""
         rotary = self._body.rotary_emb
-        both = rotary(torch.zeros(1), torch.arange(positions)[None])
-        half = both[0].shape[-1] // 2
-        cosines, sines = (self._held(table[0, :, :half]).contiguous() for table in both)
+        tables = rotary(torch.zeros(1), torch.arange(positions)[None])
+        half = tables[0].shape[-1] // 2
+        cosines, sines = (self._held(table[0, :, :half]).contiguous() for table in tables)
         return cosines, sines
 
 
-def _names(at: int, layer: Any) -> dict[str, Any]:
-    here = f"model.layers.{at}"
+def _names(index: int, layer: Any) -> dict[str, Any]:
+    """Return the names of one layer's modules, by the placeholders in PLACES."""
+    prefix = f"model.layers.{index}"
     heads = [name for name in ("q_proj", "k_proj", "v_proj") if hasattr(layer.self_attn, name)] or ["qkv_proj"] * 3
     gates = [name for name in ("gate_proj", "up_proj") if hasattr(layer.mlp, name)] or ["gate_up_proj"] * 2
     return {
-        "layer": at,
-        "attention_norm": f"{here}.input_layernorm",
-        "feed_norm": f"{here}.post_attention_layernorm",
-        "o": f"{here}.self_attn.o_proj",
-        "q_norm": f"{here}.self_attn.q_norm",
-        "k_norm": f"{here}.self_attn.k_norm",
-        "down": f"{here}.mlp.down_proj",
-        **{key: f"{here}.self_attn.{name}" for key, name in zip("qkv", heads, strict=True)},
-        **{key: f"{here}.mlp.{name}" for key, name in zip(("gate", "up"), gates, strict=True)},
+        "layer": index,
+        "attention_norm": f"{prefix}.input_layernorm",
+        "feed_norm": f"{prefix}.post_attention_layernorm",
+        "o": f"{prefix}.self_attn.o_proj",
+        "q_norm": f"{prefix}.self_attn.q_norm",
+        "k_norm": f"{prefix}.self_attn.k_norm",
+        "down": f"{prefix}.mlp.down_proj",
+        **{key: f"{prefix}.self_attn.{name}" for key, name in zip("qkv", heads, strict=True)},
+        **{key: f"{prefix}.mlp.{name}" for key, name in zip(("gate", "up"), gates, strict=True)},
     }
 
 
 def _layer(layer: Any, seen: Seen) -> DecoderLayer:
+    """Return one layer as the kernel takes it. Raises Unfit for a layer with other modules."""
     attention, feed = layer.self_attn, layer.mlp
     fused_heads, fused_gates = getattr(attention, "qkv_proj", None), getattr(feed, "gate_up_proj", None)
     names = {name for name, _ in layer.named_children()}
@@ -204,24 +208,24 @@ DROPOUTS = {"resid_attn_dropout", "resid_mlp_dropout"}  # of Phi-3, which do not
 
 def _products(modules: list[Any]) -> Products:
     """Return one product for layers that were fused into one matrix, else one each."""
-    parts = [list(part) for _, part in groupby(modules, key=lambda module: id(_together(module) or module))]
-    for part in parts:
-        together = _together(part[0])
-        if together is not None and together.extents != [module.out_features for module in part]:
+    parts = [list(group) for _, group in groupby(modules, key=lambda module: id(_together(module) or module))]
+    for group in parts:
+        together = _together(group[0])
+        if together is not None and together.extents != [module.out_features for module in group]:
             raise Unfit("layers that read one input were fused with others")
-    return Products(weights=tuple(_layout(part[0]) for part in parts), biases=tuple(map(_bias, parts)))
+    return Products(weights=tuple(_layout(group[0]) for group in parts), biases=tuple(map(_bias, parts)))
 
 
 def _together(module: Any) -> Any:
     return module.together if isinstance(module, QuantizedLinear) else None
 
 
-def _bias(part: list[Any]) -> torch.Tensor | None:
+def _bias(modules: list[Any]) -> torch.Tensor | None:
     """Return the bias of one product; zeros for layers without one."""
-    if all(module.bias is None for module in part):
+    if all(module.bias is None for module in modules):
         return None
     return torch.cat(
-        [torch.zeros(module.out_features) if module.bias is None else module.bias.detach() for module in part]
+        [torch.zeros(module.out_features) if module.bias is None else module.bias.detach() for module in modules]
     )
 
 

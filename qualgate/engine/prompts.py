@@ -30,19 +30,23 @@ def load_tokenizer(files: ModelFiles) -> PreTrainedTokenizerBase:
     files itself: tokenizer_config.json three times, tokenizer.json up to three times, config.json, and each other file
     once. The chat templates are those of the given files.
     """
-    made = _loaded(files)
+    tokenizer = _loaded(files)
     named = templates(files)
-    made.chat_template = named if named.keys() - {DEFAULT} else named.get(DEFAULT)
-    return made
+    tokenizer.chat_template = named if named.keys() - {DEFAULT} else named.get(DEFAULT)
+    return tokenizer
 
 
 def _loaded(files: ModelFiles) -> PreTrainedTokenizerBase:
+    """Load a tokenizer: a plain fast one from the files read already, others by transformers.
+
+    UsageError for files that transformers cannot load.
+    """
     settings = files.json("tokenizer_config.json")
     plain = settings.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")
     if plain and files.has("tokenizer.json") and files.config.get("model_type") == "llama":
         with suppress(Exception):  # what is wrong with its files, transformers says below
-            if (made := _of_files(files)) is not None:
-                return made
+            if (tokenizer := _of_files(files)) is not None:
+                return tokenizer
         from transformers import PreTrainedTokenizerFast as tokenizer_class
     else:
         from transformers import AutoTokenizer as tokenizer_class

@@ -102,33 +102,35 @@ def open_proposers(
     heads = [engine.head, *(OutputHead(model.model) for model in draft.arms if model is not None)]
     vocabulary = min(head.vocabulary for head in heads)
     with ExitStack() as stack:
-        lent = lending(arm.choice, draft.spec, [model and model.choice for model in draft.arms])
-        for at, level in reversed(list(enumerate(levels(draft.spec)))):
-            name, model = level.names[0], draft.arms[at]
+        reusing_levels = lending(arm.choice, draft.spec, [model and model.choice for model in draft.arms])
+        for index, level in reversed(list(enumerate(levels(draft.spec)))):
+            name, model = level.names[0], draft.arms[index]
             if level.draft.kind == "head":
                 proposer = stack.enter_context(_reading(name, arm, engine, requests, stop_ids, chances))
             elif model is None:
-                proposer = Ngram() if level.draft.kind == "ngram" else _suffix(draft, at)
+                proposer = Ngram() if level.draft.kind == "ngram" else _suffix(draft, index)
             else:
                 decoder, head = stack.enter_context(open_decoder(model.model, model.choice))
                 most = max(1, room() // (model.choice.position_bytes * SLOTS))
-                own = min(most, blocks_for(requests, engine.limits))
+                own_count = min(most, blocks_for(requests, engine.limits))
                 proposer = DraftModel(
                     name,
                     graphed(decoder, head.device),
                     _Within(head, vocabulary),
                     blocks=LentBlocks(engine)
-                    if at < lent
-                    else OwnBlocks(own, model.choice.cache_form, model.choice.scales),
+                    if index < reusing_levels
+                    else OwnBlocks(own_count, model.choice.cache_form, model.choice.scales),
                     threads=engine.threads,
                     stop_ids=stop_ids,
                     draws=chances,
                     under=cascade[0] if cascade else None,
                 )
-            if at not in draft.learned:
-                facts = {} if at else arm.footprint.facts
-                draft.learned[at] = learned_from(facts, [each_level.names[0] for each_level in levels(draft.spec)])
-            learned = draft.learned[at]
-            below = () if level.tokens else tuple(drafts.proposer for drafts in cascade if drafts.proposer.name != name)
-            cascade.insert(0, Drafts(proposer, level.tokens, [], learned, "keyed" if at else rule, below, tasks))
+            if index not in draft.learned:
+                facts = {} if index else arm.footprint.facts
+                draft.learned[index] = learned_from(facts, [each_level.names[0] for each_level in levels(draft.spec)])
+            learned = draft.learned[index]
+            cheaper = (
+                () if level.tokens else tuple(drafts.proposer for drafts in cascade if drafts.proposer.name != name)
+            )
+            cascade.insert(0, Drafts(proposer, level.tokens, [], learned, "keyed" if index else rule, cheaper, tasks))
         yield tuple(cascade)

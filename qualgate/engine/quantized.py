@@ -170,19 +170,20 @@ def plain_config(folder: Path) -> PreTrainedConfig:
 @contextmanager
 def _weightless() -> Iterator[None]:
     """Create parameters without storage in the block: a model's float weights may not fit into memory."""
-    whole = nn.Module.register_parameter
+    original = nn.Module.register_parameter
 
     def register(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
-        whole(self, name, param if param is None else nn.Parameter(param.to("meta"), requires_grad=False))
+        original(self, name, param if param is None else nn.Parameter(param.to("meta"), requires_grad=False))
 
     nn.Module.register_parameter = register
     try:
         yield
     finally:
-        nn.Module.register_parameter = whole
+        nn.Module.register_parameter = original
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module | None:
+    """Return the submodule `name`; None if the model has none of that name."""
     try:
         return model.get_submodule(name)
     except AttributeError:
@@ -190,6 +191,7 @@ def _submodule(model: nn.Module, name: str) -> nn.Module | None:
 
 
 def _parameter(model: nn.Module, name: str) -> nn.Parameter | None:
+    """Return the parameter `name`; None if the model has none of that name."""
     try:
         return model.get_parameter(name)
     except AttributeError:
@@ -219,6 +221,8 @@ def _bias(folder: Path, linear: nn.Linear, name: str, layer: Layer) -> torch.Ten
 
 
 def _load_floats(folder: Path, model: PreTrainedModel, floats: Mapping[str, torch.Tensor]) -> None:
+    """Load the unquantized tensors `floats` into `model`. UsageError if they do not fit, or if a weight stays without
+    numbers."""
     empty = {name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter.is_meta}
     try:
         model.load_state_dict(floats, strict=False, assign=True)
@@ -229,10 +233,10 @@ def _load_floats(folder: Path, model: PreTrainedModel, floats: Mapping[str, torc
     named = dict(model.named_parameters(remove_duplicate=False))
     loaded = {id(parameter) for name, parameter in named.items() if name not in empty or name in floats}
     missing = sorted(name for name, parameter in named.items() if id(parameter) not in loaded)  # nor tied to one found
-    apart = next((name for name in floats if _EXPERT.search(name)), "") if missing else ""
-    if apart and "experts" in missing[0]:
+    expert = next((name for name in floats if _EXPERT.search(name)), "") if missing else ""
+    if expert and "experts" in missing[0]:
         raise NotInThisVersion(
-            f"{folder} holds its experts one by one as floats ({apart}), and {type(model).__name__} has them in one "
+            f"{folder} holds its experts one by one as floats ({expert}), and {type(model).__name__} has them in one "
             f"tensor ({missing[0]}): a quantized checkpoint with such experts is not put together in this version. "
             "Judge it by the answers of the server that serves it (`served`)."
         )

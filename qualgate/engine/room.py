@@ -41,7 +41,7 @@ def is_short(error: Exception) -> bool:
 def free() -> int:
     """Return the bytes that this process can still take, as far as the machine tells; otherwise LEAST / SHARE."""
     limits: list[int] = []
-    with suppress(OSError, ValueError, IndexError):
+    with suppress(OSError, ValueError, IndexError):  # other systems tell nothing
         lines = MEMORY.read_text(encoding="ascii").splitlines()
         limits += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
     for limit, used, parts in CGROUPS:

@@ -25,11 +25,11 @@ def fix_rope(model: PreTrainedModel, side: str) -> None:
     """
     module: Any
     for name, module in model.named_modules():
-        kinds: Any = getattr(module, "rope_type", None)
-        by_layer = isinstance(kinds, dict)
+        rope_type: Any = getattr(module, "rope_type", None)
+        by_layer = isinstance(rope_type, dict)
         switching = {
             layer: kind
-            for layer, kind in (kinds.items() if by_layer else ((None, kinds),))
+            for layer, kind in (rope_type.items() if by_layer else ((None, rope_type),))
             if kind == "longrope" or "dynamic" in (kind or "")
         }
         if not switching:
@@ -38,7 +38,7 @@ def fix_rope(model: PreTrainedModel, side: str) -> None:
             for layer, kind in switching.items():
                 if side == "long":
                     getattr(module, f"{layer}_inv_freq" if layer else "inv_freq").copy_(_long(module, kind, layer))
-            module.rope_type = {**kinds, **dict.fromkeys(switching, "fixed")} if by_layer else "fixed"
+            module.rope_type = {**rope_type, **dict.fromkeys(switching, "fixed")} if by_layer else "fixed"
             is_fixed = side != "" and all(_is_held(module, layer) for layer in switching)
         except Exception:  # of an architecture that keeps its frequencies otherwise
             is_fixed = False
@@ -54,8 +54,8 @@ def _is_held(module: Any, layer: str | None) -> bool:
     """Return whether the first positions are rotated alike in a short text and in one beyond the trained length."""
     settings = module.config.rope_parameters[layer] if layer else module.config.rope_parameters
     longest = max(settings.get("original_max_position_embeddings", 0), module.config.max_position_embeddings)
-    by = {"layer_type": layer} if layer else {}
-    texts = [module(torch.zeros(1), torch.arange(length)[None], **by) for length in (2, longest + 2, 2)]
+    layer_argument = {"layer_type": layer} if layer else {}
+    texts = [module(torch.zeros(1), torch.arange(length)[None], **layer_argument) for length in (2, longest + 2, 2)]
     return all(
         torch.equal(angles[:, :2], expected) for text in texts for angles, expected in zip(text, texts[0], strict=True)
     )

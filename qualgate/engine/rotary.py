@@ -43,17 +43,19 @@ class Turning:
 @contextmanager
 def turned_by_ours(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Rotate the heads of `model` by a Turning inside the block, on a GPU."""
-    put: list[tuple[ModuleType, Any]] = []
+    replaced: list[tuple[ModuleType, Any]] = []
     try:
         for code in _files(model) if availability.on_triton(device) else ():
-            was = vars(code)[NAME]
-            if not isinstance(was, Turning) and _is_one(was, device):  # of a model of the same file it may be there
-                setattr(code, NAME, Turning(was))
-                put.append((code, was))
+            original = vars(code)[NAME]
+            if not isinstance(original, Turning) and _is_one(
+                original, device
+            ):  # of a model of the same file it may be there
+                setattr(code, NAME, Turning(original))
+                replaced.append((code, original))
         yield
     finally:
-        for code, was in put:
-            setattr(code, NAME, was)
+        for code, original in replaced:
+            setattr(code, NAME, original)
 
 
 def _files(model: nn.Module) -> list[ModuleType]:
@@ -64,9 +66,9 @@ def _files(model: nn.Module) -> list[ModuleType]:
 
 def _is_one(function: Callable[..., Any], device: torch.device) -> bool:
     """Return whether the function, the twin and the kernel agree to the bit on a few numbers."""
-    drawn = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     shapes = (1, 3, 2, 16), (1, 1, 2, 16), (1, 2, 16), (1, 2, 16)
-    query, key, cosines, sines = (torch.randn(shape, generator=drawn).to(device) for shape in shapes)
+    query, key, cosines, sines = (torch.randn(shape, generator=generator).to(device) for shape in shapes)
     try:
         with torch.inference_mode():
             for dtype in (torch.float32, torch.bfloat16, torch.float16):
@@ -82,7 +84,8 @@ def _is_one(function: Callable[..., Any], device: torch.device) -> bool:
 
 
 def _same(actual: Turned, expected: Any) -> bool:
+    """Return whether both pairs of float32 tensors agree to the bit."""
     return len(expected) == 2 and all(
-        ours.dtype == theirs.dtype == torch.float32 and torch.equal(ours, theirs)
-        for ours, theirs in zip(actual, expected, strict=True)
+        actual_part.dtype == expected_part.dtype == torch.float32 and torch.equal(actual_part, expected_part)
+        for actual_part, expected_part in zip(actual, expected, strict=True)
     )

@@ -46,7 +46,7 @@ def texts(model: PreTrainedModel) -> list[list[int]]:
 def read(
     decoder: Decoder,
     head: OutputHead,
-    what: Sequence[Sequence[int]],
+    samples: Sequence[Sequence[int]],
     cuts: Any,
     *,
     threads: int = 1,
@@ -54,12 +54,12 @@ def read(
 ) -> Logits:
     """Logits at every position of every text, read in passes of so many tokens of each. states: empty ones."""
     states, first, streams = KeysValues() if states is None else states, 0, list[Stream]()
-    for index, text in enumerate(what):
+    for index, text in enumerate(samples):
         blocks = -(-len(text) // SLOTS)
         request = Request(prompt=tuple(text), max_new_tokens=1)
         streams.append(Stream(index, request, list(text), blocks=list(range(first, first + blocks))))
         first += blocks
-    by_text: list[list[torch.Tensor]] = [[] for _ in what]
+    by_text: list[list[torch.Tensor]] = [[] for _ in samples]
     for cut in cuts:
         parts = [
             Part(stream, stream.cached, stream.text[stream.cached : stream.cached + count], count)
@@ -73,16 +73,16 @@ def read(
     return [torch.cat(rows) for rows in by_text]
 
 
-def whole(what: Sequence[Sequence[int]]) -> list[list[int]]:
+def whole(samples: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return the cuts that read one text after the other, each whole."""
-    return [[len(text) if at == index else 0 for at in range(len(what))] for index, text in enumerate(what)]
+    return [[len(text) if at == index else 0 for at in range(len(samples))] for index, text in enumerate(samples)]
 
 
-def row_variant(decoder: Decoder, head: OutputHead, what: Sequence[Sequence[int]], expected: Logits) -> str:
+def row_variant(decoder: Decoder, head: OutputHead, samples: Sequence[Sequence[int]], expected: Logits) -> str:
     """Return which of the CUTS and thread counts gives other bits than `expected`; "" if none does."""
     for threads in (1, 2) if expected[0].device.type == "cpu" else (1,):
         for cuts in CUTS:
-            logits = read(decoder, head, what, cuts, threads=threads)
+            logits = read(decoder, head, samples, cuts, threads=threads)
             if not all(same_bits(*pair) for pair in zip(logits, expected, strict=True)):
                 return f"other bits in passes of {cuts[0]} tokens and more, on {threads} thread" + "s" * (threads > 1)
     return ""
@@ -106,17 +106,18 @@ def apart(logits: torch.Tensor, expected: torch.Tensor) -> float:
     return float((logits - expected).square().mean().sqrt() / spread.clamp_min(1e-30))
 
 
-def eager(model: PreTrainedModel, what: Sequence[Sequence[int]]) -> Logits:
+def eager(model: PreTrainedModel, samples: Sequence[Sequence[int]]) -> Logits:
     """Return the logits of transformers' eager code."""
-    return _as(model, "eager", lambda ids: model(input_ids=ids, use_cache=False).logits[0].float(), what)
+    return _as(model, "eager", lambda ids: model(input_ids=ids, use_cache=False).logits[0].float(), samples)
 
 
-def _as(model: PreTrainedModel, how: str, run: Callable[..., torch.Tensor], what: Sequence[Sequence[int]]) -> Logits:
+def _as(model: PreTrainedModel, how: str, run: Callable[..., torch.Tensor], samples: Sequence[Sequence[int]]) -> Logits:
+    """Run each text by the attention implementation `how`, and set the model's own one again."""
     chosen: Any = model.config._attn_implementation
     device = OutputHead(model).device  # laid out, a model may have no parameter to ask
     model.set_attn_implementation(how)
     try:
         with torch.inference_mode():
-            return [run(torch.tensor([list(text)], device=device)) for text in what]
+            return [run(torch.tensor([list(text)], device=device)) for text in samples]
     finally:
         model.set_attn_implementation(chosen)

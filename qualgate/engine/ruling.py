@@ -47,20 +47,22 @@ class Ruling:
         drawn_from = draft.drawn_from
         if drawn_from is not None:  # a draft may have fewer tokens
             drawn_from = torch.nn.functional.pad(drawn_from, (0, target.shape[1] - drawn_from.shape[1]))
-        got: Accepted = RULES[self.rule](target, draft.tokens, drawn_from, self._chance(row, round))
-        here = logits[: len(got.tokens)].cpu()
-        token_ids = torch.tensor(got.tokens)
-        logprobs = (here.gather(-1, token_ids[:, None])[:, 0] - log_total(here)).clamp_(max=0.0)
-        return Ruled(list(got.tokens), logprobs.tolist(), _overlaps(target, draft.tokens, drawn_from, got.count))
+        outcome: Accepted = RULES[self.rule](target, draft.tokens, drawn_from, self._chance(row, round))
+        token_logits = logits[: len(outcome.tokens)].cpu()
+        token_ids = torch.tensor(outcome.tokens)
+        logprobs = (token_logits.gather(-1, token_ids[:, None])[:, 0] - log_total(token_logits)).clamp_(max=0.0)
+        return Ruled(
+            list(outcome.tokens), logprobs.tolist(), _overlaps(target, draft.tokens, drawn_from, outcome.count)
+        )
 
     def drafted(
         self, row: int, round: tuple[int, ...], below: Draft, logits: torch.Tensor, kind: str
     ) -> tuple[Draft, list[float]]:
         """Return a draft model's tokens, given the draft below it, with the distributions that they were drawn from;
         and Σ min(p, q) of each tested token of the draft below."""
-        own = self._probabilities(logits)
-        draft = drafted(self.rule, own, below, self._chance(row, round), kind)
-        return draft, _overlaps(own, below.tokens, below.drawn_from, len(draft.tokens) - 1)
+        probabilities = self._probabilities(logits)
+        draft = drafted(self.rule, probabilities, below, self._chance(row, round), kind)
+        return draft, _overlaps(probabilities, below.tokens, below.drawn_from, len(draft.tokens) - 1)
 
     def _probabilities(self, logits: torch.Tensor) -> torch.Tensor:
         """Return probabilities after temperature and truncation, float64 [n, vocabulary], on the CPU, because a rule is

@@ -66,18 +66,19 @@ class Draws:
         """
         at_once = max(1, AT_ONCE // logits.shape[-1])
         every = logits, self.cases.to(rows.device)[rows], positions
-        parts = [self._sample(*some) for some in zip(*(column.split(at_once) for column in every), strict=True)]
+        parts = [self._sample(*chunk) for chunk in zip(*(column.split(at_once) for column in every), strict=True)]
         return Said(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
     def _sample(self, logits: torch.Tensor, cases: torch.Tensor, positions: torch.Tensor) -> Said:
+        """Draw the tokens of a few rows; see `sample`. cases: the noise's case of each row."""
         scaled = cut(logits.double() / self.sampling.temperature, self.sampling)
-        first = scaled.topk(min(LIKELIEST, scaled.shape[-1]), dim=-1)
-        noised = first.values + gumbel(self.seed, first.indices, positions[:, None], cases[:, None])
+        likeliest = scaled.topk(min(LIKELIEST, scaled.shape[-1]), dim=-1)
+        noised = likeliest.values + gumbel(self.seed, likeliest.indices, positions[:, None], cases[:, None])
         # No token below this can be drawn, whatever its noise; where a model is sure, most of a vocabulary is.
         least = noised.amax(-1, keepdim=True) - MOST
-        at, token = torch.nonzero(scaled >= least, as_tuple=True)
+        row, token = torch.nonzero(scaled >= least, as_tuple=True)
         scores = torch.full_like(scaled, -torch.inf)
-        scores[at, token] = scaled[at, token] + gumbel(self.seed, token, positions[at], cases[at])
+        scores[row, token] = scaled[row, token] + gumbel(self.seed, token, positions[row], cases[row])
         best, second = scores.topk(2, dim=-1).values.unbind(-1)
         second = second.maximum(least[:, 0])  # there may be no other
         tokens = scores.argmax(-1)  # the first of equals

@@ -110,12 +110,12 @@ class Schedule:
             aborted.add(self._aborted.popleft())
         if not aborted:
             return []
-        out = [stream for stream in (*self.going, *self._waiting) if stream.index in aborted]
-        for stream in out:
+        removed = [stream for stream in (*self.going, *self._waiting) if stream.index in aborted]
+        for stream in removed:
             self._release(stream)
         self.going = [stream for stream in self.going if stream.index not in aborted]
         self._waiting = deque(stream for stream in self._waiting if stream.index not in aborted)
-        return out
+        return removed
 
     @property
     def decoding(self) -> list[Stream]:
@@ -169,11 +169,11 @@ class Schedule:
         stream = next((stream for stream in self.going if stream.index == index), None)
         if stream is None:
             return None
-        wanted = _blocks(positions) - len(stream.blocks)
-        if wanted > 0:
-            if wanted > self.pool.free - len(self.going):
+        needed = _blocks(positions) - len(stream.blocks)
+        if needed > 0:
+            if needed > self.pool.free - len(self.going):
                 return None
-            stream.blocks += [self.pool.take() for _ in range(wanted)]
+            stream.blocks += [self.pool.take() for _ in range(needed)]
         return stream.blocks
 
     def copies(self) -> list[tuple[int, int]]:
@@ -219,15 +219,16 @@ class Schedule:
         self._waiting.popleft()
         stream.blocks = self.pool.shared(stream.text[: stream.wanted], most=stream.wanted // SLOTS)
         stream.cached = len(stream.blocks) * SLOTS
-        block, same = self.pool.alike(stream.blocks, stream.text[: stream.wanted])
-        if same and self.pool.free:
+        block, matching = self.pool.alike(stream.blocks, stream.text[: stream.wanted])
+        if matching and self.pool.free:
             stream.blocks.append(self.pool.take())
-            stream.cached += same
+            stream.cached += matching
             self._copies.append((block, stream.blocks[-1]))
         self.going.append(stream)
         return stream
 
     def _chunk(self, stream: Stream, most: int) -> Part | None:
+        """Return the next chunk of a text, at most `most` tokens; None if there are no blocks for it."""
         tokens = stream.text[stream.cached : stream.cached + most]
         end = stream.cached + len(tokens)
         if not self._room(stream, end):
@@ -237,7 +238,8 @@ class Schedule:
         return Part(stream, stream.cached, tokens, max(0, end - max(stream.wanted, stream.cached)))
 
     def _room(self, stream: Stream, positions: int) -> bool:
-        """Whether there are blocks for so many positions; if not, the youngest of the other streams lose theirs."""
+        """Return whether there are blocks for so many positions, once the youngest other streams lost theirs if
+        needed."""
         while len(stream.blocks) < _blocks(positions):
             if self.pool.free:
                 stream.blocks.append(self.pool.take())
@@ -267,8 +269,14 @@ def blocks_for(requests: Sequence[Request], limits: Limits) -> int:
 
 
 def _begun(index: int, request: Request) -> Stream:
-    text, known = [*request.prompt, *request.begun, *request.answer[:-1]], len(request.prompt) + len(request.begun)
-    return Stream(index, request, text, generated=list(request.begun), wanted=known - 1, forced=len(request.answer))
+    """Return the stream of a request that has not run yet. The last token of a given answer is never read."""
+    text, given_count = (
+        [*request.prompt, *request.begun, *request.answer[:-1]],
+        len(request.prompt) + len(request.begun),
+    )
+    return Stream(
+        index, request, text, generated=list(request.begun), wanted=given_count - 1, forced=len(request.answer)
+    )
 
 
 def _expected(request: Request) -> int:

@@ -32,10 +32,10 @@ def spread(model: PreTrainedModel, devices: Sequence[torch.device]) -> None:
     by_id = dict[int, torch.Tensor]()
     for module in beside:
         _lay(module, devices[0], by_id)
-    for layer, at in zip(layers, shares(first, sizes, len(devices)), strict=True):
+    for layer, index in zip(layers, shares(first, sizes, len(devices)), strict=True):
         for module in layer.modules():
-            _lay(module, devices[at], by_id)
-        layer.register_forward_pre_hook(_moving(devices[at]), with_kwargs=True)
+            _lay(module, devices[index], by_id)
+        layer.register_forward_pre_hook(_moving(devices[index]), with_kwargs=True)
     layers[-1].register_forward_hook(_giving_back(devices[0]))
 
 
@@ -43,7 +43,7 @@ def shares(first: int, layers: Sequence[int], count: int) -> list[int]:
     """Return the device index of each layer. first: bytes on the first device besides layers; layers: bytes of each."""
     ends = list(accumulate(layers, initial=first))
     total = max(1, ends[-1])
-    return [min(count - 1, (ends[at] + size // 2) * count // total) for at, size in enumerate(layers)]
+    return [min(count - 1, (ends[index] + size // 2) * count // total) for index, size in enumerate(layers)]
 
 
 def layers_of(model: PreTrainedModel) -> nn.ModuleList:
@@ -69,46 +69,51 @@ def _tensors(module: nn.Module, *, recurse: bool = True) -> Any:
     yield from module.buffers(recurse=recurse)
 
 
-def _lay(module: nn.Module, place: torch.device, by_id: dict[int, torch.Tensor]) -> None:
+def _lay(module: nn.Module, device: torch.device, by_id: dict[int, torch.Tensor]) -> None:
     """Move a module's own tensors. by_id: moved tensors by the id of the original, so that tied ones stay one."""
     for kind in (module._parameters, module._buffers):
         for name, tensor in kind.items():
             if tensor is None:
                 continue
             if id(tensor) not in by_id:
-                moved = tensor.detach().to(place)
+                moved = tensor.detach().to(device)
                 by_id[id(tensor)] = (
                     nn.Parameter(moved, requires_grad=False) if isinstance(tensor, nn.Parameter) else moved
                 )
             kind[name] = by_id[id(tensor)]  # pyright: ignore[reportArgumentType]
 
 
-def _moving(place: torch.device) -> Any:
+def _moving(device: torch.device) -> Any:
+    """Return a pre-hook that moves a layer's inputs to `device`."""
+
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        _work_on(place)
-        return _moved(args, place), _moved(kwargs, place)
+        _work_on(device)
+        return _moved(args, device), _moved(kwargs, device)
 
     return before
 
 
-def _giving_back(place: torch.device) -> Any:
+def _giving_back(device: torch.device) -> Any:
+    """Return a hook that moves a layer's output to `device`."""
+
     def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        _work_on(place)
-        return _moved(output, place)
+        _work_on(device)
+        return _moved(output, device)
 
     return after
 
 
-def _work_on(place: torch.device) -> None:
-    if place.type == "cuda" and torch.cuda.is_available():
-        torch.cuda.set_device(place)  # Triton launches on the current one, wherever its tensors are
+def _work_on(device: torch.device) -> None:
+    if device.type == "cuda" and torch.cuda.is_available():
+        torch.cuda.set_device(device)  # Triton launches on the current one, wherever its tensors are
 
 
-def _moved(what: Any, place: torch.device) -> Any:
-    if isinstance(what, torch.Tensor):
-        return what.to(place)
-    if type(what) in (tuple, list):
-        return type(what)(_moved(item, place) for item in what)
-    if type(what) is dict:
-        return {name: _moved(item, place) for name, item in what.items()}
-    return what
+def _moved(value: Any, device: torch.device) -> Any:
+    """Return `value` with its tensors on `device`, within tuples, lists and dicts; other values as they are."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if type(value) in (tuple, list):
+        return type(value)(_moved(item, device) for item in value)
+    if type(value) is dict:
+        return {name: _moved(item, device) for name, item in value.items()}
+    return value

@@ -92,8 +92,8 @@ def masked_shares(logits: torch.Tensor, admitted: torch.Tensor) -> list[float]:
     if not len(logits):
         return []
     likely = (logits.double() - logits.double().amax(-1, keepdim=True)).exp_()
-    both = torch.stack([likely.masked_fill(admitted, 0.0), likely]).cumsum(-1)[..., -1]
-    return (both[0] / both[1]).tolist()
+    sums = torch.stack([likely.masked_fill(admitted, 0.0), likely]).cumsum(-1)[..., -1]
+    return (sums[0] / sums[1]).tolist()
 
 
 def choose(
@@ -109,22 +109,29 @@ def choose(
     logits, rows, positions, sampled: as for `say`; steered: by request, its steering and its answer as far as it is
     read; a row at position p stands behind the first p tokens.
     """
-    steered_logits, here, dead = logits.clone(), list[int](), list[int]()
+    steered_logits, steered_rows, dead = logits.clone(), list[int](), list[int]()
     for index, group in groupby(range(len(rows)), key=rows.__getitem__):
         if index not in steered:
             continue
         places, (steering, text) = list(group), steered[index]
         first, last = positions[places[0]], positions[places[-1]]
-        part = steering.steered(logits[places], text[:first], text[first:last])
-        steered_logits[places] = part.logits
-        here += places
-        dead += [places[row] for row in part.dead]
-    if not here:
+        result = steering.steered(logits[places], text[:first], text[first:last])
+        steered_logits[places] = result.logits
+        steered_rows += places
+        dead += [places[row] for row in result.dead]
+    if not steered_rows:
         return Steered(steered_logits, dead)
-    chosen = say(draws, steered_logits[here], [rows[row] for row in here], [positions[row] for row in here])
-    own = logits[here]
-    sampled.tokens[here] = chosen.tokens
-    sampled.logprobs[here] = (own.gather(-1, chosen.tokens[:, None])[:, 0] - log_total(own)).clamp_(max=0.0)
-    sampled.margins[here] = chosen.margins.clamp(max=ALONE)
+    chosen = say(
+        draws,
+        steered_logits[steered_rows],
+        [rows[row] for row in steered_rows],
+        [positions[row] for row in steered_rows],
+    )
+    own_logits = logits[steered_rows]
+    sampled.tokens[steered_rows] = chosen.tokens
+    sampled.logprobs[steered_rows] = (
+        own_logits.gather(-1, chosen.tokens[:, None])[:, 0] - log_total(own_logits)
+    ).clamp_(max=0.0)
+    sampled.margins[steered_rows] = chosen.margins.clamp(max=ALONE)
     sampled.tokens[dead] = DEAD_END
     return Steered(steered_logits, dead)

@@ -19,6 +19,8 @@ class Stops:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, until: Sequence[tuple[str, ...] | None]) -> None:
+        """Prepare the stop texts. until: those of each row, None for a row without; the end token's text stops it
+        too."""
         self._tokenizer = tokenizer
         added: dict[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
         self._special = frozenset(number for number, token in added.items() if token.special)  # which say no text
@@ -43,11 +45,11 @@ class Stops:
         few first."""
         texts = self._until[row] or ()
         # A token that is text has at least a byte, so the longest text lies within so many of them.
-        most, tail = max((len(text.encode()) for text in texts), default=0) + EXTRA_TOKENS, 0
-        for at in range(len(tokens) - 1, -1, -1):
-            tail += tokens[at] not in self._special
-            if tail == most:
-                return self._holds(texts, tokens[at:]) and self._holds(texts, tokens)
+        limit, tail = max((len(text.encode()) for text in texts), default=0) + EXTRA_TOKENS, 0
+        for start in range(len(tokens) - 1, -1, -1):
+            tail += tokens[start] not in self._special
+            if tail == limit:
+                return self._holds(texts, tokens[start:]) and self._holds(texts, tokens)
         return self._holds(texts, tokens)
 
     def text(self, row: int, tokens: Sequence[int]) -> str:

@@ -61,7 +61,7 @@ def _shares(scores: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
 def _last_of_top_p(scores: torch.Tensor, shares: torch.Tensor, p: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Return, for each row, the score of the least likely token that top-p keeps, and how many of its equals stay: [n,
     1]."""
-    last = torch.empty_like(scores[:, :1])
+    least_kept = torch.empty_like(scores[:, :1])
     equals = torch.empty_like(shares[:, :1])
     enough = p * shares.sum(-1, keepdim=True).double()
     open_, vocabulary = torch.arange(len(scores), device=scores.device), scores.shape[-1]
@@ -71,21 +71,22 @@ def _last_of_top_p(scores: torch.Tensor, shares: torch.Tensor, p: float) -> tupl
         before = sorted_shares.cumsum(-1) - sorted_shares
         stay = (before < enough[open_]).sum(-1, keepdim=True).clamp_(min=1)
         cutoff = values.gather(-1, stay - 1)
-        last[open_] = cutoff
+        least_kept[open_] = cutoff
         equals[open_] = stay - (values > cutoff).sum(-1, keepdim=True)
         open_ = open_[stay[:, 0] == width]  # more may stay than were looked at
         if not len(open_):
             break
-    return last, equals
+    return least_kept, equals
 
 
 def _surplus(
     scores: torch.Tensor, last: torch.Tensor, equals: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """(rows, tokens) of equals of the last kept token that exceed their number, highest ids; None if there are none."""
-    same = scores == last
-    rows = torch.nonzero(same.sum(-1, keepdim=True) > equals)[:, 0]
+    """Return (rows, tokens) of equals of the last kept token that exceed their number, highest ids; None if there are
+    none."""
+    is_equal = scores == last
+    rows = torch.nonzero(is_equal.sum(-1, keepdim=True) > equals)[:, 0]
     if not len(rows):
         return None
-    at, tokens = torch.nonzero(same[rows] & (same[rows].cumsum(-1) > equals[rows]), as_tuple=True)
-    return rows[at], tokens
+    row, tokens = torch.nonzero(is_equal[rows] & (is_equal[rows].cumsum(-1) > equals[rows]), as_tuple=True)
+    return rows[row], tokens

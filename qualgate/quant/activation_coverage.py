@@ -55,9 +55,9 @@ class SeenInputs:
 class ComparedInputs(SeenInputs):
     """Traffic at one site, held against what calibration saw there: nothing, where it never came."""
 
-    def __init__(self, seen: SeenInputs) -> None:
+    def __init__(self, calibration: SeenInputs) -> None:
         super().__init__()
-        self.clip = seen.peak  # m, [in_features]
+        self.clip = calibration.peak  # m, [in_features]
         self.within = self.clipped = self.square = torch.empty(0)  # tokens with |a| <= m; sums in float64
 
     def see(self, rows: torch.Tensor) -> None:
@@ -89,49 +89,59 @@ def activation_coverage(
 
     Raises UsageError where an activation is NaN or infinite.
     """
-    seen = {site: SeenInputs() for site in sites}
-    read(model, seen, calibration)
-    compared = {site: ComparedInputs(inputs) for site, inputs in seen.items()}
+    calibration_inputs = {site: SeenInputs() for site in sites}
+    read(model, calibration_inputs, calibration)
+    compared = {site: ComparedInputs(inputs) for site, inputs in calibration_inputs.items()}
     read(model, compared, traffic)
-    shares = [other.within / other.tokens for other in compared.values() if other.tokens]
+    shares = [
+        compared_inputs.within / compared_inputs.tokens
+        for compared_inputs in compared.values()
+        if compared_inputs.tokens
+    ]
     return ActivationCoverage(
-        tuple(site_coverage(site, inputs, compared[site]) for site, inputs in seen.items()),
+        tuple(site_coverage(site, inputs, compared[site]) for site, inputs in calibration_inputs.items()),
         _first_percentile(torch.cat(shares)) if shares else None,
     )
 
 
-def site_coverage(site: str, seen: SeenInputs, traffic: ComparedInputs) -> SiteCoverage:
-    """The numbers of one site. One that the traffic never reached has none; one that calibration never reached, 0."""
+def site_coverage(site: str, calibration: SeenInputs, traffic: ComparedInputs) -> SiteCoverage:
+    """Return the numbers of one site: None where the traffic never reached it; 0 where calibration never did."""
     tokens = traffic.tokens
     if not tokens:
         return SiteCoverage(
-            site=site, calibration_tokens=seen.tokens, traffic_tokens=tokens, range=None, range_p1=None,
+            site=site, calibration_tokens=calibration.tokens, traffic_tokens=tokens, range=None, range_p1=None,
             clipped_energy=None, outliers=None, centroid_distance=None,
         )  # fmt: skip
     share = traffic.within / tokens
     energy = traffic.square.sum().item()
     return SiteCoverage(
         site=site,
-        calibration_tokens=seen.tokens,
+        calibration_tokens=calibration.tokens,
         traffic_tokens=tokens,
         range=share.double().mean().item(),
         range_p1=_first_percentile(share),
         clipped_energy=traffic.clipped.sum().item() / energy if energy else None,
-        outliers=_outliers(seen.peak if seen.tokens else traffic.clip, traffic.peak),
-        centroid_distance=_centroid_distance(seen, traffic) if seen.tokens else None,
+        outliers=_outliers(calibration.peak if calibration.tokens else traffic.clip, traffic.peak),
+        centroid_distance=_centroid_distance(calibration, traffic) if calibration.tokens else None,
     )
 
 
 def _outliers(reached: torch.Tensor, peak: torch.Tensor) -> float | None:
-    """w[c] = how far channel c's peak exceeds the median of all channels; sum over covered c over the sum of all."""
+    """Return the weighted share of channels whose traffic peak calibration reached; None without outliers.
+
+    The weight of channel c is how far its peak exceeds the median of all channels' peaks. reached: each channel's
+    peak in calibration; peak: that in the traffic.
+    """
     weight = (peak.double() - peak.double().quantile(0.5)).clamp_(min=0)
-    whole = weight.sum().item()
-    return weight[reached >= REACHED * peak].sum().item() / whole if whole else None
+    total = weight.sum().item()
+    return weight[reached >= REACHED * peak].sum().item() / total if total else None
 
 
-def _centroid_distance(seen: SeenInputs, traffic: ComparedInputs) -> float | None:
+def _centroid_distance(calibration: SeenInputs, traffic: ComparedInputs) -> float | None:
+    """Return the distance of the two mean inputs, in units of the traffic's spread; None for different points without
+    spread."""
     centre = traffic.sum / traffic.tokens
-    distance = (seen.sum / seen.tokens - centre).norm().item()
+    distance = (calibration.sum / calibration.tokens - centre).norm().item()
     spread = max(0.0, (traffic.square / traffic.tokens - centre.square()).sum().item()) ** 0.5
     if spread:
         return distance / spread
@@ -139,12 +149,15 @@ def _centroid_distance(seen: SeenInputs, traffic: ComparedInputs) -> float | Non
 
 
 def _first_percentile(share: torch.Tensor) -> float:
-    """Linear between order statistics. Sorted, since torch.quantile refuses more than 2**24 numbers."""
+    """Return the first percentile, linear between order statistics.
+
+    It is computed from sorted numbers, since torch.quantile refuses more than 2**24.
+    """
     ordered = share.double().sort().values
-    at = 0.01 * (len(ordered) - 1)
-    low = ordered[int(at)].item()
-    high = ordered[min(int(at) + 1, len(ordered) - 1)].item()
-    return low + (high - low) * (at - int(at))
+    position = 0.01 * (len(ordered) - 1)
+    low = ordered[int(position)].item()
+    high = ordered[min(int(position) + 1, len(ordered) - 1)].item()
+    return low + (high - low) * (position - int(position))
 
 
 # ------------------------------------------------------------------------------------------------- reading

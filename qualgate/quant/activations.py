@@ -66,7 +66,7 @@ PER_TOKEN = {"": None, "int8": Rounding(code="int", bits=8), "fp8": Rounding(cod
 
 
 def round_inputs(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-    """x as the numbers that `rounding` leaves of it, computed in float32, in x's dtype. Zeros stay zeros."""
+    """Round x as `rounding` says, computed in float32, in x's dtype. Zeros stay zeros."""
     if rounding.scale is not None:
         # A tensor, because torch multiplies by a plain number's reciprocal on some devices.
         scale = torch.full((), rounding.scale, dtype=torch.float32, device=x.device)
@@ -85,7 +85,7 @@ def round_inputs(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
 
 
 def _scale(absmax: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-    """The scale of each group, shaped like `absmax`; 0 where the rule's format cannot tell it from 0."""
+    """Return the scale of each group, shaped like `absmax`; 0 where the rule's format cannot tell it from 0."""
     if rounding.rule == "e8m0 rounded":
         mantissa, power = torch.frexp(absmax)  # absmax = mantissa * 2**power, mantissa in [0.5, 1)
         shared = power - 1 - MAX_EXPONENT[rounding.code] + (mantissa >= 0.875).int()
@@ -95,21 +95,22 @@ def _scale(absmax: torch.Tensor, rounding: Rounding) -> torch.Tensor:
         mantissa, power = torch.frexp(scale)
         scale = torch.ldexp(torch.ones_like(scale), power - (mantissa == 0.5).int())
     if rounding.rule == "e4m3":
-        whole = torch.full((), rounding.tensor_scale, dtype=torch.float32, device=absmax.device)
-        scale = scale * whole if rounding.tensor_divides else scale / whole
+        tensor_scale = torch.full((), rounding.tensor_scale, dtype=torch.float32, device=absmax.device)
+        scale = scale * tensor_scale if rounding.tensor_divides else scale / tensor_scale
         scale = scale.clamp_(rounding.least, torch.finfo(FP8["e4m3"]).max).to(FP8["e4m3"]).float()
-        return scale / whole if rounding.tensor_divides else scale * whole
+        return scale / tensor_scale if rounding.tensor_divides else scale * tensor_scale
     return scale.clamp_(min=rounding.least)
 
 
 def _end(rounding: Rounding) -> float:
-    """The largest number of the format; of integers half their range."""
+    """Return the largest number of the format; of integers half their range."""
     if rounding.code == "int":
         return half_range(rounding.bits)
     return E2M1_MAX if rounding.code == "e2m1" else torch.finfo(FP8[rounding.code]).max
 
 
 def _nearest(x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | int, rounding: Rounding) -> torch.Tensor:
+    """Round `x` to the nearest number that a code under its scale stands for, and return those numbers."""
     if rounding.code == "int":
         return integers(x, scale, rounding.bits, zero_point) * scale
     steps = x / divisor(scale)

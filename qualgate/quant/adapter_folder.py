@@ -90,8 +90,8 @@ class AdapterFolder:
 
 
 def read_adapter_folder(path: Path) -> AdapterFolder:
-    """The adapter in a folder. UsageError where there is none, or one that contradicts itself; NotInThisVersion for
-    what PEFT knows and this version does not compute."""
+    """Return the adapter in a folder. UsageError where there is none, or one that contradicts itself; NotInThisVersion
+    for what PEFT knows and this version does not compute."""
     with readable(path):
         if not path.is_dir():
             raise UsageError(no_model_folder(str(path), path))
@@ -125,6 +125,8 @@ class Targets:
     "all-linear"; without those excluded, and only of the layers that `layers_to_transform` lists."""
 
     def __init__(self, where: Path, config: Mapping[str, Any]) -> None:
+        """Read which modules a PEFT config names. UsageError for values of another kind. where: the file, for
+        messages."""
         self._where = where
         self._wanted = self._names(config.get("target_modules") or None, "target_modules")
         self._without = self._names(config.get("exclude_modules") or [], "exclude_modules")
@@ -155,6 +157,11 @@ class Targets:
         return any(module == name or module.endswith(f".{name}") for name in targets)
 
     def _numbered(self, module: str) -> bool:
+        """Return whether `layers_to_transform` names the layer that the module is in; True if the config names no
+        layers.
+
+        The last number in the module's name counts, if it stands in one of the lists of `layers_pattern`.
+        """
         if self._numbers is None:
             return True
         parts = module.split(".")
@@ -167,6 +174,8 @@ class Targets:
 
 
 def _check_config(where: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a PEFT config of another kind of adapter, with unknown keys, or of a start that changes the base's
+    weights."""
     if config.get("peft_type") != "LORA":
         raise NotInThisVersion(f"{where}: an adapter of the kind {config.get('peft_type')!r:.40}; LoRA alone is read.")
     if config.get("task_type") not in (None, "CAUSAL_LM"):
@@ -199,6 +208,8 @@ def _no_tensors(path: Path) -> str:
 
 
 def _layers(path: Path, config: Mapping[str, Any], entries: Mapping[str, TensorEntry]) -> Iterator[AdapterLayer]:
+    """Yield the adapter's layers, sorted by module. Raises for tensors that are not matrices A and B of linear
+    layers."""
     parts: dict[str, dict[str, TensorEntry]] = {}
     for name, entry in entries.items():
         match = re.fullmatch(rf"{re.escape(PREFIX)}(.+)\.lora_([AB])\.weight", name)
@@ -216,8 +227,8 @@ def _layers(path: Path, config: Mapping[str, Any], entries: Mapping[str, TensorE
         parts.setdefault(match[1], {})[match[2]] = entry
     if not parts:
         raise UsageError(f"{path / TENSORS} holds no tensor: this adapter changes nothing. {_AGAIN}")
-    for module, both in sorted(parts.items()):
-        yield _layer(path, config, module, both)
+    for module, matrices in sorted(parts.items()):
+        yield _layer(path, config, module, matrices)
 
 
 def _check_changes(path: Path, layers: Iterable[AdapterLayer]) -> None:
@@ -233,8 +244,9 @@ def _check_changes(path: Path, layers: Iterable[AdapterLayer]) -> None:
     )
 
 
-def _layer(path: Path, config: Mapping[str, Any], module: str, both: Mapping[str, TensorEntry]) -> AdapterLayer:
-    if missing := {"A", "B"} - both.keys():
+def _layer(path: Path, config: Mapping[str, Any], module: str, matrices: Mapping[str, TensorEntry]) -> AdapterLayer:
+    """Return one layer of the adapter. UsageError if a matrix is missing, or if rank, alpha and shapes do not agree."""
+    if missing := {"A", "B"} - matrices.keys():
         raise UsageError(f"{path / TENSORS} lacks {PREFIX}{module}.lora_{min(missing)}.weight. {_AGAIN}")
     rank = _of_pattern(path, config, "rank_pattern", module, config.get("r"))
     alpha = _of_pattern(path, config, "alpha_pattern", module, config.get("lora_alpha"))
@@ -246,7 +258,7 @@ def _layer(path: Path, config: Mapping[str, Any], module: str, both: Mapping[str
         raise UsageError(
             f"{path / CONFIG}: lora_alpha of {module} is {alpha!r:.40}, expected a number other than 0. {_AGAIN}"
         )
-    down, up = both["A"], both["B"]
+    down, up = matrices["A"], matrices["B"]
     if (down.shape[0], up.shape[1]) != (rank, rank):
         raise UsageError(
             f"{path}: {CONFIG} says that {module} has rank {rank}, and its tensors are {list(down.shape)} and "
@@ -257,7 +269,8 @@ def _layer(path: Path, config: Mapping[str, Any], module: str, both: Mapping[str
 
 
 def _of_pattern(path: Path, config: Mapping[str, Any], key: str, module: str, otherwise: Any) -> Any:
-    """What the first of the patterns says that the end of a module's name matches, as PEFT takes it."""
+    """Return the value of the first pattern that matches the end of a module's name, as PEFT takes it; else
+    `otherwise`."""
     patterns = config.get(key) or {}
     if not isinstance(patterns, dict):
         raise UsageError(f"{path / CONFIG}: `{key}` is a mapping of modules, not {patterns!r:.40}. {_AGAIN}")
@@ -268,7 +281,7 @@ def _of_pattern(path: Path, config: Mapping[str, Any], key: str, module: str, ot
 
 
 def _pattern(where: Path, pattern: str) -> Any:
-    """Compiled by RE2, linear in any text: the pattern is a stranger's."""
+    """Compile a pattern with RE2, which is linear in any text: the pattern may come from a stranger."""
     try:
         import re2
     except ImportError:  # on bare GPU machines

@@ -40,26 +40,26 @@ def check_writes_text(files: ModelFiles) -> None:
     where, config = files.path / "config.json", files.config
     kind, named = str(config.get("model_type")), config.get("architectures")
     classes = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
-    called = f"model_type {kind!r:.60}" + (f", {classes[0]:.80}" if classes else "")
+    model = f"model_type {kind!r:.60}" + (f", {classes[0]:.80}" if classes else "")
     decodes = config.get("is_decoder") is True and not config.get("add_cross_attention")
     writes = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in classes)
     if config.get("is_encoder_decoder") is True or (kind in ENCODER_DECODERS and not (decodes or writes)):
         raise UsageError(
-            f"{where}: {called}, is an encoder-decoder, whose answers do not go on from their prompt, and qualgate "
+            f"{where}: {model}, is an encoder-decoder, whose answers do not go on from their prompt, and qualgate "
             "judges decoders. Give a causal language model, or judge the answers that a server of this one gave: "
             "qualgate gate GATE.yaml --baseline-scores A.jsonl --variant-scores B.jsonl"
         )
     judges = next((name for name in classes if name.endswith(_JUDGES)), "")
     if (kind in ENCODERS and not decodes) or (judges and not writes):
-        what = "an encoder" if kind in ENCODERS else "a model with a head that writes no text"
+        text = "an encoder" if kind in ENCODERS else "a model with a head that writes no text"
         raise UsageError(
-            f"{where}: {called}, is {what}: it reads whole texts and says none, and qualgate judges what models write. "
+            f"{where}: {model}, is {text}: it reads whole texts and says none, and qualgate judges what models write. "
             "Give the folder of a causal language model (…ForCausalLM)"
         )
     senses = next((sense for key, sense in _SENSES.items() if config.get(key) is not None), "")
     if senses and not _loads_as_text(kind):
         raise NotInThisVersion(
-            f"{where}: {called}, reads {senses} beside text, which is not in this version. Give a text model of its "
+            f"{where}: {model}, reads {senses} beside text, which is not in this version. Give a text model of its "
             "family, or the folder of its language part alone (…ForCausalLM), with its tokenizer"
         )
     if kind != "llama":  # whose tokenizer is made without transformers' list of types, which takes seconds to import
@@ -105,19 +105,21 @@ def check_depth(files: ModelFiles, shards: Shards) -> None:
 
 
 def _check_known(where: Path, kind: str) -> None:
+    """Raise UsageError for a model_type that transformers does not know, with a hint."""
     from transformers import CONFIG_MAPPING
 
     if kind not in CONFIG_MAPPING:
-        near = next((f"; did you mean {name!r}?" for name in close_names(kind, sorted(CONFIG_MAPPING.keys()))), "")
+        hint = next((f"; did you mean {name!r}?" for name in close_names(kind, sorted(CONFIG_MAPPING.keys()))), "")
         raise UsageError(
-            f"{where}: transformers {version('transformers')} knows no model_type {kind!r:.60}{near or '.'} Give a "
+            f"{where}: transformers {version('transformers')} knows no model_type {kind!r:.60}{hint or '.'} Give a "
             "model that it loads, or a newer transformers that loads this one: "
             f"{pip_install('--upgrade', 'transformers')}"
         )
 
 
 def _loads_as_text(kind: str) -> bool:
-    """Whether transformers makes a causal language model of such a folder. Needs torch, which it imports itself."""
+    """Return whether transformers makes a causal language model of such a folder. Needs torch, which it imports
+    itself."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     return kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES

@@ -29,20 +29,22 @@ def search_scale(
     symmetric: bool,
     spread: Sequence[int] | torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The best scale [channels] for layers `weights`, each [out, in], that read inputs with mean x x^T `gram`.
+    """Return the best scale [channels] for layers `weights`, each [out, in], that read inputs with mean x x^T `gram`.
 
     magnitude: mean |x| of each channel; spread: [in_features], the channel of each input (None: one each).
     """
-    place = torch.arange(len(magnitude), device=magnitude.device) if spread is None else torch.as_tensor(spread)
+    channel_of_input = (
+        torch.arange(len(magnitude), device=magnitude.device) if spread is None else torch.as_tensor(spread)
+    )
     best, least = torch.ones_like(magnitude), float("inf")
     for ratio in RATIOS:
         scale = magnitude.clamp(min=1e-4).pow(ratio)
         scale = scale / (scale.max() * scale.min()).sqrt()
-        each = scale[place]
+        input_scale = scale[channel_of_input]
         error = 0.0
         for weight in weights:
-            scaled = (weight * each).view(weight.shape[0], -1, group_size or weight.shape[1])
-            rounded = fit_grid(scaled, bits, symmetric=symmetric).round(scaled).view(weight.shape) / each
+            scaled = (weight * input_scale).view(weight.shape[0], -1, group_size or weight.shape[1])
+            rounded = fit_grid(scaled, bits, symmetric=symmetric).round(scaled).view(weight.shape) / input_scale
             error += output_error(rounded - weight, gram)
         if error < least:
             best, least = scale, error

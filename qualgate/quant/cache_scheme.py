@@ -50,7 +50,7 @@ def declared_cache(files: ModelFiles) -> str:
 
 
 def _said(files: ModelFiles) -> tuple[Path, Any]:
-    """(the file that says how keys and values are quantized, what it says)."""
+    """Return (the file that says how keys and values are quantized, what it says)."""
     for key in ("quantization_config", "compression_config"):
         settings = files.config.get(key)
         if isinstance(settings, dict) and settings.get("quant_method") in _SAID_BY:

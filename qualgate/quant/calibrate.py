@@ -69,7 +69,7 @@ def calibrate(
     """
     name, layers = decoder_layers(model)
     states, calls = _first_inputs(model, layers, prompts)
-    made: list[MadeLayer] = []
+    finished: list[MadeLayer] = []
     for index, layer in enumerate(layers):
         progress(f"{name}.{index}", index, len(layers))
         runs = [_Run(state, *calls[row][index]) for row, state in enumerate(states)]
@@ -81,11 +81,11 @@ def calibrate(
                 write_layer(file, done)
         else:
             install(model, recipe, done.weights, done.folded)
-        made.append(done)
+        finished.append(done)
         with torch.no_grad():
             states = [run.through(layer) for run in runs]
     progress("", len(layers), len(layers))
-    return made
+    return finished
 
 
 @dataclass(slots=True)
@@ -105,17 +105,17 @@ class _Run:
 def _first_inputs(
     model: PreTrainedModel, layers: nn.ModuleList, prompts: Sequence[Sequence[int]]
 ) -> tuple[list[torch.Tensor], list[list[tuple[tuple[Any, ...], dict[str, Any]]]]]:
-    """What enters the first layer for each prompt, and the other arguments of every layer (masks, positions)."""
+    """Return what enters the first layer for each prompt, and the other arguments of every layer (masks, positions)."""
     device = next(model.parameters()).device
     states: list[torch.Tensor] = []
     calls: list[list[tuple[tuple[Any, ...], dict[str, Any]]]] = []
 
     def note(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         named = dict(named)
-        state, others = (inputs[0], inputs[1:]) if inputs else (named.pop("hidden_states"), ())
+        state, arguments = (inputs[0], inputs[1:]) if inputs else (named.pop("hidden_states"), ())
         if not calls[-1]:
             states.append(state)
-        calls[-1].append((others, named))
+        calls[-1].append((arguments, named))
 
     handles = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in layers]
     try:
@@ -136,6 +136,10 @@ def _quantize_layer(
     dtype: torch.dtype,
     scale_dtype: torch.dtype,
 ) -> MadeLayer:
+    """Quantize one layer in place by `recipe`, from the inputs that `runs` bring, and return what was made.
+
+    name: the layer's in the model; dtype, scale_dtype: of the floats and of the scales that are stored.
+    """
     groups = linear_groups(layer, lambda: runs[0].through(layer))
     folded: dict[str, torch.Tensor] = {}
     if recipe.method in ("awq", "smoothquant"):
@@ -146,12 +150,12 @@ def _quantize_layer(
     errors: dict[str, float] = {}
     stability: dict[str, WeightStability] = {}
     for group in groups:
-        quantized = {part: layer_recipe(recipe, f"{name}.{part}") for part in group.linears}
-        for part in group.linears:
-            if quantized[part] is None and recipe.method in ("awq", "smoothquant"):  # its scales may have been folded
-                weight = _parameter(layer, f"{part}.weight")
+        quantized = {linear: layer_recipe(recipe, f"{name}.{linear}") for linear in group.linears}
+        for linear in group.linears:
+            if quantized[linear] is None and recipe.method in ("awq", "smoothquant"):  # its scales may have been folded
+                weight = _parameter(layer, f"{linear}.weight")
                 weight.data.copy_(weight.data.to(dtype))
-                folded[f"{name}.{part}.weight"] = weight.data.to(dtype)
+                folded[f"{name}.{linear}.weight"] = weight.data.to(dtype)
         if not any(quantized.values()):
             continue
         inputs = _inputs_of(layer, group, runs)
@@ -165,20 +169,24 @@ def _quantize_layer(
             ).amax()
             for part in group.linears
         }  # before any of them is replaced
-        for part, own in quantized.items():
-            if own is None:
+        for linear, chosen in quantized.items():
+            if chosen is None:
                 continue
-            original = _parameter(layer, f"{part}.weight").detach()
-            module_name = f"{name}.{part}"
+            original = _parameter(layer, f"{linear}.weight").detach()
+            module_name = f"{name}.{linear}"
             packed = quantize_linear(
-                original, own, inputs, module_name, dtype=dtype, scale_dtype=scale_dtype, absmax=peak[part]
+                original, chosen, inputs, module_name, dtype=dtype, scale_dtype=scale_dtype, absmax=peak[linear]
             )
             scale = output_error(original, inputs.gram)
             change = dequantize_torch(packed) - original
             errors[module_name] = output_error(change, inputs.gram) / scale if scale else 0.0
             stability[module_name] = weight_stability(original, packed)
             weights[module_name] = packed
-            _replace(layer, part, QuantizedLinear(packed, _bias(layer.get_submodule(part)), PER_TOKEN[own.activations]))
+            _replace(
+                layer,
+                linear,
+                QuantizedLinear(packed, _bias(layer.get_submodule(linear)), PER_TOKEN[chosen.activations]),
+            )
     return MadeLayer(weights=weights, folded=folded, errors=errors, stability=stability)
 
 
@@ -192,7 +200,7 @@ def quantize_linear(
     scale_dtype: torch.dtype = torch.bfloat16,
     absmax: torch.Tensor | None = None,
 ) -> PackedWeight:
-    """One weight, float32 [out_features, in_features], by the recipe's method. Scales were folded in before.
+    """Quantize one weight, float32 [out_features, in_features], by the recipe's method. Scales were folded in before.
 
     What SmoothQuant has smoothed is rounded by GPTQ, as in llm-compressor's recipe for W8A8: nothing in smoothing says
     how to round, and to nearest the whole was no better than without smoothing.
@@ -231,7 +239,7 @@ def _fold_scales(
             continue
         rounded = [
             part for part in group.linears
-            if (own := layer_recipe(recipe, f"{name}.{part}")) is not None and own.method == recipe.method
+            if (chosen := layer_recipe(recipe, f"{name}.{part}")) is not None and chosen.method == recipe.method
         ]  # fmt: skip
         if not rounded:
             continue
@@ -250,10 +258,11 @@ def _fold_scales(
 
 @torch.no_grad()
 def _inputs_of(layer: nn.Module, group: Group, runs: list[_Run]) -> Inputs:
+    """Return the sums over what enters a group of linear layers in all runs."""
     inputs = Inputs()
     with watched(layer.get_submodule(group.linears[0]), inputs.see):
         for run in runs:
-            with suppress(Reached):
+            with suppress(Reached):  # the rest of the layer is not needed
                 run.through(layer)
     return inputs
 
@@ -265,22 +274,25 @@ def install(
     for tensor, value in folded.items():
         _parameter(model, tensor).data.copy_(value)
     for name, packed in weights.items():
-        own = layer_recipe(recipe, name)
-        assert own is not None, "a layer that was kept has no packed weight"
+        layer_choice = layer_recipe(recipe, name)
+        assert layer_choice is not None, "a layer that was kept has no packed weight"
         module: Any = model.get_submodule(name)
         _replace(
-            model, name, QuantizedLinear(packed, _bias(module), PER_TOKEN[own.activations]).to(module.weight.device)
+            model,
+            name,
+            QuantizedLinear(packed, _bias(module), PER_TOKEN[layer_choice.activations]).to(module.weight.device),
         )
 
 
 def _replace(root: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, own = name.rpartition(".")
-    setattr(root.get_submodule(parent), own, module)
+    """Put `module` in the place of the submodule `name`."""
+    parent, _, attribute = name.rpartition(".")
+    setattr(root.get_submodule(parent), attribute, module)
 
 
 def _parameter(root: nn.Module, name: str) -> torch.Tensor:
-    module, _, part = name.rpartition(".")
-    return getattr(root.get_submodule(module), part)
+    module, _, attribute = name.rpartition(".")
+    return getattr(root.get_submodule(module), attribute)
 
 
 def _bias(module: nn.Module) -> torch.Tensor | None:
@@ -288,19 +300,19 @@ def _bias(module: nn.Module) -> torch.Tensor | None:
     return None if bias is None else bias.detach()
 
 
-def write_layer(file: Path, made: MadeLayer) -> None:
+def write_layer(file: Path, layer: MadeLayer) -> None:
     """Keep a finished layer; it appears whole, in one rename."""
     file.parent.mkdir(parents=True, exist_ok=True)
     about = {
-        "layouts": json.dumps(layouts_of(made.weights)),
-        "errors": json.dumps(made.errors),
-        "stability": json.dumps({name: asdict(stability) for name, stability in made.stability.items()}),
+        "layouts": json.dumps(layouts_of(layer.weights)),
+        "errors": json.dumps(layer.errors),
+        "stability": json.dumps({name: asdict(stability) for name, stability in layer.stability.items()}),
     }
-    write_tensors(file, tensors_of(made.weights, made.folded), about)
+    write_tensors(file, tensors_of(layer.weights, layer.folded), about)
 
 
 def read_layer(file: Path) -> MadeLayer | None:
-    """A finished layer, or None when there is none, or none that is what was written: it is made again."""
+    """Return a finished layer; None for a missing or damaged file, whose layer is then made again."""
     if not file.is_file():
         return None
     try:

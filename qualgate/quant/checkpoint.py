@@ -94,14 +94,14 @@ def pack(
         if prompts is None:
             raise UsageError(f"{recipe.label} learns from data, and no calibration prompts were given.")
         model = float_model(model_folder, dtype, device)
-        for made in calibrate(
+        for finished in calibrate(
             model, recipe, prompts(), dtype=getattr(torch, dtype), scale_dtype=scale_dtype, folder=unfinished_layers,
             progress=progress,
         ):  # fmt: skip
-            weights |= made.weights
-            folded |= made.folded
-            errors |= made.errors
-            stability |= made.stability
+            weights |= finished.weights
+            folded |= finished.folded
+            errors |= finished.errors
+            stability |= finished.stability
         del model
     else:
         for name, packed, steady in _cast(entries, recipe, names, getattr(torch, dtype), scale_dtype, device, progress):
@@ -120,7 +120,7 @@ def pack(
 
 
 def read_packed(folder: Path) -> PackedModel:
-    """The checkpoint in `folder`. Raises UsageError when the folder is not what its manifest says."""
+    """Return the checkpoint in `folder`. Raises UsageError when the folder is not what its manifest says."""
     file = folder / "packed.safetensors"
     again = f"Delete {folder}: it is made again from the baseline."
     try:
@@ -154,7 +154,7 @@ def _cast(
     device: str,
     progress: Progress,
 ) -> Iterator[tuple[str, PackedWeight, WeightStability]]:
-    """Every weight by itself, without data."""
+    """Yield every weight, quantized by itself and without data. progress: called before each weight."""
 
     def read(name: str) -> torch.Tensor:
         with safe_open(entries[f"{name}.weight"].file, framework="pt") as shard:
@@ -162,20 +162,23 @@ def _cast(
 
     for done, name in enumerate(names):
         progress(name, done, len(names))
-        own = layer_recipe(recipe, name)
-        if own is None:
+        own_recipe = layer_recipe(recipe, name)
+        if own_recipe is None:
             continue
         absmax = None
-        if own.method == "nvfp4":
+        if own_recipe.method == "nvfp4":
             together = [sibling for sibling in fused_with(name) if sibling in names]
             absmax = torch.stack([read(sibling).abs().amax() for sibling in together]).amax()
         weight = read(name)
-        packed = quantize_weight(weight, own, f"{name}.weight", dtype=dtype, scale_dtype=scale_dtype, absmax=absmax)
+        packed = quantize_weight(
+            weight, own_recipe, f"{name}.weight", dtype=dtype, scale_dtype=scale_dtype, absmax=absmax
+        )
         yield name, packed, weight_stability(weight, packed)
     progress("", len(names), len(names))
 
 
 def _check_kept(model_folder: Path, recipe: QuantizeRecipe, names: list[str], dtype: str) -> None:
+    """Raise UsageError for a `keep` that names another float dtype than the variant's, or that keeps every layer."""
     check_keeps(model_folder, recipe, names)
     for pattern, precision in recipe.keep:
         if FLOATS.get(precision, dtype) != dtype:
@@ -188,7 +191,7 @@ def _check_kept(model_folder: Path, recipe: QuantizeRecipe, names: list[str], dt
 
 
 def float_model(folder: Path, dtype: str, device: str) -> PreTrainedModel:
-    """The model in float32 on `device`, its weights rounded to `dtype`."""
+    """Return the model in float32 on `device`, its weights rounded to `dtype`."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
@@ -203,6 +206,8 @@ def float_model(folder: Path, dtype: str, device: str) -> PreTrainedModel:
 
 
 def _write(out_folder: Path, tensors: dict[str, torch.Tensor], manifest: dict[str, Any]) -> None:
+    """Write the packed checkpoint in one rename. If another worker was faster, its folder stays: it holds the same
+    bits."""
     out_folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{out_folder.name}-", dir=out_folder.parent))
     try:

@@ -84,7 +84,7 @@ class Coverage:
 
     @property
     def flags(self) -> tuple[Flag, ...]:
-        """Each number against the bound that is suggested for it."""
+        """Compare each number with the bound that is suggested for it."""
         return (
             _flag("range", self.range, least=0.999),
             _flag("clipped_energy", self.clipped_energy, most=1e-4),
@@ -175,6 +175,7 @@ def _tokens(cases: Sequence[Reading]) -> int:
 
 
 def _flag(name: str, value: float | None, *, least: float | None = None, most: float | None = None) -> Flag:
+    """Compare a number with one bound, `least` or `most`; a missing number is neither met nor missed."""
     sign: Literal[">=", "<="] = ">=" if least is not None else "<="
     bound = least if least is not None else most
     assert bound is not None
@@ -183,7 +184,7 @@ def _flag(name: str, value: float | None, *, least: float | None = None, most: f
 
 
 def _smallest(values: Iterable[float | None]) -> float | None:
-    """NaN where any is: `min` would pass it over or not, as their order has it."""
+    """Return the smallest number, None without any, NaN if any is: `min` would depend on the order then."""
     known = [value for value in values if value is not None]
     return nan if any(map(isnan, known)) else min(known, default=None)
 

@@ -75,8 +75,8 @@ def cast_nvfp4(
     absmax = (weight.abs().amax() if absmax is None else absmax.to(weight)).clamp(min=torch.finfo(weight.dtype).tiny)
     tensor_scale = torch.nan_to_num(largest * E2M1_MAX / absmax, posinf=1.0).float()
     blocks = weight.view(weight.shape[0], -1, NVFP4_BLOCK)
-    wanted = blocks.abs().amax(-1, keepdim=True) / E2M1_MAX
-    scales = (tensor_scale.view(1) * wanted).clamp_(max=largest).to(torch.float8_e4m3fn)
+    block_scales = blocks.abs().amax(-1, keepdim=True) / E2M1_MAX
+    scales = (tensor_scale.view(1) * block_scales).clamp_(max=largest).to(torch.float8_e4m3fn)
     scales = torch.where(scales.float() == 0, torch.full_like(scales.float(), 0.125), scales.float())
     if importance is not None:
         weights = importance.float().view(1, -1, NVFP4_BLOCK)
@@ -88,10 +88,11 @@ def cast_nvfp4(
 def _best_neighbour(
     blocks: torch.Tensor, scales: torch.Tensor, tensor_scale: torch.Tensor, importance: torch.Tensor
 ) -> torch.Tensor:
-    first = scales.to(torch.float8_e4m3fn).view(torch.uint8).int()
+    """Return, for each block, the neighbour of its e4m3 scale with the least error weighted by `importance`."""
+    code_of_scale = scales.to(torch.float8_e4m3fn).view(torch.uint8).int()
     best, least = scales, torch.full_like(scales, float("inf"))
     for step in _NEIGHBOURS:
-        code = (first + step).clamp_(1, 126)  # 0 is zero, 127 is NaN
+        code = (code_of_scale + step).clamp_(1, 126)  # 0 is zero, 127 is NaN
         tried = code.to(torch.uint8).view(torch.float8_e4m3fn).float()
         scale = tried / tensor_scale
         error = ((e2m1_numbers(blocks / scale) * scale - blocks).square_() * importance).sum(-1, keepdim=True)
@@ -122,7 +123,7 @@ def _e2m1(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def e2m1_numbers(numbers: torch.Tensor) -> torch.Tensor:
-    """The nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives, in the dtype of `numbers`."""
+    """Return the nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives, in the dtype of `numbers`."""
     magnitude = numbers.abs()
     step = torch.where(magnitude < 2, 0.5, torch.where(magnitude < 4, 1.0, 2.0)).to(numbers.dtype)
     # torch rounds halves to even, as the codes do.

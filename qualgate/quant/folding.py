@@ -25,7 +25,7 @@ class Folds:
         self.changed: set[str] = set()
 
     def channels(self, group: Group) -> int:
-        """How many scales of their own the group's inputs can have; 0 when nothing can be folded."""
+        """Return how many separate scales the group's inputs can have; 0 if no scale can be folded."""
         width = self._linear(group.linears[0]).in_features
         if group.norm:
             return width
@@ -35,7 +35,8 @@ class Folds:
         return fed if fed == width or self._head_width(group, fed) else 0
 
     def spread(self, group: Group, scale: torch.Tensor) -> torch.Tensor:
-        """[channels] → [in_features]: grouped attention reads each of v's heads several times."""
+        """Repeat values [channels] for every input, [in_features]: grouped attention reads each of v's heads several
+        times."""
         width = self._linear(group.linears[0]).in_features
         if len(scale) == width:
             return scale
@@ -43,7 +44,7 @@ class Folds:
         return scale.view(-1, 1, head).expand(-1, width // len(scale), head).reshape(-1)
 
     def gather(self, group: Group, per_input: torch.Tensor) -> torch.Tensor:
-        """[in_features] → [channels], the mean of the inputs that share a channel."""
+        """Reduce values [in_features] to [channels], the mean of the inputs that share a channel."""
         channels = self.channels(group)
         if channels == len(per_input):
             return per_input

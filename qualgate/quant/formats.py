@@ -39,7 +39,8 @@ class Format:
     where: Path  # the file that says so
 
     def setting(self, *names: str, kind: type, default: Any = None) -> Any:
-        """The first of `names` that is set. Raises UsageError when it is of another type or missing without default."""
+        """Return the first of `names` that is set. Raises UsageError when it is of another type or missing without
+        default."""
         for name in names:
             value = self.settings.get(name)
             if value is not None:
@@ -52,7 +53,7 @@ class Format:
 
 
 def recognise(folder: Path) -> Format | None:
-    """The folder's quantized format; None for a full-precision model.
+    """Return the folder's quantized format; None for a full-precision model.
 
     Looked for in the config files, then in the weights' own headers. Raises UsageError for an unknown quant_method,
     NotInThisVersion for a known one that is not read.
@@ -62,7 +63,8 @@ def recognise(folder: Path) -> Format | None:
 
 
 def said_by_config(files: ModelFiles) -> Format | None:
-    """The quantized format that config.json names, or a file that AutoGPTQ, AutoAWQ and ModelOpt write beside it.
+    """Return the quantized format that config.json names, or a file that AutoGPTQ, AutoAWQ and ModelOpt write beside
+    it.
 
     Raises UsageError for an unknown quant_method, NotInThisVersion for a known one that is not read.
     """
@@ -74,7 +76,7 @@ def said_by_config(files: ModelFiles) -> Format | None:
 
 
 def _said(files: ModelFiles) -> Iterator[Format]:
-    """Every format that the folder's configs name, that of config.json first."""
+    """Yield every format that the folder's configs name, that of config.json first."""
     where, named = files.path / "config.json", False
     for key in ("quantization_config", "compression_config"):
         settings: Any = files.config.get(key)
@@ -102,7 +104,7 @@ def _said(files: ModelFiles) -> Iterator[Format]:
 
 
 def said_by_headers(shards: Shards) -> Format | None:
-    """The quantized format that the weights' own headers tell, where no config names one."""
+    """Return the quantized format that the weights' own headers tell, where no config names one."""
     file, metadata = shards.files[0], shards.metadata
     if metadata.get("format") == "mlx" and any(entry.dtype == "U32" for entry in shards.entries.values()):
         raise _of_mlx(file)
@@ -124,7 +126,7 @@ def said_by_headers(shards: Shards) -> Format | None:
 
 
 def weights_in(name: str, entry: TensorEntry, format: Format) -> int:
-    """How many weights of the model a tensor of a quantized checkpoint holds, as far as its header tells."""
+    """Return how many weights of the model a tensor of a quantized checkpoint holds, as far as its header tells."""
     if name.endswith(_BESIDE_CODES) or ".quant_state." in name:
         return 0
     count = prod(entry.shape)
@@ -137,7 +139,7 @@ def weights_in(name: str, entry: TensorEntry, format: Format) -> int:
 
 
 def _of_the_cache_alone(settings: dict[str, Any]) -> bool:
-    """Whether keys and values are quantized and no weight is: those are what they were."""
+    """Return whether the config quantizes keys and values only, so that the weights are plain."""
     method = settings.get("quant_method")
     if method == "modelopt":
         about = settings.get("quantization", settings)
@@ -168,6 +170,7 @@ def _bits(format: Format) -> int:
 
 
 def _method(where: Path, settings: dict[str, Any]) -> str:
+    """Return the config's format, guessed from other keys where it has no `quant_method`. Raises for unread formats."""
     method = settings.get("quant_method")
     if method is None:
         if "config_groups" in settings:  # compressed-tensors before it named itself

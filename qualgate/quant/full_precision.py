@@ -62,10 +62,10 @@ def check_full_precision(shards: Shards) -> None:
 
 
 def left_out(shards: Shards, unexpected: Iterable[str], known: re.Pattern[str]) -> dict[str, int]:
-    """What of a model's tensors is left out, by name with * for each number, and how many are of that name.
+    """Return which of a model's tensors are left out: how many, by name with * for each number.
 
-    unexpected: names that the architecture has no place for, as it would call them. known: finds those that are no part
-    of it. UsageError where one of them would have had a say in the answers.
+    unexpected: names that the architecture has no place for, as it would call them. known: matches those that are no
+    part of it. UsageError if another one would have affected the answers.
     """
     counts: Counter[str] = Counter()
     faults = []
@@ -105,7 +105,7 @@ def has_no_say(name: str, shape: tuple[int, ...]) -> bool:
 
 
 def quantized_unsaid(shards: Shards, name: str) -> UsageError:
-    """What to say of a folder whose tensor `name` is of a quantized format that its config does not name."""
+    """Return the error for a folder whose tensor `name` is of a quantized format that its config does not name."""
     entry = shards.entries.get(name)
     what = f"{name} ({entry.dtype})" if entry is not None else name
     return UsageError(
@@ -117,7 +117,7 @@ def quantized_unsaid(shards: Shards, name: str) -> UsageError:
 
 
 def likely_format(entries: Mapping[str, TensorEntry]) -> str:
-    """A format's name for people, from the names and types of its tensors."""
+    """Return a format's name for people, from the names and types of its tensors."""
     endings = {name.rpartition(".")[2] for name in entries}
     types = {entry.dtype for entry in entries.values()}
     eight = any(kind.startswith("F8") for kind in types)

@@ -48,12 +48,12 @@ class GGUFFile:
         return str(self.fields.get("general.architecture", ""))
 
     def array(self, name: str) -> list[Any] | None:
-        """The texts or numbers of an array, None where the header has none of that name. UsageError where it is no
-        array of either."""
+        """Return the texts or numbers of an array of the header; None if it has none of that name. UsageError for
+        others."""
         field = self.arrays.get(name)
         if field is None:
             return None
-        raw = [field.parts[place] for place in field.data]
+        raw = [field.parts[index] for index in field.data]
         try:
             if field.types[-1].name == "STRING":
                 return [str(text, "utf-8") for text in map(bytes, raw)]
@@ -70,6 +70,10 @@ def open_gguf(path: Path) -> GGUFFile:
 
 @lru_cache(maxsize=1)  # a vocabulary in the header takes seconds, and every question about the folder asks for it
 def _read(path: Path, size: int, mtime_ns: int) -> GGUFFile:
+    """Read a file's header and tensors. UsageError for a damaged file, or without the `gguf` package.
+
+    size, mtime_ns: the file's, so that a cached result is used only for the same file.
+    """
     try:
         from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType
         from gguf.constants import GGML_QUANT_SIZES
@@ -109,9 +113,10 @@ def _read(path: Path, size: int, mtime_ns: int) -> GGUFFile:
 
 
 def _strict(reader: type[Any]) -> type[Any]:
-    """The package's reader, made to stop where the file ends: it would go on counting through what is not there.
+    """Return a subclass of the package's reader that stops where the file ends.
 
-    Arrays are read at once: a vocabulary of 150,000 tokens takes the package 15 s, entry by entry.
+    The package itself would go on counting past the end. Arrays are read at once: entry by entry a vocabulary of
+    150,000 tokens takes 15 s.
     """
     from gguf import GGUFValueType
 
@@ -127,11 +132,11 @@ def _strict(reader: type[Any]) -> type[Any]:
                 return super()._get_field_parts(orig_offs, raw_type)
             raw, offset = memoryview(self.data), orig_offs + 12
             number, count = struct.unpack_from("<IQ", raw, orig_offs)
-            kinds = [GGUFValueType.ARRAY, GGUFValueType(number)]
-            if (numbers := self.gguf_scalar_to_np.get(kinds[1])) is not None:
+            value_types = [GGUFValueType.ARRAY, GGUFValueType(number)]
+            if (numbers := self.gguf_scalar_to_np.get(value_types[1])) is not None:
                 part = self._get(offset, numbers, count)
-                return 12 + int(part.nbytes), [part], [0], kinds
-            if kinds[1] != GGUFValueType.STRING:
+                return 12 + int(part.nbytes), [part], [0], value_types
+            if value_types[1] != GGUFValueType.STRING:
                 raise ValueError("an array of arrays")
             parts: list[Any] = []
             for _ in range(count):
@@ -140,7 +145,7 @@ def _strict(reader: type[Any]) -> type[Any]:
                 if offset > len(raw):
                     raise ValueError(f"the file ends before what stands at byte {offset - length}")
                 parts.append(raw[offset - length : offset])
-            return offset - orig_offs, parts, list(range(count)), kinds
+            return offset - orig_offs, parts, list(range(count)), value_types
 
     return Strict
 

@@ -44,10 +44,10 @@ def gptq(
     if act_order:
         order = torch.argsort(hessian.diagonal(), descending=True, stable=True)
     inverse = _inverse_factor(hessian[order][:, order]).to(original.dtype)
-    left = original[:, order].clone()
+    remaining = original[:, order].clone()
 
     def fit(group: torch.Tensor, importance: torch.Tensor) -> Grid:
-        """The grid for `group` [out, size]; a clip search weighs each column by how much its rounding costs."""
+        """Return the grid for `group` [out, size]; a clip search weighs each column by how much its rounding costs."""
         return fit_grid(
             group, bits, symmetric=symmetric, clip=clip, dtype=scale_dtype, shrinks=SHRINKS, least_zero=1,
             cost=lambda change: (change.square() * importance).sum(-1, keepdim=True),
@@ -59,7 +59,7 @@ def gptq(
     static: list[Grid] = []
     if act_order == "static":
         placed = torch.empty_like(cost).scatter_(0, order, cost)
-        static = [fit(original[:, at : at + size], placed[at : at + size]) for at in range(0, columns, size)]
+        static = [fit(original[:, k : k + size], placed[k : k + size]) for k in range(0, columns, size)]
     grids: list[Grid] = list(static)
 
     def grid_of(column: int) -> Grid:
@@ -67,11 +67,11 @@ def gptq(
         if static:
             return static[places[column] // size]
         if column % size == 0:
-            grids.append(fit(left[:, column : column + size], cost[column : column + size]))
+            grids.append(fit(remaining[:, column : column + size], cost[column : column + size]))
         return grids[-1]
 
     codes = torch.empty(rows, columns, dtype=torch.uint8, device=weight.device)
-    codes[:, order] = _compensated(left, inverse, grid_of, size if size >= _BLOCK else _BLOCK // size * size)
+    codes[:, order] = _compensated(remaining, inverse, grid_of, size if size >= _BLOCK else _BLOCK // size * size)
     g_idx = _groups(order, size) if act_order == "group" and group_size else None
     zeros = None if symmetric else torch.cat([grid.zero for grid in grids], 1).to(torch.uint8)
     return PackedWeight(
@@ -88,7 +88,7 @@ def _groups(order: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def _compensated(left: torch.Tensor, inverse: torch.Tensor, grid_of: Callable[[int], Grid], block: int) -> torch.Tensor:
-    """uint8 codes [out, in] of `left`, column by column; what each rounds off moves those after it, in place.
+    """Return uint8 codes [out, in] of `left`, rounded column by column; each error moves the later columns, in place.
 
     inverse: U above; block: columns between two updates of all that follow.
     """
@@ -97,10 +97,10 @@ def _compensated(left: torch.Tensor, inverse: torch.Tensor, grid_of: Callable[[i
         stop = min(start + block, left.shape[1])
         errors = left.new_empty(len(left), stop - start)
         for column in range(start, stop):
-            grid, now = grid_of(column), left[:, column : column + 1]
-            chosen = grid.codes(now)
+            grid, values = grid_of(column), left[:, column : column + 1]
+            chosen = grid.codes(values)
             codes[:, column] = chosen.squeeze(1).to(torch.uint8)
-            error = (now - grid.values(chosen)) / inverse[column, column]
+            error = (values - grid.values(chosen)) / inverse[column, column]
             left[:, column + 1 : stop] -= error * inverse[column, column + 1 : stop]
             errors[:, column - start] = error.squeeze(1)
         left[:, stop:] -= errors @ inverse[start:stop, stop:]
@@ -108,7 +108,7 @@ def _compensated(left: torch.Tensor, inverse: torch.Tensor, grid_of: Callable[[i
 
 
 def _inverse_factor(hessian: torch.Tensor, damping: float = DAMPING) -> torch.Tensor:
-    """The upper Cholesky factor of the damped inverse, float64; damping grows tenfold where it is too little."""
+    """Return the upper Cholesky factor of the damped inverse, float64; damping grows tenfold until it suffices."""
     if not hessian.isfinite().all():
         raise ArithmeticError("the inputs of this layer are not finite")
     damped = hessian.double()

@@ -31,8 +31,8 @@ class Inputs:
         self._gram.addmm_(rows.T, rows)
         self._sum += magnitude.sum(0)
         self.largest = torch.maximum(self.largest, magnitude.amax(0))
-        first = -self.tokens % self._stride
-        self._rows.append(rows[first :: self._stride].clone())
+        start = -self.tokens % self._stride
+        self._rows.append(rows[start :: self._stride].clone())
         self.tokens += len(rows)
         if sum(map(len, self._rows)) > 2 * SAMPLE_ROWS:  # every second row goes: those left are still evenly spread
             self._rows = [torch.cat(self._rows)[::2].clone()]

@@ -69,7 +69,7 @@ class ModelReport:
     def effective_bits(self) -> float:
         """Bits per weight of the whole model."""
         bits = [(tensor.nbytes * 8, tensor.effective_bits) for tensor in self.tensors if tensor.effective_bits]
-        return sum(size for size, _ in bits) / (sum(size / each for size, each in bits) or 1)
+        return sum(size for size, _ in bits) / (sum(size / bits_each for size, bits_each in bits) or 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +86,7 @@ class Weights:
     `ModelReport`."""
 
     def __init__(self, method: str, source: Source | None, checkpoint: QuantizedCheckpoint | None) -> None:
+        """Hold a folder's tensors, of a plain folder by `source`, of a quantized one by `checkpoint`."""
         self.method = method
         self.unused_keys = () if checkpoint is None else unused_keys(checkpoint.format)
         self._source, self._checkpoint = source, checkpoint
@@ -98,7 +99,7 @@ class Weights:
             self.names = (*self._layers, *checkpoint.tensors)
 
     def get(self, name: str) -> Layer | torch.Tensor:
-        """A layer with all that belongs to its weight, or a plain tensor."""
+        """Return a layer with all that belongs to its weight, or a plain tensor."""
         if self._checkpoint is None:
             assert self._source is not None
             return self._source.tensor(name)
@@ -130,7 +131,7 @@ def inspect(
     progress: Progress = lambda what, done, total: None,
     refusal: Callable[[Path], str] = lambda folder: "",
 ) -> ModelReport:
-    """Every tensor of the folder, in the order of their names. Raises UsageError as reading it would.
+    """Report on every tensor of the folder, in the order of their names. Raises UsageError as reading it would.
 
     refusal: why a plan refuses the folder, which takes the architecture to know.
     """
@@ -170,15 +171,15 @@ def write_tensor(folder: Path, name: str, out: Path) -> tuple[int, ...]:
     from safetensors.torch import save_file
 
     with opened(folder) as weights:
-        whole = name if name in weights.names else f"{name}.weight"
-        if whole not in weights.names:
+        full_name = name if name in weights.names else f"{name}.weight"
+        if full_name not in weights.names:
             near = close_names(name, weights.names, most=3)
-            meant = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise UsageError(f"{folder} has no tensor {name}.{meant} `qualgate inspect {folder}` lists them all.")
-        numbers = weights.numbers(whole).contiguous()
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise UsageError(f"{folder} has no tensor {name}.{hint} `qualgate inspect {folder}` lists them all.")
+        numbers = weights.numbers(full_name).contiguous()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        save_file({whole: numbers}, out)
+        save_file({full_name: numbers}, out)
     except OSError as error:
         raise UsageError(f"{out} cannot be written ({error.strerror or error}). Give another --out.") from None
     return tuple(numbers.shape)
@@ -187,17 +188,17 @@ def write_tensor(folder: Path, name: str, out: Path) -> tuple[int, ...]:
 def compare(
     folder: Path, other: Path, progress: Progress = lambda what, done, total: None
 ) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
-    """(differences of `folder` from `other` by tensor, names that only one has or that differ in shape).
+    """Return (differences of `folder` from `other` by tensor, names that only one has or that differ in shape).
 
     AWQ and SmoothQuant move scales from one layer into another, so single weights differ from the original's by design.
     """
     differences, unmatched = [], []
     with ExitStack() as stack:
-        ours, theirs = (stack.enter_context(opened(path)) for path in (folder, other))
-        shared = sorted(set(ours.names) & set(theirs.names), key=_natural)
+        first, second = (stack.enter_context(opened(path)) for path in (folder, other))
+        shared = sorted(set(first.names) & set(second.names), key=_natural)
         for done, name in enumerate(shared):
             progress(name, done, len(shared))
-            left, right = ours.numbers(name).double(), theirs.numbers(name).double()
+            left, right = first.numbers(name).double(), second.numbers(name).double()
             if left.shape != right.shape:
                 unmatched.append(f"{name} ({list(left.shape)} and {list(right.shape)})")
                 continue
@@ -205,13 +206,14 @@ def compare(
             error = distance / norm if norm else (inf if distance else 0.0)
             differences.append(Difference(name=name, relative_error=error, sqnr=-20 * log10(error) if error else inf))
         progress("", len(shared), len(shared))
-        unmatched += sorted(set(ours.names) ^ set(theirs.names), key=_natural)
+        unmatched += sorted(set(first.names) ^ set(second.names), key=_natural)
     if not differences:
         raise UsageError(f"{folder} and {other} have no tensor in common: these are not two forms of one model.")
     return tuple(differences), tuple(unmatched)
 
 
 def _of_layer(name: str, layer: Layer) -> TensorReport:
+    """Report on a quantized layer, by its dequantized weight."""
     weight = layer.weight
     low, high, mean, std, zeros = _statistics(dequantize_torch(weight))
     return TensorReport(
@@ -234,6 +236,7 @@ def _of_layer(name: str, layer: Layer) -> TensorReport:
 
 
 def _of_tensor(name: str, tensor: torch.Tensor) -> TensorReport:
+    """Report on a plain tensor; statistics leave out NaN and infinities, and are None without finite numbers."""
     oddities: tuple[str, ...] = ()
     low = high = mean = std = zeros = None
     if tensor.numel():
@@ -264,7 +267,7 @@ def _of_tensor(name: str, tensor: torch.Tensor) -> TensorReport:
 
 
 def _statistics(numbers: torch.Tensor) -> tuple[float, float, float, float, float]:
-    """(min, max, mean, standard deviation over all of them, share of zeros)."""
+    """Return (min, max, mean, standard deviation over all of them, share of zeros)."""
     low, high = (float(end) for end in torch.aminmax(numbers))
     mean = float(numbers.mean(dtype=torch.float64))
     square = float(numbers.double().square().mean()) - mean * mean

@@ -33,13 +33,14 @@ def decoder_layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
 
 
 def linear_groups(layer: nn.Module, run: Callable[[], Any]) -> list[Group]:
-    """The layer's linear layers in the order they are called, those with one input together. `run` calls the layer."""
-    seen: list[tuple[str, torch.Tensor]] = []  # held, so that no two inputs can have one identity
+    """Return the layer's linear layers in the order they are called, those with one input together. `run` calls the
+    layer."""
+    inputs: list[tuple[str, torch.Tensor]] = []  # held, so that no two inputs can have one identity
     normed: list[tuple[str, torch.Tensor]] = []
     handles = []
     for name, module in layer.named_modules():
         if isinstance(module, nn.Linear):
-            handles.append(module.register_forward_pre_hook(_note_input(name, seen)))
+            handles.append(module.register_forward_pre_hook(_note_input(name, inputs)))
         elif isinstance(getattr(module, "weight", None), nn.Parameter) and module.weight.dim() == 1:  # type: ignore[union-attr]
             handles.append(module.register_forward_hook(_note_output(name, normed)))
     try:
@@ -49,22 +50,22 @@ def linear_groups(layer: nn.Module, run: Callable[[], Any]) -> list[Group]:
         for handle in handles:
             handle.remove()
     by_input: dict[int, list[str]] = {}
-    for name, x in seen:
+    for name, x in inputs:
         by_input.setdefault(id(x), []).append(name)
     norms = {id(y): name for name, y in normed}
     groups = []
     for identity, names in by_input.items():
-        parent, _, own = names[0].rpartition(".")
-        sibling = f"{parent}.{FED_BY[own]}".removeprefix(".") if own in FED_BY and len(names) == 1 else ""
-        fed = sibling if sibling and any(sibling == name for name, _ in seen) else ""
+        parent, _, leaf = names[0].rpartition(".")
+        sibling = f"{parent}.{FED_BY[leaf]}".removeprefix(".") if leaf in FED_BY and len(names) == 1 else ""
+        fed = sibling if sibling and any(sibling == name for name, _ in inputs) else ""
         groups.append(Group(linears=tuple(names), norm=norms.get(identity, ""), linear=fed))
     return groups
 
 
 def fused_with(name: str) -> tuple[str, ...]:
     """The names of all layers that servers run as one matrix with layer `name`, itself among them."""
-    parent, dot, own = name.rpartition(".")
-    return next((tuple(f"{parent}{dot}{part}" for part in parts) for parts in FUSED if own in parts), (name,))
+    parent, dot, leaf = name.rpartition(".")
+    return next((tuple(f"{parent}{dot}{sibling}" for sibling in parts) for parts in FUSED if leaf in parts), (name,))
 
 
 class Reached(Exception):

@@ -15,7 +15,7 @@ _FOLDED = "folded."  # before the name of a float tensor that calibration change
 
 
 def tensors_of(weights: Mapping[str, PackedWeight], folded: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Every tensor under a name of its own, on the CPU: NAME.codes, NAME.scales, ..., folded.NAME.weight."""
+    """Return every tensor under a name of its own, on the CPU: NAME.codes, NAME.scales, ..., folded.NAME.weight."""
     named = {f"{name}.{part}": tensor for name, packed in weights.items() for part, tensor in packed.tensors.items()}
     named |= {f"{_FOLDED}{name}": tensor for name, tensor in folded.items()}
     return {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
@@ -29,7 +29,8 @@ def layouts_of(weights: Mapping[str, PackedWeight]) -> dict[str, dict[str, Any]]
 def weights_of(
     tensors: Mapping[str, torch.Tensor], layouts: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, PackedWeight], dict[str, torch.Tensor]]:
-    """The inverse: (packed weights, folded tensors). KeyError, TypeError or ValueError when they do not fit."""
+    """Invert `tensors_of` and `layouts_of`: (packed weights, folded tensors). KeyError, TypeError or ValueError when
+    they do not fit."""
     weights = {}
     for name, layout in layouts.items():
         parts: dict[str, Any] = {part: tensors[f"{name}.{part}"] for part in TENSORS if f"{name}.{part}" in tensors}

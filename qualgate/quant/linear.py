@@ -34,6 +34,7 @@ class QuantizedLinear(nn.Module):
     def __init__(
         self, weight: PackedWeight, bias: torch.Tensor | None = None, activations: Rounding | None = None
     ) -> None:
+        """Hold a packed weight. activations: how inputs are rounded before the product, None for not at all."""
         super().__init__()
         self.activations = activations
         self.out_features, self.in_features = weight.shape
@@ -103,8 +104,8 @@ class QuantizedLinear(nn.Module):
         if self._together is None:
             product = self._fused.multiply(rows())
         else:
-            together, place = self._together
-            product = together.product(place, x, rows)
+            together, index = self._together
+            product = together.product(index, x, rows)
         product = product.view(*x.shape[:-1], self.out_features)
         return product if self.bias is None else product.add_(self.bias)
 
@@ -118,13 +119,13 @@ def fuse_together(layers: Sequence[QuantizedLinear]) -> list[str]:
     """Fuse each layer; layers that read one input become one matrix if their weights have a common layout."""
     if len(layers) > 1 and len({layer.activations for layer in layers}) == 1:
         activations = layers[0].activations
-        whole = stacked([layer.packed for layer in layers])
-        fused = None if whole is None else fuse(whole, KERNELS_ROUND.get(activations, ""))
+        stack = stacked([layer.packed for layer in layers])
+        fused = None if stack is None else fuse(stack, KERNELS_ROUND.get(activations, ""))
         # Inputs rounded outside the kernel are a new tensor for each layer: nothing would be shared.
         if isinstance(fused, Fused) and (activations is None or fused.rounds):
             together = Together(fused, [layer.out_features for layer in layers])
-            for place, layer in enumerate(layers):
-                layer._take(fused, {} if place else fused.tensors)
-                layer._together = (together, place)
+            for index, layer in enumerate(layers):
+                layer._take(fused, {} if index else fused.tensors)
+                layer._together = (together, index)
             return [fused.kernel] * len(layers)
     return [layer.fuse() for layer in layers]

@@ -36,8 +36,8 @@ def give_back(tensor: torch.Tensor) -> None:
 
 
 def _of_a_file(first: int, last: int) -> bool:
-    """Whether the addresses are one private mapping of a file: of other memory the numbers would be lost."""
-    with suppress(OSError, ValueError, IndexError):
+    """Return whether the addresses are one private mapping of a file: of other memory the numbers would be lost."""
+    with suppress(OSError, ValueError, IndexError):  # without such a list of mappings no memory is given back
         for line in MAPS.read_text(encoding="utf-8", errors="replace").splitlines():
             begin, _, end = line.split(maxsplit=1)[0].partition("-")
             if int(begin, 16) <= first < int(end, 16):
@@ -48,6 +48,7 @@ def _of_a_file(first: int, last: int) -> bool:
 
 @cache
 def _advise() -> Callable[[int, int, int], int] | None:
+    """Return the C library's madvise; None where there is none."""
     try:
         madvise = ctypes.CDLL(None).madvise
     except (AttributeError, OSError, TypeError):

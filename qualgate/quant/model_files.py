@@ -46,13 +46,14 @@ class ModelFiles:
         return name in self.raw
 
     def json(self, name: str) -> dict[str, Any]:
-        """A JSON object, {} when the file is not there; not to be changed. UsageError when it holds anything else."""
+        """Return a JSON object, {} when the file is not there; not to be changed. UsageError when it holds anything
+        else."""
         if name not in self._parsed:
             self._parsed[name] = _object(self.path / name, self.raw[name]) if name in self.raw else {}
         return self._parsed[name]
 
     def text(self, name: str) -> str:
-        """A UTF-8 text with `\\n` for every kind of line end. Raises UsageError when it is none."""
+        """Return a UTF-8 text with `\n` for every kind of line end. Raises UsageError when it is none."""
         try:
             return io.TextIOWrapper(io.BytesIO(self.raw[name]), encoding="utf-8").read()
         except UnicodeDecodeError as error:
@@ -97,8 +98,8 @@ def read_files(folder: Path, names: Iterable[str] = _ALL_FILES) -> ModelFiles:
     """Those of `names` that are in the folder, and its named chat templates, as they are now. OSError for one that
     cannot be read."""
     names = (*names, *(f"{TEMPLATE_FOLDER}/{file.name}" for file in sorted((folder / TEMPLATE_FOLDER).glob("*.jinja"))))
-    there = (name for name in names if (folder / name).is_file())
-    return ModelFiles(path=folder, raw={name: (folder / name).read_bytes() for name in there})
+    present = (name for name in names if (folder / name).is_file())
+    return ModelFiles(path=folder, raw={name: (folder / name).read_bytes() for name in present})
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -118,6 +119,7 @@ def readable(folder: Path) -> Iterator[None]:
 
 
 def _object(file: Path, raw: bytes) -> dict[str, Any]:
+    """Parse a JSON object. UsageError for anything else in the file."""
     try:
         value = json.loads(raw)
     except ValueError as error:

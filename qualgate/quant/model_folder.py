@@ -92,8 +92,8 @@ class ModelFolder:
         than it was first trained on, else "short"; "" where it has one. For dynamic NTK "short": it never grows."""
         config = self.files.config.get("text_config") or self.files.config
         rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-        each = [rope, *rope.values()] if isinstance(rope, dict) else []
-        for settings in (item for item in each if isinstance(item, dict)):
+        candidates = [rope, *rope.values()] if isinstance(rope, dict) else []
+        for settings in (item for item in candidates if isinstance(item, dict)):
             kind = settings.get("rope_type", settings.get("type"))
             if kind in ("longrope", "su"):
                 trained = settings.get(
@@ -109,10 +109,10 @@ class ModelFolder:
     def ahead(self) -> tuple[str, ...]:
         """Patterns of the tensors of layers that predict more tokens at once, behind the last one that answers."""
         config = self.files.config.get("text_config") or self.files.config
-        last, more = config.get("num_hidden_layers"), config.get("num_nextn_predict_layers")
-        if type(last) is not int or type(more) is not int:
+        last, ahead = config.get("num_hidden_layers"), config.get("num_nextn_predict_layers")
+        if type(last) is not int or type(ahead) is not int:
             return ()
-        return tuple(rf"(^|\.)layers\.{layer}\." for layer in range(last, last + min(more, _MOST_AHEAD)))
+        return tuple(rf"(^|\.)layers\.{layer}\." for layer in range(last, last + min(ahead, _MOST_AHEAD)))
 
     @cached_property
     def config_sha256(self) -> str:
@@ -145,7 +145,7 @@ class ModelFolder:
 
 
 def read_weights(files: ModelFiles, *, hashed: bool = False) -> tuple[Shards, Format | None]:
-    """The headers of the weights in the folder of `files`, and their format; None: full precision.
+    """Return the headers of the weights in the folder of `files`, and their format; None: full precision.
 
     Inspecting, planning and running a folder all start here. Raises UsageError where the weights cannot be read, are
     not those of config.json, or are quantized and nothing names their format.
@@ -166,8 +166,8 @@ def read_weights(files: ModelFiles, *, hashed: bool = False) -> tuple[Shards, Fo
 
 
 def read_model_folder(path: Path, *, hashed: bool = True, read_as: ReadAs | None = None) -> ModelFolder:
-    """The folder as it is now, each file opened once; of a weight file the header is read and, if `hashed`, all of it
-    hashed.
+    """Return the folder as it is now, each file opened once; of a weight file the header is read and, if `hashed`, all
+    of it hashed.
 
     Raises UsageError when it cannot be loaded as it stands: without torch, so packed weights are not looked into.
     """
@@ -187,8 +187,8 @@ def read_model_folder(path: Path, *, hashed: bool = True, read_as: ReadAs | None
 
 
 def read_folders(arms: Iterable[ArmSpec]) -> dict[str, ModelFolder]:
-    """The folder of each arm's model, by `ArmSpec.model`, each read once and as the arm asks. UsageError as reading
-    raises it, and where two arms ask for two readings of one folder."""
+    """Return the folder of each arm's model, by `ArmSpec.model`, each read once and as the arm asks. UsageError as
+    reading raises it, and where two arms ask for two readings of one folder."""
     folders: dict[str, ModelFolder] = {}
     for arm in arms:
         if arm.model not in folders:
@@ -203,7 +203,7 @@ def read_folders(arms: Iterable[ArmSpec]) -> dict[str, ModelFolder]:
 
 
 def read_tokenizer_folder(path: Path) -> ModelFolder:
-    """A folder's tokenizer, template and configs alone; the weights are elsewhere, and none are read here.
+    """Return a folder's tokenizer, template and configs alone; the weights are elsewhere, and none are read here.
 
     Raises UsageError where it has no tokenizer.
     """
@@ -213,8 +213,8 @@ def read_tokenizer_folder(path: Path) -> ModelFolder:
         files = read_files(path)
         _check_tokenizer(files, "transformers")  # by which its tokens are made here
         _check_own_code(files)
-        none = Shards(folder=path, files=(), nbytes=0, entries={}, metadata={}, sha256="")
-        return ModelFolder(files=files, shards=none, format=None)
+        no_weights = Shards(folder=path, files=(), nbytes=0, entries={}, metadata={}, sha256="")
+        return ModelFolder(files=files, shards=no_weights, format=None)
 
 
 def _check_tokenizer(files: ModelFiles, read_as: ReadAs | None) -> None:
@@ -226,6 +226,7 @@ def _check_tokenizer(files: ModelFiles, read_as: ReadAs | None) -> None:
 
 
 def _check_own_code(files: ModelFiles) -> None:
+    """Raise UsageError for a folder that asks for Python code of its own, which is never run."""
     settings = {name: files.json(name) for name in ("config.json", "tokenizer_config.json")}
     for name, content in settings.items():
         if "auto_map" in content:
@@ -236,16 +237,22 @@ def _check_own_code(files: ModelFiles) -> None:
 
 
 def _check_said_once(files: ModelFiles, read_as: ReadAs | None) -> None:
-    """What transformers 5 reads is what is computed here; other servers are built on either version."""
-    for key, value, again, other in said_twice(files) if read_as != "transformers" else ():
+    """Raise UsageError for rope settings that config.json gives twice, unless `read_as` says that transformers 5
+    counts.
+
+    transformers 5's reading is the one computed here; other servers are built on either version.
+    """
+    for key, value, again, other_value in said_twice(files) if read_as != "transformers" else ():
         raise UsageError(
-            f"{files.path / 'config.json'} says {key} {value} and {again} {other}. transformers 5 reads "
+            f"{files.path / 'config.json'} says {key} {value} and {again} {other_value}. transformers 5 reads "
             "`rope_parameters`, earlier versions and servers built on them the other key. Remove the wrong one, or "
             "write `read_as: transformers` beside `model` to judge what transformers 5 reads."
         )
 
 
 def _check_configs(files: ModelFiles) -> None:
+    """Raise UsageError for a folder whose config.json is missing, needs own code, or is of no model that writes
+    text."""
     where = files.path / "config.json"
     if not files.has("config.json"):
         raise UsageError(f"{files.path} has no config.json: expected a transformers model folder.")

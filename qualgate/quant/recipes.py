@@ -102,7 +102,7 @@ def parse_recipe(value: Any) -> QuantizeRecipe:
             raise UsageError(f"quantize: {method} has {_or(CHOICES[method])} bits, not {bits!r}.")
         raise UsageError(f"quantize: method {method} has {BITS[method]} bits, not {bits!r}. Leave `bits` out.")
     for key, option in OPTIONS.items():
-        if key in options and option.values and not any(_same(options[key], known) for known in option.values):
+        if key in options and option.values and not any(_same(options[key], choice) for choice in option.values):
             raise UsageError(f"quantize: `{key}` is {_or(option.values)}, not {options[key]!r}.")
     chosen: dict[str, Any] = {key: value for key, value in options.items() if key in OPTIONS}
     granularity = chosen.get("granularity", "")
@@ -141,21 +141,21 @@ def words_of_recipe(
     calibration: str | None,
     uses_data: bool = True,
 ) -> QuantizeRecipe:
-    """A recipe from a command line's words. options: KEY=VALUE; keep: PATTERN=PRECISION.
+    """Return a recipe from a command line's words. options: KEY=VALUE; keep: PATTERN=PRECISION.
 
     uses_data=False takes `calibration` only where the method cannot be named without it.
     """
     value: dict[str, Any] = {"method": method}
     for word in options:
         key, text = _halves(word, "KEY=VALUE, such as act_order=true")
-        known: dict[str, Any] = {"true": True, "false": False}
-        value[key] = known.get(text, int(text) if text.isdecimal() else text)
+        booleans: dict[str, Any] = {"true": True, "false": False}
+        value[key] = booleans.get(text, int(text) if text.isdecimal() else text)
     if keep:
         value["keep"] = dict(_halves(word, 'PATTERN=PRECISION, such as "layers.0.*=int8"') for word in keep)
     if calibration is not None and (uses_data or method in CALIBRATED):
         value["calibration"] = calibration
     named = {"bits": bits, "group_size": group_size}
-    return parse_recipe(value | {key: given for key, given in named.items() if given is not None})
+    return parse_recipe(value | {key: number for key, number in named.items() if number is not None})
 
 
 def _halves(word: str, expected: str) -> tuple[str, str]:
@@ -179,7 +179,7 @@ def layer_recipe(recipe: QuantizeRecipe, module: str) -> QuantizeRecipe | None:
 
 
 def fits(pattern: str, module: str) -> bool:
-    """Whether a pattern of `keep` names a module: a tensor class, or a glob on the module's name.
+    """Return whether a pattern of `keep` names a module: a tensor class, or a glob on the module's name.
 
     The glob may begin at any part of the name, as no user thinks of the `model.` before `layers.0.*`.
     """
@@ -190,7 +190,7 @@ def fits(pattern: str, module: str) -> bool:
 
 
 def plain(recipe: QuantizeRecipe) -> QuantizeRecipe:
-    """The recipe's grid without its data: the round-to-nearest that a calibrated method is held against."""
+    """Return the recipe's grid without its data: the round-to-nearest that a calibrated method is held against."""
     if recipe.method in CALIBRATED:
         return QuantizeRecipe(
             method=cast(Any, f"int{bits_of(recipe)}"),
@@ -203,6 +203,7 @@ def plain(recipe: QuantizeRecipe) -> QuantizeRecipe:
 
 
 def _method(options: dict[Any, Any]) -> str:
+    """Return the recipe's method. UsageError for a missing or unknown one, NotInThisVersion for a planned one."""
     if "method" not in options:
         raise UsageError(f"quantize: `method` is missing. Methods: {', '.join(BITS)}.")
     method = options["method"]
@@ -213,8 +214,8 @@ def _method(options: dict[Any, Any]) -> str:
     if method in LATER:
         raise NotInThisVersion(f"quantize method {method!r} is not in this version. Methods: {', '.join(BITS)}.")
     if method not in BITS:
-        meant = _meant(method, [*BITS, *LATER])
-        raise UsageError(f"quantize: unknown method {method!r}.{meant} Methods: {', '.join(BITS)}.")
+        hint = _meant(method, [*BITS, *LATER])
+        raise UsageError(f"quantize: unknown method {method!r}.{hint} Methods: {', '.join(BITS)}.")
     return method
 
 
@@ -223,23 +224,27 @@ def _meant(name: str, known: Iterable[str]) -> str:
 
 
 def _check_key(method: str, key: Any) -> None:
+    """Raise UsageError for a key that the method does not have."""
     if key == "method" or (key in OPTIONS and method in OPTIONS[key].methods):
         return
-    own = ["method", *(name for name, option in OPTIONS.items() if method in option.methods)]
+    allowed = ["method", *(name for name, option in OPTIONS.items() if method in option.methods)]
     if key == "calibration":
         raise UsageError(f"quantize: {method} needs no data; leave `calibration` out, or use {_or(CALIBRATED)}.")
     if key in OPTIONS:
-        raise UsageError(f"quantize: {method} has no `{key}`; {_or(OPTIONS[key].methods)} has. Keys: {', '.join(own)}.")
-    meant = _meant(str(key), own)
-    raise UsageError(f"quantize: unknown key {key!r}.{meant} Keys: {', '.join(own)}.")
+        raise UsageError(
+            f"quantize: {method} has no `{key}`; {_or(OPTIONS[key].methods)} has. Keys: {', '.join(allowed)}."
+        )
+    hint = _meant(str(key), allowed)
+    raise UsageError(f"quantize: unknown key {key!r}.{hint} Keys: {', '.join(allowed)}.")
 
 
 def _group_size(method: str, options: dict[Any, Any], granularity: str) -> int:
+    """Return the group size, the method's default if none is given. UsageError for one that the method cannot have."""
     default = 0 if granularity else DEFAULT_GROUP_SIZE[method]
     group_size = options.get("group_size", default)
     if method in BLOCKS and group_size != BLOCKS[method]:
-        what = "an exponent" if method != "nvfp4" else "a scale"
-        raise UsageError(f"quantize: {method} shares {what} in blocks of {BLOCKS[method]}, not {group_size!r}. "
+        shared_value = "an exponent" if method != "nvfp4" else "a scale"
+        raise UsageError(f"quantize: {method} shares {shared_value} in blocks of {BLOCKS[method]}, not {group_size!r}. "
                          "Leave it out.")  # fmt: skip
     if type(group_size) is not int or (group_size and (group_size < 8 or group_size % 8)):
         raise UsageError(
@@ -255,6 +260,7 @@ def _group_size(method: str, options: dict[Any, Any], granularity: str) -> int:
 
 
 def _calibration(method: str, options: dict[Any, Any]) -> str:
+    """Return the name or path of the calibration set, "" for methods without data. UsageError if it is missing."""
     calibration = options.get("calibration", "")
     if "calibration" in options and (not isinstance(calibration, str) or not calibration):
         raise UsageError(f"quantize: `calibration` is a shipped set's name or a path, not {calibration!r}.")
@@ -267,19 +273,20 @@ def _calibration(method: str, options: dict[Any, Any]) -> str:
 
 
 def _keep(value: Any) -> tuple[tuple[str, str], ...]:
+    """Return the (pattern, precision) pairs of `keep`, in the order of the file. UsageError for anything else."""
     if not isinstance(value, dict):
         raise UsageError(
             f"quantize: `keep` maps modules to precisions, such as {{lm_head: bf16, \"layers.0.*\": int8}}, "
             f"not {value!r}."
         )  # fmt: skip
-    known = (*FLOATS, *DATA_FREE)
+    precisions = (*FLOATS, *DATA_FREE)
     for pattern, precision in value.items():
         if not isinstance(pattern, str) or not pattern:
             raise UsageError(f"quantize: `keep` names modules by text, not {pattern!r}.")
-        if not isinstance(precision, str) or precision not in known:
-            meant = _meant(str(precision), known)
+        if not isinstance(precision, str) or precision not in precisions:
+            hint = _meant(str(precision), precisions)
             raise UsageError(
-                f"quantize: `keep` has {precision!r} for {pattern!r}.{meant} Precisions: {', '.join(known)}."
+                f"quantize: `keep` has {precision!r} for {pattern!r}.{hint} Precisions: {', '.join(precisions)}."
             )
         if pattern in CLASSES["lm_head"] and precision not in FLOATS:
             raise NotInThisVersion(
@@ -289,10 +296,10 @@ def _keep(value: Any) -> tuple[tuple[str, str], ...]:
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Whether both are equal and of one type: 1 is not True in a gate file."""
+    """Return whether both are equal and of one type: 1 is not True in a gate file."""
     return type(left) is type(right) and left == right
 
 
 def _or(values: tuple[Any, ...]) -> str:
-    shown = [str(value).lower() if isinstance(value, bool) else str(value) for value in values]
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+    texts = [str(value).lower() if isinstance(value, bool) else str(value) for value in values]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"

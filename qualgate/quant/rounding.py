@@ -46,7 +46,7 @@ class Grid:
 def grid_of(
     low: torch.Tensor, high: torch.Tensor, bits: int, symmetric: bool, dtype: torch.dtype, least_zero: int = 0
 ) -> Grid:
-    """The grid whose range is `low` (<= 0) to `high` (>= 0), its scale rounded to `dtype`.
+    """Return the grid whose range is `low` (<= 0) to `high` (>= 0), its scale rounded to `dtype`.
 
     least_zero: the smallest zero point, where 0 is not to be had; the range then begins below the smallest weight.
 
@@ -77,7 +77,7 @@ def fit_grid(
     shrinks: Sequence[float] = SHRINKS,
     least_zero: int = 0,
 ) -> Grid:
-    """One grid for each group: weight float32 [..., n], scale and zero [..., 1].
+    """Return one grid for each group: weight float32 [..., n], scale and zero [..., 1].
 
     clip: "" takes the whole range; "mse" tries `shrinks`, fractions of it, "percentile" 10 quantiles of the weights,
     and each group keeps the one with the least cost. cost: from what rounding changed [..., n] to [..., 1], by default
@@ -104,14 +104,15 @@ def fit_grid(
 def _ranges(
     weight: torch.Tensor, symmetric: bool, clip: Clip, shrinks: Sequence[float]
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the ranges (low, high) [.., 1] to try: by percentiles, shrunk by each of `shrinks`, or the full one."""
     if clip == "percentile":
         spread = weight.abs() if symmetric else weight
         ordered = spread.sort(-1).values
         for share in PERCENTILES:
             # Of the sorted weights, without interpolation: torch.quantile refuses more than 16 million of them.
-            last = round(share * (weight.shape[-1] - 1))
-            high = ordered[..., last : last + 1].clamp(min=0)
-            low = -high if symmetric else ordered[..., weight.shape[-1] - 1 - last :][..., :1].clamp(max=0)
+            index = round(share * (weight.shape[-1] - 1))
+            high = ordered[..., index : index + 1].clamp(min=0)
+            low = -high if symmetric else ordered[..., weight.shape[-1] - 1 - index :][..., :1].clamp(max=0)
             yield low, high
         return
     low = weight.amin(-1, keepdim=True).clamp(max=0)
@@ -130,7 +131,7 @@ def round_to_nearest(
     dtype: torch.dtype = torch.bfloat16,
     per_tensor: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Codes, scales and zero points of a whole weight [out_features, in_features].
+    """Return codes, scales and zero points of a whole weight [out_features, in_features].
 
     Returns codes as uint8 of that shape; scales in `dtype` [out_features, groups], or [1, 1] per tensor; zero points
     as uint8 of the scales' shape, None when symmetric. group_size 0: the whole row.

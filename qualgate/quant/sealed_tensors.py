@@ -19,7 +19,7 @@ def write_tensors(path: Path, tensors: dict[str, torch.Tensor], about: Mapping[s
 
 
 def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """(tensors on the CPU, about). ValueError when the file is damaged, OSError when there is none."""
+    """Return (tensors on the CPU, about). ValueError when the file is damaged, OSError when there is none."""
     body = bytes(read_sealed(path))
     try:
         header = json.loads(body[8 : 8 + int.from_bytes(body[:8], "little")])  # so the format begins

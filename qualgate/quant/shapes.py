@@ -28,9 +28,9 @@ def check_fits(shards: Shards, recipe: QuantizeRecipe) -> None:
     for name, shape in linears.items():
         if len(shape) > 2 or "experts" in name.split("."):
             raise not_quantizable(shards.folder, name, shape)
-        own = layer_recipe(recipe, name.removesuffix(".weight"))
-        if own is not None:
-            check_divides(name, shape[1], own.group_size, bits_of(own))
+        layer_choice = layer_recipe(recipe, name.removesuffix(".weight"))
+        if layer_choice is not None:
+            check_divides(name, shape[1], layer_choice.group_size, bits_of(layer_choice))
     check_keeps(shards.folder, recipe, [name.removesuffix(".weight") for name in linears])
 
 

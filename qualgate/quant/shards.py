@@ -43,20 +43,20 @@ class Shards:
 
 
 def read_shards(folder: Path, *, hashed: bool = False) -> Shards:
-    """Every tensor of the model, by name; each file is opened once, for its header and its hash.
+    """Return every tensor of the model, by name; each file is opened once, for its header and its hash.
 
     Raises UsageError when there are no weights, and naming the file and tensor that are damaged.
     """
     files, index, weight_map = _located(folder)
-    read = [_read(file, hashed=hashed) for file in files]
-    check_index(index, weight_map, {file.name: shard.entries for file, shard in zip(files, read, strict=True)})
+    headers = [_read(file, hashed=hashed) for file in files]
+    check_index(index, weight_map, {file.name: shard.entries for file, shard in zip(files, headers, strict=True)})
     return Shards(
         folder=folder,
         files=files,
-        nbytes=sum(shard.size for shard in read),
-        entries={name: entry for shard in read for name, entry in shard.entries.items()},
-        metadata={key: value for shard in read for key, value in shard.metadata.items()},
-        sha256=content_hash([shard.sha256 for shard in read]) if hashed else "",
+        nbytes=sum(shard.size for shard in headers),
+        entries={name: entry for shard in headers for name, entry in shard.entries.items()},
+        metadata={key: value for shard in headers for key, value in shard.metadata.items()},
+        sha256=content_hash([shard.sha256 for shard in headers]) if hashed else "",
     )
 
 
@@ -72,8 +72,8 @@ def listed_files(shards: Shards) -> set[str] | None:
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The files that hold the model: `model.safetensors` or the shards of its index, as transformers would load them;
-    else those auto-gptq names after bits and group size (`gptq_model-4bit-128g.safetensors`), else one GGUF file.
+    """Return the files that hold the model: `model.safetensors` or the shards of its index, as transformers would load
+    them; else those auto-gptq names after bits and group size (`gptq_model-4bit-128g.safetensors`), else one GGUF file.
 
     Raises UsageError when there are none, when only pickled weights are there, or when a shard is missing.
     """
@@ -96,7 +96,7 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
 
 
 def _located(folder: Path) -> tuple[tuple[Path, ...], Path | None, dict[str, str]]:
-    """(the weight files, the index that names them, which tensor it says is in which of them)."""
+    """Return (the weight files, the index that names them, which tensor it says is in which of them)."""
     single, index = folder / "model.safetensors", _index(folder)
     if single.is_file():
         return (single,), None, {}
@@ -142,6 +142,7 @@ class _Shard:
 
 
 def _read(file: Path, *, hashed: bool) -> _Shard:
+    """Read one file's header. hashed: hash the file as well, else sha256 is ""."""
     if file.suffix == ".gguf":
         entries = {
             name: TensorEntry(file=file, dtype=tensor.type, shape=tensor.shape, nbytes=tensor.nbytes)
@@ -165,7 +166,8 @@ def _read(file: Path, *, hashed: bool) -> _Shard:
 
 
 def _entries(file: Path, header: dict[str, Any], length: int, size: int) -> dict[str, TensorEntry]:
-    """The tensors of a header of `length` bytes in a file of `size`."""
+    """Return the tensors of a header of `length` bytes in a file of `size`. UsageError unless they fill the file
+    exactly."""
     try:
         entries = {name: _entry(file, 8 + length, name, fields) for name, fields in header.items()}
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
@@ -186,7 +188,7 @@ def _entries(file: Path, header: dict[str, Any], length: int, size: int) -> dict
 
 
 def _json_header(file: Path, stream: BufferedReader, size: int) -> tuple[dict[str, Any], int]:
-    """(the header as JSON, its length in bytes)."""
+    """Return (the header as JSON, its length in bytes)."""
     length = int.from_bytes(stream.read(8), "little")
     if size < 8 or length > min(size - 8, _HEADER_LIMIT):
         raise UsageError(f"{file} is not a whole safetensors file: {size} bytes, cut within its header. {_AGAIN}")
@@ -200,12 +202,12 @@ def _json_header(file: Path, stream: BufferedReader, size: int) -> tuple[dict[st
 
 
 def _entry(file: Path, data: int, name: str, fields: dict[str, Any]) -> tuple[int, TensorEntry]:
-    """(start, entry) of one tensor of the header. data: the byte at which tensors begin."""
+    """Return (start, entry) of one tensor of the header. data: the byte at which tensors begin."""
     dtype, shape, (start, stop) = fields["dtype"], tuple(fields["shape"]), fields["data_offsets"]
     if dtype not in _ITEM_BITS:
         raise UsageError(f"{file}: tensor {name} has dtype {dtype!r}, which safetensors does not define. {_AGAIN}")
-    whole = len(shape) <= _MOST_DIMENSIONS and all(type(extent) is int for extent in (*shape, start, stop))
-    if not whole or any(not 0 <= extent < 2**63 for extent in (*shape, start, stop)):
+    valid = len(shape) <= _MOST_DIMENSIONS and all(type(extent) is int for extent in (*shape, start, stop))
+    if not valid or any(not 0 <= extent < 2**63 for extent in (*shape, start, stop)):
         raise UsageError(f"{file}: tensor {name} has shape {list(shape)!s:.60} at {[start, stop]}. {_AGAIN}")
     nbytes = (prod(shape) * _ITEM_BITS[dtype] + 7) // 8
     if stop - start != nbytes:
@@ -217,7 +219,7 @@ def _entry(file: Path, data: int, name: str, fields: dict[str, Any]) -> tuple[in
 
 
 def _weight_map(index: Path, *, missing: bool = False) -> dict[str, str]:
-    """Which file holds which tensor. missing: whether a file may be."""
+    """Return which file holds which tensor. missing: allow files that are not there."""
     try:
         weight_map = json.loads(index.read_bytes())["weight_map"]
         shards = set(weight_map.values())

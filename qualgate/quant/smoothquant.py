@@ -24,37 +24,41 @@ ALPHAS = tuple(step / 20 for step in range(2, 20))
 def search_smoothing(
     weights: Sequence[torch.Tensor], largest: torch.Tensor, sample: torch.Tensor, spread: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The best scale [channels] for layers `weights`, each [out, in].
+    """Return the best scale [channels] for layers `weights`, each [out, in].
 
-    largest: max |x| of each input over the calibration; sample: some inputs, [tokens, in], the error is measured on;
-    spread: [in], the channel of each input (None: one each).
+    largest: max |x| of each input over the calibration; sample: some inputs, [tokens, in], on which the error is
+    measured; spread: [in], the channel of each input (None: one each).
     """
-    place = torch.arange(len(largest), device=largest.device) if spread is None else spread
+    channel_of_input = torch.arange(len(largest), device=largest.device) if spread is None else spread
 
     def per_channel(values: torch.Tensor) -> torch.Tensor:
-        return values.new_zeros(int(place.max()) + 1).scatter_reduce(0, place, values, "amax").clamp(min=1e-5)
+        return (
+            values.new_zeros(int(channel_of_input.max()) + 1)
+            .scatter_reduce(0, channel_of_input, values, "amax")
+            .clamp(min=1e-5)
+        )
 
     reach = per_channel(largest)
     peak = per_channel(torch.stack([weight.abs().amax(0) for weight in weights]).amax(0))
     best = torch.ones_like(reach)
-    wanted = [sample @ weight.T for weight in weights]
-    least = _error(weights, sample, wanted, best[place])
+    outputs = [sample @ weight.T for weight in weights]
+    least = _error(weights, sample, outputs, best[channel_of_input])
     for alpha in ALPHAS:
         scale = (reach.pow(alpha) / peak.pow(1 - alpha)).clamp(min=1e-5)
         scale = scale / (scale.max() * scale.min()).sqrt()
-        error = _error(weights, sample, wanted, scale[place])
+        error = _error(weights, sample, outputs, scale[channel_of_input])
         if error < least:
             best, least = scale, error
     return best
 
 
 def _error(
-    weights: Sequence[torch.Tensor], sample: torch.Tensor, wanted: Sequence[torch.Tensor], scale: torch.Tensor
+    weights: Sequence[torch.Tensor], sample: torch.Tensor, outputs: Sequence[torch.Tensor], scale: torch.Tensor
 ) -> float:
-    """Sum of squares between the outputs `wanted` and those of both sides rounded after scaling."""
+    """Return the sum of squares between `outputs` and those of both sides rounded after scaling."""
     rounded = round_inputs(sample / scale, PER_TOKEN["int8"])
     total = 0.0
-    for weight, output in zip(weights, wanted, strict=True):
+    for weight, output in zip(weights, outputs, strict=True):
         scaled = weight * scale
         total += float((rounded @ fit_grid(scaled, 8).round(scaled).T - output).square().sum())
     return total

@@ -57,25 +57,28 @@ class WeightStability:
 
 
 def weight_stability(weight: torch.Tensor, packed: PackedWeight) -> WeightStability:
-    """weight: float [out_features, in_features], what was quantized (scales folded in); packed: what came of it."""
+    """Measure what quantizing did to one weight.
+
+    weight: float [out_features, in_features], as it was quantized (scales folded in); packed: the result.
+    """
     weight = weight.detach().float()
-    made = dequantize_torch(packed)
+    values = dequantize_torch(packed)
     lowest, highest = _ends(packed)
     half = (highest - lowest) / (2**packed.bits - 1) / 2 if packed.code == "int" else highest * _HALF_STEP[packed.code]
-    finite = made.isfinite()
+    finite = values.isfinite()
     alive = weight != 0
-    noise = (weight - made)[finite].double().square().sum().item()
+    noise = (weight - values)[finite].double().square().sum().item()
     signal = weight.double().square().sum().item()
     return WeightStability(
         format=packed.format,
         elements=weight.numel(),
-        nan=int((made.isnan() | weight.isnan()).sum()),
-        inf=int((made.isinf() | weight.isinf()).sum()),
-        at_limit=int((finite & (lowest != highest) & ((made == lowest) | (made == highest))).sum()),
+        nan=int((values.isnan() | weight.isnan()).sum()),
+        inf=int((values.isinf() | weight.isinf()).sum()),
+        at_limit=int((finite & (lowest != highest) & ((values == lowest) | (values == highest))).sum()),
         saturated=int(((weight > highest + half) | (weight < lowest - half)).sum()),
         exponent_clamps=_exponent_clamps(weight, packed),
         zero_scales=_zero_scales(weight, packed),
-        underflow=((made == 0) & alive).sum().item() / count if (count := int(alive.sum())) else None,
+        underflow=((values == 0) & alive).sum().item() / count if (count := int(alive.sum())) else None,
         sqnr=10 * log10(signal / noise) if signal and noise and isfinite(signal / noise) else None,
         sqnr_floor=sqnr_floor(packed),
     )
@@ -105,11 +108,12 @@ def stability_section(layers: Mapping[str, WeightStability]) -> dict[str, Any]:
 
 
 def _ends(packed: PackedWeight) -> tuple[torch.Tensor, torch.Tensor]:
-    """The lowest and highest number each element could have been, under its own scale; a scale may be negative."""
-    first, last = (
+    """Return the lowest and highest number that each element could have been under its own scale, which may be
+    negative."""
+    one_end, other_end = (
         dequantize_torch(replace(packed, codes=torch.full_like(packed.codes, byte))) for byte in _ENDS[packed.code]
     )
-    return torch.minimum(first, last), torch.maximum(first, last)
+    return torch.minimum(one_end, other_end), torch.maximum(one_end, other_end)
 
 
 def _blocks(weight: torch.Tensor, packed: PackedWeight) -> torch.Tensor | None:
@@ -120,13 +124,14 @@ def _blocks(weight: torch.Tensor, packed: PackedWeight) -> torch.Tensor | None:
 
 
 def _exponent_clamps(weight: torch.Tensor, packed: PackedWeight) -> int | None:
+    """Return how many blocks needed an exponent outside e8m0's range; None for other scales."""
     largest = _blocks(weight, packed)
     if packed.scales.dtype != torch.uint8 or largest is None:
         return None
     # A block that is all zeros has the lowest exponent by right; one above 2**127 times the format's end has none.
-    below = (packed.scales == 0) & (largest > 0)
-    above = (packed.scales >= 254) & (largest >= 2.0**127)
-    return int((below | above).sum())
+    clamped_below = (packed.scales == 0) & (largest > 0)
+    clamped_above = (packed.scales >= 254) & (largest >= 2.0**127)
+    return int((clamped_below | clamped_above).sum())
 
 
 def _zero_scales(weight: torch.Tensor, packed: PackedWeight) -> int:
@@ -165,16 +170,17 @@ def softmax_sum_error(logits: Iterable[torch.Tensor]) -> float | None:
 
 
 def ulp_distance(left: torch.Tensor, right: torch.Tensor) -> int:
-    """The most float32 numbers that lie between two elements of the same place; 0 = the same bits, but for signs of 0.
+    """Return the most float32 numbers that lie between two elements of the same place; 0 = the same bits, but for signs
+    of 0.
 
     NaN on both sides counts as 0, on one side as 2**31.
     """
     if not left.numel():
         return 0
-    apart = (_ordered(left) - _ordered(right)).abs()
+    distance = (_ordered(left) - _ordered(right)).abs()
     broken = left.isnan() | right.isnan()
-    apart = torch.where(broken, torch.where(left.isnan() & right.isnan(), 0, 2**31), apart)
-    return int(apart.max())
+    distance = torch.where(broken, torch.where(left.isnan() & right.isnan(), 0, 2**31), distance)
+    return int(distance.max())
 
 
 def _ordered(values: torch.Tensor) -> torch.Tensor:

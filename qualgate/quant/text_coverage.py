@@ -73,7 +73,8 @@ class Leakage:
 
 
 def reading_of(case: Case, token_ids: tuple[int, ...] = ()) -> Reading:
-    """`case`, which a model reads as `token_ids`. A system message says the same to all, so its words are no leak."""
+    """Return what counts of `case`, which a model reads as `token_ids`. A system message says the same to all, so its
+    words are no leak."""
     body = case.body
     messages = body.get("messages", [{"role": "user", "content": body.get("prompt", "")}])
     contents = [message["content"] for message in messages if message["role"] != "system"]
@@ -100,55 +101,55 @@ def words_of(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def ngram_coverage(calibration: Sequence[Reading], traffic: Sequence[Reading]) -> NgramCoverage:
-    """n-grams of tokens for n = 1, 2, 3, never across the border of two cases."""
+    """Compare n-grams of tokens for n = 1, 2, 3, never across the border of two cases."""
     share: list[float | None] = []
     unseen: list[float | None] = []
     for n in (1, 2, 3):
-        known = Counter(gram for case in calibration for gram in _grams(case.token_ids, n))
+        known_grams = Counter(gram for case in calibration for gram in _grams(case.token_ids, n))
         met = Counter(gram for case in traffic for gram in _grams(case.token_ids, n))
-        share.append(_ratio(sum(count for gram, count in met.items() if gram in known), met.total()))
-        unseen.append(_ratio(sum(count == 1 for count in known.values()), known.total()))
+        share.append(_ratio(sum(count for gram, count in met.items() if gram in known_grams), met.total()))
+        unseen.append(_ratio(sum(count == 1 for count in known_grams.values()), known_grams.total()))
     return NgramCoverage(share=tuple(share), unseen=tuple(unseen))
 
 
 def strata_coverage(calibration: Sequence[Reading], traffic: Sequence[Reading]) -> StrataCoverage:
-    """Shares of task x language x length bucket x tools.
+    """Compare the shares of task x language x length bucket x tools.
 
     A stratum so rare in T that K would hold fewer than EXPECTED of it is pooled with the others of its task, and what
     is still as rare with the rest: otherwise the smallest ratio would be that of a single odd case, nearly always 0.
     """
-    place = _pooled([case.stratum for case in traffic], len(calibration))
-    in_k = Counter(place(case.stratum) for case in calibration)
-    in_t = Counter(place(case.stratum) for case in traffic)
+    pool = _pooled([case.stratum for case in traffic], len(calibration))
+    in_k = Counter(pool(case.stratum) for case in calibration)
+    in_t = Counter(pool(case.stratum) for case in traffic)
     ratios = {name: in_k[name] / in_k.total() / (count / in_t.total()) for name, count in in_t.items() if in_k.total()}
     least = min(ratios, key=lambda name: (ratios[name], name), default="")
     offered = Counter(tool for case in traffic for tool in case.tools)
-    known = {tool for case in calibration for tool in case.tools}
+    known_tools = {tool for case in calibration for tool in case.tools}
     return StrataCoverage(
         strata=len(in_t),
         min_ratio=ratios.get(least),
         least_covered=least,
         divergence=_jensen_shannon(in_k, in_t),
-        tools=_ratio(sum(count for tool, count in offered.items() if tool in known), offered.total()),
+        tools=_ratio(sum(count for tool, count in offered.items() if tool in known_tools), offered.total()),
     )
 
 
 def leakage(calibration: Sequence[Reading], traffic: Sequence[Reading]) -> Leakage:
-    """What stands in both, on words: a shared template of tools or of the chat is no leak, a shared question is.
+    """Find what stands in both, on words: a shared template of tools or of the chat is no leak, a shared question is.
 
     A text of fewer than LEAK_WORDS words counts as one run.
     """
-    known = {gram for case in calibration for gram in _leak_grams(case.words)}
+    known_grams = {gram for case in calibration for gram in _leak_grams(case.words)}
     contents = {case.content for case in calibration}
     shared: set[tuple[str, ...]] = set()
-    cases, same = [], 0
+    cases, same_contents = [], 0
     for case in traffic:
-        grams = known.intersection(_leak_grams(case.words))
+        grams = known_grams.intersection(_leak_grams(case.words))
         shared |= grams
-        same += case.content in contents
+        same_contents += case.content in contents
         if grams or case.content in contents:
             cases.append(case.id)
-    return Leakage(grams=len(shared), cases=tuple(cases), same=same)
+    return Leakage(grams=len(shared), cases=tuple(cases), same=same_contents)
 
 
 def _grams(items: Sequence, n: int) -> Iterable[tuple]:
@@ -160,14 +161,14 @@ def _leak_grams(words: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
 
 
 def _pooled(strata: Sequence[tuple[str, str, str, str]], calibration_cases: int) -> Callable[[tuple], str]:
-    """Where a stratum is counted, given those of the traffic."""
+    """Return a function from a stratum to the pool in which it is counted, given the strata of the traffic."""
     enough = EXPECTED / max(calibration_cases, 1) * len(strata)
-    whole = {stratum for stratum, count in Counter(strata).items() if count >= enough}
-    rest = Counter(stratum[0] for stratum in strata if stratum not in whole)
-    tasks = {task for task, count in rest.items() if count >= enough}
+    common = {stratum for stratum, count in Counter(strata).items() if count >= enough}
+    rare_by_task = Counter(stratum[0] for stratum in strata if stratum not in common)
+    tasks = {task for task, count in rare_by_task.items() if count >= enough}
 
     def place(stratum: tuple) -> str:
-        if stratum in whole:
+        if stratum in common:
             return " / ".join(stratum)
         return f"{stratum[0]} / {RARER}" if stratum[0] in tasks else RARER
 

@@ -45,7 +45,7 @@ _LONGEST_ID = 18  # digits
 
 
 def tokenizer_content(files: ModelFiles) -> str:
-    """What turns text into tokens and back, by content and not by layout or bookkeeping.
+    """Return what turns text into tokens and back, by content and not by layout or bookkeeping.
 
     Every library that saves a quantized model saves its tokenizer too, with other spacing, its own notes on padding and
     places, the same special tokens in another file or under another key, and steps that do nothing. None of that
@@ -57,37 +57,41 @@ def tokenizer_content(files: ModelFiles) -> str:
 
 
 def tokenizer_difference(files: ModelFiles, other: ModelFiles) -> str:
-    """The first key in which two tokenizers differ: "eos_token of tokenizer_config.json is </s> against <|im_end|>"."""
-    both = [_contents(folder) if folder.has("tokenizer.json") else {} for folder in (files, other)]
-    for file, ours in both[0].items():
-        theirs = both[1].get(file, ours)
-        for key in sorted(ours.keys() | theirs.keys()):
-            if ours.get(key) != theirs.get(key):
-                place, *values = _first_difference(key, ours.get(key), theirs.get(key))
+    """Return the first key in which two tokenizers differ: "eos_token of tokenizer_config.json is </s> against
+    <|im_end|>"."""
+    contents = [_contents(folder) if folder.has("tokenizer.json") else {} for folder in (files, other)]
+    for file, own_keys in contents[0].items():
+        other_keys = contents[1].get(file, own_keys)
+        for key in sorted(own_keys.keys() | other_keys.keys()):
+            if own_keys.get(key) != other_keys.get(key):
+                key_path, *values = _first_difference(key, own_keys.get(key), other_keys.get(key))
                 ours_text, theirs_text = _around_difference(*(str(value) for value in values))
-                return f"{place} of {file} is {ours_text} against {theirs_text}"
+                return f"{key_path} of {file} is {ours_text} against {theirs_text}"
     return ""
 
 
-def _first_difference(place: str, ours: Any, theirs: Any) -> tuple[str, Any, Any]:
-    """The innermost key of the first place where two values of one key differ, and its values; None: not there."""
+def _first_difference(key_path: str, value: Any, other_value: Any) -> tuple[str, Any, Any]:
+    """Return the innermost key of the first difference between two values of one key, and both values there; None:
+    missing."""
     while True:
-        if isinstance(ours, dict) and isinstance(theirs, dict) and ours.get("type") == theirs.get("type"):
-            keys: Iterable[Any] = sorted(ours.keys() | theirs.keys())
-            pairs = ((f"{place}.{key!s:.40}", ours.get(key), theirs.get(key)) for key in keys)
-        elif isinstance(ours, list) and isinstance(theirs, list):
-            pairs = ((f"{place}[{i}]", left, right) for i, (left, right) in enumerate(zip_longest(ours, theirs)))
+        if isinstance(value, dict) and isinstance(other_value, dict) and value.get("type") == other_value.get("type"):
+            keys: Iterable[Any] = sorted(value.keys() | other_value.keys())
+            pairs = ((f"{key_path}.{key!s:.40}", value.get(key), other_value.get(key)) for key in keys)
+        elif isinstance(value, list) and isinstance(other_value, list):
+            pairs = (
+                (f"{key_path}[{i}]", first, second) for i, (first, second) in enumerate(zip_longest(value, other_value))
+            )
         else:
-            return place, ours, theirs
+            return key_path, value, other_value
         different = next((pair for pair in pairs if pair[1] != pair[2]), None)
         if different is None:
-            return place, ours, theirs
-        place, ours, theirs = different
+            return key_path, value, other_value
+        key_path, value, other_value = different
 
 
 def _around_difference(left: str, right: str) -> tuple[str, str]:
-    """Two texts, long ones from a little before the first character in which they differ."""
-    differ = (place for place, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1])
+    """Return two texts; if one is long, both from a little before the first character in which they differ."""
+    differ = (index for index, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1])
     shared = next(differ, min(len(left), len(right)))
     start = max(0, shared - 40) if max(len(left), len(right)) > 160 else 0
     left, right = (("…" if start else "") + text[start : start + 160] for text in (left, right))
@@ -101,7 +105,8 @@ def differing_beside(files: ModelFiles, other: ModelFiles) -> str:
 
 
 def beside_difference_note(arms: Sequence[tuple[str, ModelFiles]]) -> str:
-    """A line on files, beside tokenizer.json, that some arms' folders hold and others do not; "" where all agree."""
+    """Return a line on files, beside tokenizer.json, that some arms' folders hold and others do not; "" where all
+    agree."""
     arms = [(arm, files) for arm, files in arms if files.has("tokenizer.json")]
     listed = [
         f"{name} in the folder of {', '.join(holders)} alone"
@@ -160,7 +165,7 @@ def _contents(files: ModelFiles) -> dict[str, dict[str, Any]]:
 
 
 def _plain_tokenizer(content: dict[str, Any]) -> dict[str, Any]:
-    """tokenizer.json without what changes no token: places of tokens in the text, steps that do nothing."""
+    """Return tokenizer.json without what changes no token: places of tokens in the text, steps that do nothing."""
     relevant = {key: value for key, value in content.items() if key not in ("padding", "truncation")}
     for key in _STEPS:
         if isinstance(relevant.get(key), dict):
@@ -182,7 +187,7 @@ def _without_places(step: dict[str, Any]) -> dict[str, Any]:
 
 
 def _adds(step: dict[str, Any]) -> bool:
-    """Whether a step of the post-processor may put tokens before or behind those of a text."""
+    """Return whether a step of the post-processor may put tokens before or behind those of a text."""
     alone = [{"Sequence": {"id": "A", "type_id": 0}}]
     return step.get("type") != "ByteLevel" and not (
         step.get("type") == "TemplateProcessing" and step.get("single") == alone
@@ -190,7 +195,7 @@ def _adds(step: dict[str, Any]) -> bool:
 
 
 def steps_of(node: Any) -> list[dict[str, Any]]:
-    """A step of tokenizer.json, or those of a sequence."""
+    """Return a step of tokenizer.json as a list, or the steps of a sequence, at any depth."""
     if not isinstance(node, dict):
         return []
     inner = next((node[key] for key in _STEPS.values() if key in node), None)
@@ -200,7 +205,7 @@ def steps_of(node: Any) -> list[dict[str, Any]]:
 
 
 def ends_of_texts(files: ModelFiles) -> tuple[bool | None, bool | None]:
-    """Whether tokenizer.json puts a token before and behind every text; None where it does not tell."""
+    """Return whether tokenizer.json puts a token before and behind every text; None where it does not tell."""
     processor = files.json("tokenizer.json").get("post_processor")
     for step in steps_of(processor):
         if step.get("type") == "TemplateProcessing" and isinstance(step.get("single"), list) and step["single"]:
@@ -212,7 +217,7 @@ def ends_of_texts(files: ModelFiles) -> tuple[bool | None, bool | None]:
 
 
 def _takes_file_as_it_is(name: str, model_type: Any, tokenizer: dict[str, Any]) -> bool:
-    """Whether transformers 5 makes the same tokenizer of tokenizer.json by this class as by the general one."""
+    """Return whether transformers 5 makes the same tokenizer of tokenizer.json by this class as by the general one."""
     general = name in ("TokenizersBackend", "PreTrainedTokenizer")
     byte_level = any(
         step.get("type") == "ByteLevel" for key in ("pre_tokenizer", "decoder") for step in tokenizer.get(key) or ()
@@ -224,26 +229,27 @@ def _takes_file_as_it_is(name: str, model_type: Any, tokenizer: dict[str, Any]) 
     )
 
 
-def _added_by_config(own: Any, decoder: Any) -> dict[str, Any]:
+def _added_by_config(listed: Any, decoder: Any) -> dict[str, Any]:
     """Tokens that tokenizer_config.json adds, or makes special, beyond tokenizer.json's own."""
-    entries = [entry for entry in own if isinstance(entry, dict)] if isinstance(own, list) else []
-    known = {str(entry.get("id")): (entry.get("content"), bool(entry.get("special"))) for entry in entries}
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    known_tokens = {str(entry.get("id")): (entry.get("content"), bool(entry.get("special"))) for entry in entries}
     added = decoder.items() if isinstance(decoder, dict) else ()
     return {
         token: entry
         for token, entry in added
-        if not isinstance(entry, dict) or known.get(token) != (entry.get("content"), bool(entry.get("special")))
+        if not isinstance(entry, dict) or known_tokens.get(token) != (entry.get("content"), bool(entry.get("special")))
     }
 
 
 def _are_special(tokens: Any, tokenizer: dict[str, Any]) -> bool:
-    """Whether tokenizer.json has all of `tokens` among its special tokens, so that a list of them says no more."""
+    """Return whether tokenizer.json has all of `tokens` among its special tokens, so that a list of them adds
+    nothing."""
     added = tokenizer.get("added_tokens")
     special = [token.get("content") for token in added if isinstance(token, dict) and token.get("special") is True] if (
         isinstance(added, list)
     ) else []  # fmt: skip
-    each = tokens.values() if isinstance(tokens, dict) else tokens if isinstance(tokens, list) else [tokens]
-    return all((token.get("content") if isinstance(token, dict) else token) in special for token in each)
+    listed = tokens.values() if isinstance(tokens, dict) else tokens if isinstance(tokens, list) else [tokens]
+    return all((token.get("content") if isinstance(token, dict) else token) in special for token in listed)
 
 
 def known_tokens(files: ModelFiles) -> int:
@@ -257,8 +263,8 @@ def eos_of_tokenizer(files: ModelFiles) -> list[int]:
 
 
 def named_token(files: ModelFiles, name: str) -> list[int]:
-    """The id of the tokenizer's special token of that name, looked up where transformers writes it; none when it is
-    nowhere."""
+    """Return the id of the tokenizer's special token of that name, looked up where transformers writes it; none when it
+    is nowhere."""
     named = files.json("tokenizer_config.json").get(name) or files.json("special_tokens_map.json").get(name)
     text = named.get("content") if isinstance(named, dict) else named
     token_id = token_ids(files).get(text) if isinstance(text, str) else None
@@ -266,24 +272,25 @@ def named_token(files: ModelFiles, name: str) -> list[int]:
 
 
 def token_ids(files: ModelFiles) -> dict[str, int]:
-    """Each token's text → its id, as the files have them. An added token hides a vocabulary entry of the same text."""
+    """Return the id of each token's text, as the files have them. An added token hides a vocabulary entry of the same
+    text."""
     tokenizer, settings = files.json("tokenizer.json"), files.json("tokenizer_config.json")
     added, model, decoder = tokenizer.get("added_tokens"), tokenizer.get("model"), settings.get("added_tokens_decoder")
     vocabulary = model.get("vocab") if isinstance(model, dict) else files.json("vocab.json")
-    known: list[tuple[Any, Any]] = []
+    pairs: list[tuple[Any, Any]] = []
     if isinstance(vocabulary, dict):
-        known += vocabulary.items()
+        pairs += vocabulary.items()
     elif isinstance(vocabulary, list):  # Unigram: [text, score], the id is the place
-        known += [(entry[0], place) for place, entry in enumerate(vocabulary) if isinstance(entry, list) and entry]
+        pairs += [(entry[0], index) for index, entry in enumerate(vocabulary) if isinstance(entry, list) and entry]
     if isinstance(decoder, dict):
-        known += [
+        pairs += [
             (entry.get("content"), int(token))
             for token, entry in decoder.items()
             if isinstance(entry, dict) and is_token_id(token)
         ]
     if isinstance(added, list):
-        known += [(entry.get("content"), entry.get("id")) for entry in added if isinstance(entry, dict)]
-    return {text: token for text, token in known if isinstance(text, str) and type(token) is int}
+        pairs += [(entry.get("content"), entry.get("id")) for entry in added if isinstance(entry, dict)]
+    return {text: token for text, token in pairs if isinstance(text, str) and type(token) is int}
 
 
 def is_token_id(text: str) -> bool:

@@ -20,17 +20,16 @@ class Accepted:
 
 
 def accepted(draft: Sequence[int], would: Sequence[int], stop_ids: Collection[int], room: int) -> Accepted:
-    """The tokens said: what agrees, and the model's own next one, cut behind the first stop id and at `room` tokens.
+    """Return the accepted tokens and the model's own next one, cut behind the first stop id and at `room` tokens.
 
-    draft: token ids [drafted], none at all in a plain step
-    would: token ids [drafted + 1]; would[i] is what the model says after the first i of the draft
-    room: how many tokens the answer may still take; with none left nothing is said
+    draft: token ids [drafted], empty in a plain step; would: token ids [drafted + 1], would[i] is the model's token
+    after the first i of the draft; room: how many tokens the answer may still take, with 0 nothing is accepted.
     """
     assert len(would) == len(draft) + 1, f"{len(would)} tokens for a draft of {len(draft)}"
     tokens: list[int] = []
-    for place, own in enumerate(would[: max(room, 0)]):
-        tokens.append(own)
-        agrees = place < len(draft) and draft[place] == own
-        if own in stop_ids or not agrees:
-            return Accepted(place + agrees, tuple(tokens), own in stop_ids)
+    for index, token in enumerate(would[: max(room, 0)]):
+        tokens.append(token)
+        agrees = index < len(draft) and draft[index] == token
+        if token in stop_ids or not agrees:
+            return Accepted(index + agrees, tuple(tokens), token in stop_ids)
     return Accepted(len(tokens), tuple(tokens), False)

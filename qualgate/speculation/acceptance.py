@@ -67,15 +67,15 @@ class Acceptance:
         is noticed without a trial. Tokens after the first difference tell nothing.
         """
         kind = self._kinds.setdefault(draft.kind, _Kind())
-        ours = self._fate(draft.kind, task)
-        for place, (token, own) in enumerate(zip(draft.tokens, verified, strict=False)):
-            hit = token == own
-            level = _LEVELS[min(place + draft.matched, _LAST)]
-            _miss(kind.by_level.chances[level], hit, ours and ours.by_level, row and row.by_level)
+        task_fate = self._fate(draft.kind, task)
+        for index, (token, verified_token) in enumerate(zip(draft.tokens, verified, strict=False)):
+            hit = token == verified_token
+            level = _LEVELS[min(index + draft.matched, _LAST)]
+            _miss(kind.by_level.chances[level], hit, task_fate and task_fate.by_level, row and row.by_level)
             kind.by_level.add(level, hit)
-            if place < len(draft.margins):
-                sure = bisect_right(MARGINS, draft.margins[place])
-                _miss(kind.by_margin.chances[sure], hit, ours and ours.by_margin, row and row.by_margin)
+            if index < len(draft.margins):
+                sure = bisect_right(MARGINS, draft.margins[index])
+                _miss(kind.by_margin.chances[sure], hit, task_fate and task_fate.by_margin, row and row.by_margin)
                 kind.by_margin.add(sure, hit)
             if not hit:
                 break
@@ -91,12 +91,12 @@ class Acceptance:
         times = self._times(kind, task, row, "by_level")
         if times != 1.0:
             by_level = [_missed(chance, times) for chance in by_level]
-        return [by_level[_LEVELS[place] if place < _LAST else -1] for place in range(matched, matched + tokens)]
+        return [by_level[_LEVELS[level] if level < _LAST else -1] for level in range(matched, matched + tokens)]
 
     def sure(self, kind: str, margin: float, task: str = "", row: Fate | None = None) -> float:
         """Return the chance of a token drawn with such a margin, if those before it are accepted."""
-        at, learned = bisect_right(MARGINS, margin), self._kinds.get(kind)
-        chance = learned.by_margin.chances[at] if learned else PRIOR_SURE[at]
+        margin_level, learned = bisect_right(MARGINS, margin), self._kinds.get(kind)
+        chance = learned.by_margin.chances[margin_level] if learned else PRIOR_SURE[margin_level]
         return _missed(chance, self._times(kind, task, row, "by_margin"))
 
     def tested(self, kind: str) -> int:
@@ -107,9 +107,15 @@ class Acceptance:
     def _fate(self, kind: str, task: str) -> Fate | None:
         return self._tasks.setdefault((kind, task), Fate()) if task else None
 
-    def _times(self, kind: str, task: str, row: Fate | None, by: str) -> float:
-        ours = self._tasks.get((kind, task)) if task else None
-        return (getattr(ours, by).times if ours else 1.0) * (getattr(row, by).times if row else 1.0)
+    def _times(self, kind: str, task: str, row: Fate | None, attribute: str) -> float:
+        """Return the factor on the chance of a miss, of a row and its task, 1.0 where neither is known.
+
+        by: the counts to use, "by_level" or "by_margin".
+        """
+        task_fate = self._tasks.get((kind, task)) if task else None
+        return (getattr(task_fate, attribute).times if task_fate else 1.0) * (
+            getattr(row, attribute).times if row else 1.0
+        )
 
 
 def prior(matched: int, tokens: int) -> list[float]:
@@ -118,6 +124,7 @@ def prior(matched: int, tokens: int) -> list[float]:
 
 
 def _missed(chance: float, times: float) -> float:
+    """Return the chance after its complement was multiplied by `times`; at least 0."""
     return max(0.0, 1.0 - times * (1.0 - chance))
 
 
@@ -154,6 +161,7 @@ class _Seen:
         self.tested = 0
 
     def add(self, place: int, hit: bool) -> None:
+        """Count one tested token at an index of the levels or margins, and update its chance; older counts fade."""
         self.tested += 1
         self._hits[place] = CHANCE_MEMORY * self._hits[place] + hit
         self._all[place] = CHANCE_MEMORY * self._all[place] + 1

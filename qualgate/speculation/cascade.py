@@ -19,12 +19,13 @@ _OF_THEIR_MODEL = (keyed, speculative_sampling, block_verification)
 
 
 def drafted(rule: str, own: torch.Tensor, below: Draft, chance: Chance, kind: str) -> Draft:
-    """Return the draft model's tokens given the draft `below`, one or more; without a draft: one drawn token.
+    """Return the draft model's tokens given the lower draft `below`, at least one; without a draft one drawn token.
 
-    rule: a name of `RULES`; own: float64 [drafted below + 1, vocabulary], the model's probabilities, see `rules.Rule`;
-    kind: of the draft, see `Draft`. ValueError for a rule that changes the distribution: its tokens have no known one.
+    rule: a name of `RULES`; own: float64 [drafted below + 1, vocabulary], the model's probabilities, see
+    `rules.Rule`; kind: of the draft, see `Draft`. ValueError for a rule that changes the distribution: its tokens
+    have no known one.
     """
     if RULES[rule] not in _OF_THEIR_MODEL:
         raise ValueError(f"{rule}: changes the distribution, so a draft of it cannot be verified by another rule")
-    got = RULES[rule](own, below.tokens, below.drawn_from, chance)
-    return Draft(got.tokens, kind, 8, own[: len(got.tokens)])
+    accepted = RULES[rule](own, below.tokens, below.drawn_from, chance)
+    return Draft(accepted.tokens, kind, 8, own[: len(accepted.tokens)])

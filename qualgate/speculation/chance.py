@@ -69,11 +69,11 @@ class HashedChance:
 
 
 def picked(weights: torch.Tensor, uniforms: Sequence[float]) -> list[int]:
-    """Of each row of weights, float64 [n, vocabulary], the first token at which their running sum exceeds this part of
-    the whole, added in float64 and in the tokens' order. It never has weight 0. uniforms: [n], from 0, below 1.
+    """Draw a token id for each row of weights, float64 [n, vocabulary], by inverse-CDF sampling.
 
-    ValueError: weights that are negative, not finite, or all 0. Running sums are made on the CPU, where a row's are its
-    own whatever the threads and the rows beside it.
+    It is the first token at which the running sum exceeds uniforms[i] times the row's sum, so never one of weight 0.
+    uniforms: [n], from 0, below 1. ValueError for weights that are negative, not finite, or all 0. Sums are added in
+    float64, in the tokens' order and on the CPU, where neither threads nor the other rows change a bit.
     """
     if weights.dtype != torch.float64 or weights.dim() != 2 or len(weights) != len(uniforms):
         raise ValueError(
@@ -81,9 +81,9 @@ def picked(weights: torch.Tensor, uniforms: Sequence[float]) -> list[int]:
         )
     weights = weights.cpu()
     sums = weights.cumsum(-1)
-    whole = sums[:, -1:]
-    if not (bool((weights >= 0).all()) and bool(whole.isfinite().all()) and bool((whole > 0).all())):
+    totals = sums[:, -1:]
+    if not (bool((weights >= 0).all()) and bool(totals.isfinite().all()) and bool((totals > 0).all())):
         raise ValueError("weights: expected finite numbers of 0 or more, not all 0, in every row")
-    below = whole * torch.tensor(uniforms, dtype=torch.float64)[:, None]
-    below = below.minimum(whole.nextafter(torch.zeros_like(whole)))  # a product is rounded
-    return torch.searchsorted(sums, below, right=True)[:, 0].tolist()
+    thresholds = totals * torch.tensor(uniforms, dtype=torch.float64)[:, None]
+    thresholds = thresholds.minimum(totals.nextafter(torch.zeros_like(totals)))  # a product is rounded
+    return torch.searchsorted(sums, thresholds, right=True)[:, 0].tolist()

@@ -57,8 +57,8 @@ class Costs:
         features = (1 / seconds, sequences / seconds, rows / seconds)
         for i, feature in enumerate(features):
             self._towards[i] = COST_MEMORY * self._towards[i] + feature
-            for j, other in enumerate(features):
-                self._curvature[i][j] = COST_MEMORY * self._curvature[i][j] + feature * other
+            for j, other_feature in enumerate(features):
+                self._curvature[i][j] = COST_MEMORY * self._curvature[i][j] + feature * other_feature
         before = (self.now.fixed, self.now.sequence, self.now.row)
         if not self._seen:
             self._seen = True
@@ -97,10 +97,10 @@ def _solved(rows: list[list[float]]) -> list[float]:
     """Solve a positive definite system with its right-hand side in the last column; it needs no pivoting."""
     size = len(rows)
     for i in range(size):
-        for below in range(i + 1, size):
-            share = rows[below][i] / rows[i][i]
+        for lower in range(i + 1, size):
+            share = rows[lower][i] / rows[i][i]
             for j in range(i, size + 1):
-                rows[below][j] -= share * rows[i][j]
+                rows[lower][j] -= share * rows[i][j]
     x = [0.0] * size
     for i in reversed(range(size)):
         x[i] = (rows[i][size] - sum(rows[i][j] * x[j] for j in range(i + 1, size))) / rows[i][i]
@@ -108,7 +108,7 @@ def _solved(rows: list[list[float]]) -> list[float]:
 
 
 def window(chances: Sequence[float], cost: PassCost, sequences: int) -> int:
-    """How many tokens of a draft to verify: the w of most expected tokens a second; 0 is plain decoding.
+    """Return how many tokens of a draft to verify: the w of most expected tokens a second; 0 is plain decoding.
 
     chances: for each token of the draft, that it is accepted if those before it were
     sequences: that share the pass, so that a token accepted saves fixed / sequences + sequence + row seconds later on

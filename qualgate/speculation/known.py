@@ -38,12 +38,12 @@ def aligned(generated: Sequence[int], answer: Text, most: int, *, shift: int = 0
     """
     expected = len(generated) + shift
     tokens, tail = answer.tokens, list(generated[-MOST_MATCHED:])
-    whole = len(tail) == MOST_MATCHED or shift == 0  # or from the beginning on
-    if whole and expected >= len(tail) and tokens[expected - len(tail) : expected] == tail:  # nearly every call
+    has_full_tail = len(tail) == MOST_MATCHED or shift == 0  # or from the beginning on
+    if has_full_tail and expected >= len(tail) and tokens[expected - len(tail) : expected] == tail:  # nearly every call
         return Found(tuple(tokens[expected : expected + most]), MOST_MATCHED, shift)
     if len(tail) >= 2 and (places := answer.after(tail[-2], tail[-1])):
-        near = places[bisect_left(places, expected - REACH) : bisect_right(places, expected + REACH)]
-        place, matched = longest(tail, tokens, sorted(near, key=lambda place: abs(place - expected)))
+        nearby_places = places[bisect_left(places, expected - REACH) : bisect_right(places, expected + REACH)]
+        place, matched = longest(tail, tokens, sorted(nearby_places, key=lambda place: abs(place - expected)))
         if matched:
             return Found(tuple(tokens[place : place + most]), matched, place - len(generated))
     if not tail or not 0 < expected < len(tokens):
@@ -64,6 +64,7 @@ class _Row:
     __slots__ = ("answers", "own", "prompt_tokens", "shifts")
 
     def __init__(self, sources: Sources) -> None:
+        """Index one row's texts. Equal answers are kept once, as the baseline's if it is among them."""
         kinds: dict[tuple[int, ...], Kind] = {tuple(sources.baseline): "baseline"}
         for sibling in sources.siblings:  # mostly they say what the baseline said
             kinds.setdefault(tuple(sibling), "sibling")
@@ -96,6 +97,10 @@ class Known:
         """See `Proposer`: texts are not large."""
 
     def _draft(self, row: int, generated: Sequence[int], most: int) -> Draft:
+        """Return the best of a row's drafts, at most `most` tokens: from known answers, or from its own text.
+
+        A known answer that matches as many tokens as are compared is taken at once.
+        """
         if most <= 0:
             return NO_DRAFT
         known = self._rows[row]
@@ -108,7 +113,7 @@ class Known:
                 best = Draft(match.tokens, kind, match.matched)
                 if match.matched == MOST_MATCHED:
                     return best
-        own = known.own
-        own.tokens.extend(generated[len(own.tokens) - known.prompt_tokens :])
-        mine = repeated(own, most)
-        return mine if mine.matched > best.matched else best
+        own_text = known.own
+        own_text.tokens.extend(generated[len(own_text.tokens) - known.prompt_tokens :])
+        own_draft = repeated(own_text, most)
+        return own_draft if own_draft.matched > best.matched else best

@@ -67,7 +67,7 @@ class _Going:
 
     @property
     def next(self) -> float:
-        """The chance that one more token is accepted."""
+        """Return the chance that one more token is accepted, with all before it."""
         place = len(self.reached)
         last = self.reached[-1] if self.reached else 1.0
         return last * self.chances[min(place, len(self.chances) - 1)]
@@ -78,6 +78,7 @@ class Lengths:
     passes."""
 
     def __init__(self, kind: str, acceptance: Acceptance, target: Costs) -> None:
+        """Start without knowledge. kind: the drafts'; target: the costs of the target's passes."""
         self.kind, self.because = kind, ""
         self.draft = Costs(UNSEEN)
         self._acceptance, self._target = acceptance, target
@@ -142,35 +143,38 @@ class Lengths:
 
     def begin(self, plan: Plan, rows: Sequence[Prospect], batch: Batch) -> None:
         """Start the drafts of this plan."""
-        mine = [prospect for prospect in rows if prospect.row in plan.drafted]
+        drafted_for = [prospect for prospect in rows if prospect.row in plan.drafted]
         self._going = {
             prospect.row: _Going(prospect.task, prospect.fate, self._ahead(prospect, prospect.most))
-            for prospect in mine
+            for prospect in drafted_for
         }
         shares = self._shares(rows, {prospect.row: self._ahead(prospect, 1) for prospect in rows}, batch)
         self._now = Balance(self._prices, shares, self._prices.once)
 
     def goes_on(self, margins_by_row: Mapping[int, Sequence[float]], able: Collection[int]) -> set[int]:
         """Return the rows that draft on, of those that can. margins_by_row: of each row's tokens in the last step."""
-        now, going = self._now, self._going
-        assert now is not None, "a draft goes on that did not begin"
+        balance, progress_by_row = self._now, self._going
+        assert balance is not None, "a draft goes on that did not begin"
         for row, margins in margins_by_row.items():
-            progress = going[row]
+            progress = progress_by_row[row]
             for margin in margins:
                 before = progress.reached[-1] if progress.reached else 1.0
                 progress.reached.append(before * self._acceptance.sure(self.kind, margin, progress.task, progress.fate))
-                now.add(row, progress.reached[-1])
-        now.once += now.price.step * self._a_step * bool(margins_by_row)
+                balance.add(row, progress.reached[-1])
+        balance.once += balance.price.step * self._a_step * bool(margins_by_row)
         if self._least:
-            return {row for row in able if len(going[row].reached) < self._least[row]}
-        return set(now.chosen({row: going[row].next for row in able}))
+            return {row for row in able if len(progress_by_row[row].reached) < self._least[row]}
+        return set(balance.chosen({row: progress_by_row[row].next for row in able}))
 
     def offered(self, row: int, tokens: int) -> int:
         """Return how many of a row's drafted tokens are worth verifying."""
-        progress, now = self._going.get(row), self._now
-        if progress is None or now is None or self._least:
+        progress, balance = self._going.get(row), self._now
+        if progress is None or balance is None or self._least:
             return tokens
-        while 0 < tokens <= len(progress.reached) and now.saves(row, progress.reached[tokens - 1]) < now.price.verified:
+        while (
+            0 < tokens <= len(progress.reached)
+            and balance.saves(row, progress.reached[tokens - 1]) < balance.price.verified
+        ):
             tokens -= 1
         return tokens
 
@@ -209,6 +213,7 @@ class Lengths:
     def _shares(
         self, rows: Sequence[Prospect], chances: Mapping[int, Sequence[float]], batch: Batch
     ) -> dict[int, float]:
+        """Return each row's share of the batch's remaining passes, given its tokens' chances of acceptance."""
         passes = {}
         for prospect in rows:
             chance = min(chances[prospect.row][0], RIGHT) if chances[prospect.row] else 0.0
@@ -219,19 +224,21 @@ class Lengths:
         self, rows: Sequence[Prospect], chances: Mapping[int, Sequence[float]], shares: Mapping[int, float]
     ) -> Plan:
         """Return the best plan over rows that save more than reading their texts costs."""
-        price, left = self._prices, dict(chances)
+        price, remaining_chances = self._prices, dict(chances)
         reading = self._reading * (1.0 if self._acceptance.tested(self.kind) >= SURE else DOUBT)
         while True:
-            plan = best_plan(left, price, shares)
-            out = {
+            plan = best_plan(remaining_chances, price, shares)
+            too_costly = {
                 prospect.row
                 for prospect in rows
                 if prospect.row in plan.drafted
                 and _text(prospect) * reading > prospect.remaining * saved(plan, prospect.row, price, shares)
             }
-            if not out:
+            if not too_costly:
                 return plan
-            left = {row: own for row, own in left.items() if row not in out}
+            remaining_chances = {
+                row: row_chances for row, row_chances in remaining_chances.items() if row not in too_costly
+            }
 
 
 def _text(prospect: Prospect) -> int:

@@ -29,7 +29,7 @@ class Looks:
     def rests(self, a_pass: float) -> int:
         """Return how many passes of so many seconds to skip, so that lookups cost at most the allowed share beyond
         their savings."""
-        over = self.took - self.saved - ALLOWED * self.passes
-        if self.looks < TRIED or over <= 0 or not a_pass > 0:
+        excess = self.took - self.saved - ALLOWED * self.passes
+        if self.looks < TRIED or excess <= 0 or not a_pass > 0:
             return 0
-        return min(MOST, ceil(over / (ALLOWED * a_pass)))
+        return min(MOST, ceil(excess / (ALLOWED * a_pass)))

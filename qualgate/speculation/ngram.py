@@ -56,16 +56,22 @@ class Suffix(Ngram):
             self._others = Text(self._others.tokens[-REMEMBERED // 2 :])
 
     def _draft(self, request: DraftRequest) -> Draft:
-        own = super()._draft(request)
+        """Return the longer match of the row's own text and of other answers; a draft from others ends at a text's
+        end."""
+        own_draft = super()._draft(request)
         tail = [*request.prompt[-MOST_MATCHED:], *request.generated[-MOST_MATCHED:]][-MOST_MATCHED:]
-        if own.matched == len(tail) or len(tail) < 2:
-            return own
+        if own_draft.matched == len(tail) or len(tail) < 2:
+            return own_draft
         others = self._others.tokens
-        places = [at for at in self._others.after(tail[-2], tail[-1]) if others[at : at + 1] not in ([], [BREAK])]
+        places = [
+            candidate
+            for candidate in self._others.after(tail[-2], tail[-1])
+            if others[candidate : candidate + 1] not in ([], [BREAK])
+        ]
         places = places[: -TRIED - 1 : -1]
         place, matched = longest(tail, others, places)
-        if matched <= own.matched:
-            return own
+        if matched <= own_draft.matched:
+            return own_draft
         following = others[place : place + request.most]
         following = following[: following.index(BREAK)] if BREAK in following else following
-        return Draft(tuple(following), self.name, matched) if following else own
+        return Draft(tuple(following), self.name, matched) if following else own_draft

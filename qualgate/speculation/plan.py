@@ -56,8 +56,8 @@ def shares_of(passes: Mapping[int, float], sequences: int, *, waits: bool) -> di
         return dict.fromkeys(passes, 1 / sequences)
     mean = sum(passes.values()) / max(1, len(passes)) or 1.0
     likely = {row: exp(min((count / mean - 1) / SPREAD, 50.0)) for row, count in passes.items()}
-    whole = sum(likely.values()) + max(0, sequences - len(passes))
-    return {row: weight / whole for row, weight in likely.items()}
+    total = sum(likely.values()) + max(0, sequences - len(passes))
+    return {row: weight / total for row, weight in likely.items()}
 
 
 @dataclass(slots=True)
@@ -101,20 +101,23 @@ class Balance:
 
 
 def best_plan(chances: Mapping[int, Sequence[float]], price: Prices, shares: Mapping[int, float]) -> Plan:
-    """Best plan. chances: for each row, of each of its draft tokens, to be accepted if those before it were."""
-    now, drafted, steps = Balance(price, shares, price.once), dict[int, int](), dict[int, float]()
-    reached, place = dict.fromkeys(chances, 1.0), 0
+    """Return the best plan, adding one token to every row that pays until none does.
+
+    chances: for each row, of each of its draft tokens, to be accepted if those before it were.
+    """
+    balance, drafted, steps = Balance(price, shares, price.once), dict[int, int](), dict[int, float]()
+    reached, index = dict.fromkeys(chances, 1.0), 0
     while reached:
-        gains = {row: chance * chances[row][place] for row, chance in reached.items() if place < len(chances[row])}
-        chosen = now.chosen(gains)
+        gains = {row: chance * chances[row][index] for row, chance in reached.items() if index < len(chances[row])}
+        chosen = balance.chosen(gains)
         for row in chosen:
-            drafted[row] = place + 1
+            drafted[row] = index + 1
             steps[row] = steps.get(row, 0.0) + 1 / len(chosen)
-            now.add(row, gains[row])
-        now.once += price.step * bool(chosen)
+            balance.add(row, gains[row])
+        balance.once += price.step * bool(chosen)
         reached = {row: gains[row] for row in chosen}
-        place += 1
-    return Plan(drafted, now.expected, steps, now.once)
+        index += 1
+    return Plan(drafted, balance.expected, steps, balance.once)
 
 
 def saved(plan: Plan, row: int, price: Prices, shares: Mapping[int, float]) -> float:

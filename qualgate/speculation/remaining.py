@@ -21,13 +21,18 @@ class _Task:
     left: list[float] = field(default_factory=list)  # that an answer has still; none: to be found again
 
     def tokens(self, length: int) -> float:
+        """Return the expected remaining tokens of an answer of so many tokens.
+
+        Within each bin of WIDTH tokens an answer ends at a constant chance per token, estimated from this task's
+        answers; `left` caches the result per bin, filled from the last bin backwards.
+        """
         if not self.left:
             chance = (sum(self.ended) + 1) / (sum(self.reached) + PRIOR)
             after = 1 / chance
             for reached, ended in zip(reversed(self.reached), reversed(self.ended), strict=True):
-                here = min(1.0, (ended + chance * WIDTH) / (reached + WIDTH))  # of each token, to be the last
-                on = (1 - here) ** WIDTH
-                after = (1 - on) / here + on * after
+                end_chance = min(1.0, (ended + chance * WIDTH) / (reached + WIDTH))  # of each token, to be the last
+                survival = (1 - end_chance) ** WIDTH
+                after = (1 - survival) / end_chance + survival * after
                 self.left.append(after)
             self.left.reverse()
         return self.left[min(length // WIDTH, COUNTED - 1)]
@@ -41,11 +46,11 @@ class Remaining:
 
     def observe(self, task: str, position: int, tokens: int) -> None:
         """Count tokens of an answer from a position on."""
-        counts, end = self._task(task).reached, position + tokens
+        reached_counts, end = self._task(task).reached, position + tokens
         while position < end:
-            place = position // WIDTH
-            upto = min(end, (place + 1) * WIDTH)
-            counts[min(place, COUNTED - 1)] += upto - position
+            bin_index = position // WIDTH
+            upto = min(end, (bin_index + 1) * WIDTH)
+            reached_counts[min(bin_index, COUNTED - 1)] += upto - position
             position = upto
 
     def ended(self, task: str, tokens: int) -> None:

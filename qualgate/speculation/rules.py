@@ -33,7 +33,7 @@ TYPICAL_PROBABILITY, TYPICAL_SHARE = 0.09, 0.3  # epsilon and delta of typical a
 
 
 def keyed(target: torch.Tensor, draft: Sequence[int], drawn_from: torch.Tensor | None, chance: Chance) -> Accepted:
-    """The target's own draw at every position; what agrees with it is accepted. See `Rule`. Lossless.
+    """Accept what agrees with the target's own draw at every position. See `Rule`. Lossless.
 
     A pass of the engine makes these draws itself, from noise by position, and calls `accepted`.
     """
@@ -58,24 +58,26 @@ def lenient(target: torch.Tensor, draft: Sequence[int], drawn_from: torch.Tensor
 def block_verification(
     target: torch.Tensor, draft: Sequence[int], drawn_from: torch.Tensor | None, chance: Chance
 ) -> Accepted:
-    """The draft is judged as a whole: never fewer tokens in the mean than token by token. See `Rule`. Lossless.
+    """Verify the draft as a whole, which accepts at least as many tokens in the mean as token by token. See `Rule`.
+    Lossless.
 
-    Sun et al. 2403.10444, algorithm 2. The share w of a prefix is min(1, w p / q) of the one a token shorter. At least
-    this prefix is kept with probability w, so this very one, where no longer one is, with R / (R + 1 - w), R being the
-    sum of max(0, w p - q) behind it, of which the next token is drawn. Longest first: no chance is drawn in vain.
+    Sun et al. 2403.10444, algorithm 2. The share w of a prefix is min(1, w p / q) of the one a token shorter. At
+    least this prefix is kept with probability w, so this very one, where no longer one is, with R / (R + 1 - w), R
+    being the sum of max(0, w p - q) behind it, of which the next token is drawn. Longest first: no chance is drawn in
+    vain.
     """
     _check(target, draft, drawn_from)
     shares = [1.0]
-    for place in range(len(draft)):
-        shares.append(min(1.0, shares[-1] * _ratio(target, draft, drawn_from, place)))
+    for index in range(len(draft)):
+        shares.append(min(1.0, shares[-1] * _ratio(target, draft, drawn_from, index)))
     if not draft or chance.accepts(shares[-1]):
         return _said(draft, len(draft), target[-1], chance)
     for count in reversed(range(len(draft))):
-        left = _left(target, draft, drawn_from, count, shares[count])
-        mass = left.cumsum(0)[-1].item()  # in order: threads change no bit of it
+        residual = _residual(target, draft, drawn_from, count, shares[count])
+        mass = residual.cumsum(0)[-1].item()  # in order: threads change no bit of it
         refused = 1.0 - shares[count]
         if count == 0 or mass + refused == 0.0 or chance.accepts(mass / (mass + refused)):
-            return _said(draft, count, left if mass > 0.0 else target[count], chance)
+            return _said(draft, count, residual if mass > 0.0 else target[count], chance)
     raise AssertionError("a draft of no token is always accepted")
 
 
@@ -114,34 +116,43 @@ RULES: Mapping[str, Rule] = {
 def _token_by_token(
     target: torch.Tensor, draft: Sequence[int], drawn_from: torch.Tensor | None, chance: Chance, lenience: float
 ) -> Accepted:
+    """Accept tokens one by one, each with the chance min(1, p / (lenience q)), and draw one behind the accepted ones.
+
+    lenience: 1 for the lossless rule, below 1 accepts more.
+    """
     _check(target, draft, drawn_from)
-    for place in range(len(draft)):
-        if not chance.accepts(_ratio(target, draft, drawn_from, place) / lenience):
-            left = _left(target, draft, drawn_from, place, 1.0)
-            return _said(draft, place, left if bool(left.any()) else target[place], chance)  # p = q but for rounding
+    for index in range(len(draft)):
+        if not chance.accepts(_ratio(target, draft, drawn_from, index) / lenience):
+            residual = _residual(target, draft, drawn_from, index, 1.0)
+            # Without a residual p = q but for rounding.
+            return _said(draft, index, residual if bool(residual.any()) else target[index], chance)
     return _said(draft, len(draft), target[-1], chance)
 
 
-def _ratio(target: torch.Tensor, draft: Sequence[int], drawn_from: torch.Tensor | None, place: int) -> float:
-    """p / q of a token of the draft, in float64: in half precision a small q is 0, and anything accepted."""
-    p = target[place, draft[place]].item()
+def _ratio(target: torch.Tensor, draft: Sequence[int], drawn_from: torch.Tensor | None, index: int) -> float:
+    """Return p / q of a token of the draft, in float64: in half precision a small q is 0, and anything would be
+    accepted."""
+    p = target[index, draft[index]].item()
     if drawn_from is None:
         return p
-    q = drawn_from[place, draft[place]].item()
+    q = drawn_from[index, draft[index]].item()
     if not q > 0.0:
-        raise ValueError(f"drawn_from: the draft's token {draft[place]} at place {place} has probability {q} there")
+        raise ValueError(f"drawn_from: the draft's token {draft[index]} at place {index} has probability {q} there")
     return p / q
 
 
-def _left(
-    target: torch.Tensor, draft: Sequence[int], drawn_from: torch.Tensor | None, place: int, share: float
+def _residual(
+    target: torch.Tensor, draft: Sequence[int], drawn_from: torch.Tensor | None, index: int, share: float
 ) -> torch.Tensor:
-    """max(0, share p - q) at a place of the draft, float64 [vocabulary]."""
-    left = target[place] * share
+    """Return max(0, share p - q) at one index of the draft, float64 [vocabulary].
+
+    Without `drawn_from` q is 1 for the draft's token.
+    """
+    residual = target[index] * share
     if drawn_from is None:
-        left[draft[place]] = 0.0
-        return left
-    return left.sub_(drawn_from[place]).clamp_(min=0.0)
+        residual[draft[index]] = 0.0
+        return residual
+    return residual.sub_(drawn_from[index]).clamp_(min=0.0)
 
 
 def _said(draft: Sequence[int], count: int, weights: torch.Tensor, chance: Chance) -> Accepted:
@@ -149,6 +160,7 @@ def _said(draft: Sequence[int], count: int, weights: torch.Tensor, chance: Chanc
 
 
 def _check(target: torch.Tensor, draft: Sequence[int], drawn_from: torch.Tensor | None) -> None:
+    """Raise ValueError for tensors of another dtype or shape than a rule takes."""
     rows = len(draft)
     if target.dtype != torch.float64 or target.dim() != 2 or len(target) != rows + 1:
         raise ValueError(f"target: expected float64 [{rows + 1}, vocabulary], got {target.dtype} {list(target.shape)}")

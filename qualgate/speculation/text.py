@@ -13,11 +13,11 @@ NEAR = 64  # tokens from the end, within which a text mostly leaves another
 
 def agreed(left: Sequence[int], right: Sequence[int]) -> int:
     """Return the length of the common prefix of two texts."""
-    most = min(len(left), len(right))
-    start = max(0, most - NEAR)
+    shorter = min(len(left), len(right))
+    start = max(0, shorter - NEAR)
     if left[:start] != right[:start]:
         start = 0
-    return next((at for at in range(start, most) if left[at] != right[at]), most)
+    return next((index for index in range(start, shorter) if left[index] != right[index]), shorter)
 
 
 class Text:
@@ -43,12 +43,12 @@ class Text:
 
     def go_on(self, tokens: Sequence[int]) -> None:
         """Become `tokens`, which mostly extend the present ones; what differs is dropped."""
-        same = agreed(self.tokens, tokens)
-        for place in range(self._indexed, max(same, 2) - 1, -1):
+        shared = agreed(self.tokens, tokens)
+        for place in range(self._indexed, max(shared, 2) - 1, -1):
             if place < len(self.tokens):
                 self._after[self.tokens[place - 2], self.tokens[place - 1]].pop()
-        self._indexed = min(self._indexed, max(same - 1, 1))
-        self.tokens[same:] = tokens[same:]
+        self._indexed = min(self._indexed, max(shared - 1, 1))
+        self.tokens[shared:] = tokens[shared:]
 
 
 def repeated(text: Text, most: int) -> Draft:
@@ -71,7 +71,8 @@ def repeated(text: Text, most: int) -> Draft:
 
 
 def longest(tail: Sequence[int], tokens: Sequence[int], places: Iterable[int]) -> tuple[int, int]:
-    """(place, matching tokens of the tail) for the best of these places, all of which follow its last two tokens."""
+    """Return (place, matching tokens of the tail) for the best of these places, all of which follow its last two
+    tokens."""
     best, best_matched = 0, 0
     for place in places:
         matched, most = 2, min(len(tail), place)

@@ -45,8 +45,10 @@ class Copies:
         return seconds / jobs
 
     def _may(self, job: Job) -> bool:
-        alone = job.timed or job.arm.served is not None
-        return not alone and job.arm.name in self.took and (job.arm.name, job.index) not in self.made
+        """Return whether the job may have a second copy: none if it is timed or served, has one, or its arm's time is
+        unknown."""
+        never_copied = job.timed or job.arm.served is not None
+        return not never_copied and job.arm.name in self.took and (job.arm.name, job.index) not in self.made
 
 
 def names_of_attempts() -> Iterator[str]:

@@ -64,8 +64,8 @@ def failure_of(job: Job, error: str) -> JobFailure:
 def set_apart(job: Job, death: str, queue: Queue) -> Iterator[JobFailure]:
     """Fail the whole job with a line that names its cases, and the jobs that wait for it."""
     cases = ", ".join(prompt.key.question for prompt in job.prompts[:NAMED])
-    more = f" and {len(job.prompts) - NAMED} more" if len(job.prompts) > NAMED else ""
-    failed = failure_of(job, f"the worker process {death}; its cases: {cases}{more}")
+    remainder = f" and {len(job.prompts) - NAMED} more" if len(job.prompts) > NAMED else ""
+    failed = failure_of(job, f"the worker process {death}; its cases: {cases}{remainder}")
     yield failed
     yield from orphans(job, failed, queue)
 

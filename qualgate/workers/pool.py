@@ -86,19 +86,19 @@ def run_jobs(
     queue = Queue(list(jobs))
     deaths, copies, suspects, workers = Deaths(), Copies(), Suspects(), list[_Worker]()
     try:
-        crew, most = _crew(jobs, body, settings, count)
+        crew, crew_limit = _crew(jobs, body, settings, count)
     except InfrastructureError:
         if stop():  # on the way to a cluster
             return
         raise
-    alone, attempts = isinstance(crew, _Here), names_of_attempts()
+    on_this_machine, attempts = isinstance(crew, _Here), names_of_attempts()
     try:
         while not stop():
             queue.keep(needed)
-            if len(workers) < most:
-                workers.extend(_hired(crew, most - len(workers), attempts))
+            if len(workers) < crew_limit:
+                workers.extend(_hired(crew, crew_limit - len(workers), attempts))
             _hand_out_all(workers, queue)
-            if not alone:
+            if not on_this_machine:
                 may = lambda job: needed(job) and not suspects.tries(job)  # noqa: E731
                 _hand_out_copies(workers, copies, may, PATIENCE if queue else 1.0)
             busy = [worker for worker in workers if worker.jobs]
@@ -141,6 +141,7 @@ class _Here:
         return hired
 
     def _taken(self) -> Hired | None:
+        """Return a process that was started ahead, after sending it the settings; None if there is none."""
         waiting = _AHEAD.get()
         if self.body is not serve or not waiting:
             return None
@@ -154,11 +155,14 @@ class _Here:
 
 
 def _crew(jobs: Sequence[Job], body: Body, settings: WorkerSettings, count: int) -> tuple[Crew, int]:
-    """Who can be hired, and how many at most. Served arms are requested from here, where their servers are started."""
+    """Return who can be hired, and how many at most.
+
+    Jobs of served arms run on this machine, because their servers are started here.
+    """
     if settings.place is None or not jobs or any(job.arm.served is not None for job in jobs):
         return _Here(body, settings), min(count, len(jobs))
-    most = min(settings.place.most or count, len(jobs))
-    return settings.place.crew(body, settings, most), most
+    crew_limit = min(settings.place.most or count, len(jobs))
+    return settings.place.crew(body, settings, crew_limit), crew_limit
 
 
 def _hired(crew: Crew, count: int, attempts: Iterator[str]) -> Iterator[_Worker]:
@@ -197,17 +201,17 @@ def _heard(worker: _Worker, deaths: Deaths, settings: WorkerSettings, tell: Call
 def _taken(
     worker: _Worker, outcome: JobResult | JobFailure, workers: Sequence[_Worker], copies: Copies
 ) -> tuple[Job, list[_Worker]]:
-    """Return the job that a worker has finished, and the others at it: beaten, if there is an answer."""
+    """Return the job that a worker has finished, and the other workers at it, beaten if there is an answer."""
     job = next(job for job in worker.jobs if (job.arm.name, job.index) == (outcome.arm, outcome.index))
     took, worker.since = time.monotonic() - worker.since, time.monotonic()
     worker.jobs.remove(job)
-    others = [other for other in workers if other.is_at(job)]
+    other_workers = [other for other in workers if other.is_at(job)]
     if isinstance(outcome, JobResult):
         _put_in_place(replace(job, attempt=worker.attempt))
         copies.answered(job, took)
-        for other in others:
+        for other in other_workers:
             other.beaten = True
-    return job, others
+    return job, other_workers
 
 
 def _put_in_place(job: Job) -> None:
@@ -228,12 +232,12 @@ def _after_death(
     worker: _Worker, died: Died, queue: Queue, workers: Sequence[_Worker], suspects: Suspects, deaths: Deaths
 ) -> Iterator[JobFailure]:
     """Hand out again what the dead worker had alone, except a job that has killed MAX_ATTEMPTS workers."""
-    left = [job for job in worker.jobs if worker.is_at(job) and not any(other.is_at(job) for other in workers)]
-    if died.times < MAX_ATTEMPTS or not left:
-        queue.give_back(left)
+    lost_jobs = [job for job in worker.jobs if worker.is_at(job) and not any(other.is_at(job) for other in workers)]
+    if died.times < MAX_ATTEMPTS or not lost_jobs:
+        queue.give_back(lost_jobs)
         return
-    job, *others = left
-    queue.give_back(others)
+    job, *other_jobs = lost_jobs
+    queue.give_back(other_jobs)
     if suspects.tries(job) and not worker.late:
         suspect = suspects.died(job)
         if isinstance(suspect, Found):
@@ -244,8 +248,8 @@ def _after_death(
             suspect = suspect.rest
         queue.give_back([suspect])
     elif worker.late or not suspects.may_begin(job):
-        whole = suspects.give_up(job) if suspects.tries(job) else job
-        yield from set_apart(whole, f"died {died.times} times on this job ({died.reason})", queue)
+        whole_job = suspects.give_up(job) if suspects.tries(job) else job
+        yield from set_apart(whole_job, f"died {died.times} times on this job ({died.reason})", queue)
     elif died.times == MAX_ATTEMPTS and not deaths.answered and queue.has_ready:  # others show whether it is the job
         queue.put_last(job)
     else:
@@ -272,12 +276,12 @@ def _after_answer(
         worker.jobs.remove(tried)
         queue.give_back([suspects.lived(tried)])
         return
-    job, others = _taken(worker, outcome, workers, copies)
+    job, other_workers = _taken(worker, outcome, workers, copies)
     suspects.answered(job.arm.name)
     if isinstance(outcome, JobResult):
         queue.finished(job)
         yield outcome
-    elif not others:  # who may do better
+    elif not other_workers:  # who may do better
         yield outcome
         yield from orphans(job, outcome, queue)
 
@@ -304,12 +308,12 @@ def spawn(body: Body, settings: WorkerSettings | None, environment: Mapping[str,
     """Start a process on this machine that runs `body`, with a pipe to it; it ends with its parent. settings: None if
     they are sent later; environment: added to this process's own."""
     context = multiprocessing.get_context(START)
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_begin, args=(body, theirs, settings), daemon=True)
+    own_end, worker_end = context.Pipe()
+    process = context.Process(target=_begin, args=(body, worker_end, settings), daemon=True)
     with _ctrl_c_ignored(), _beside(environment or {}):
         process.start()
-    theirs.close()
-    return process, ours
+    worker_end.close()
+    return process, own_end
 
 
 @contextlib.contextmanager
@@ -345,7 +349,7 @@ def _begin(body: Body, pipe: Connection, settings: WorkerSettings | None) -> Non
     try:
         body(pipe, settings or told_late(pipe))
     except Exception as error:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the pool has closed its end
             pipe.send(_Broken(one_line(error)))
         raise
 
@@ -402,8 +406,8 @@ def _hand_out_copies(workers: Sequence[_Worker], copies: Copies, may: Callable[[
     if not idle:
         return
     now = time.monotonic()
-    out = [(job, now - busy.since) for busy in workers if not busy.beaten for job in busy.jobs if may(job)]
-    for job in copies.wanted(out, times)[: len(idle)]:
+    running = [(job, now - busy.since) for busy in workers if not busy.beaten for job in busy.jobs if may(job)]
+    for job in copies.wanted(running, times)[: len(idle)]:
         worker = min(idle, key=lambda candidate: (candidate.arm != job.arm.name, candidate.arm is None))
         idle.remove(worker)
         copies.made.add((job.arm.name, job.index))

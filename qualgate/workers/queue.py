@@ -19,6 +19,7 @@ class Queue:
     earlier stage comes first. Timed jobs of one stage are a turn, which one worker takes whole."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
+        """Queue the jobs in order; variants' jobs wait for the baseline's job of the same index."""
         self._baseline_open = {job.index for job in jobs if job.arm.is_baseline}
         self._ready: dict[Lane, list[Placed]] = {}  # heaps, none of them empty
         self._behind: dict[int, list[Placed]] = {}  # the baseline's job of that index
@@ -60,10 +61,10 @@ class Queue:
 
     def keep(self, needed: Callable[[Job], bool]) -> None:
         """Drop jobs that are not needed; one job of each arm and stage decides for all of them."""
-        gone = {lane for lane, job in self._examples.items() if not needed(job)}
-        if gone:
-            self._drop(lambda job: (job.stage, job.arm.name) in gone)
-            for lane in gone:
+        dropped_lanes = {lane for lane, job in self._examples.items() if not needed(job)}
+        if dropped_lanes:
+            self._drop(lambda job: (job.stage, job.arm.name) in dropped_lanes)
+            for lane in dropped_lanes:
                 del self._examples[lane]
 
     def give_back(self, jobs: Sequence[Job]) -> None:
@@ -87,15 +88,18 @@ class Queue:
         an answer, only their parts with that case."""
         if not failed.arm.is_baseline:
             return []
-        out = self._drop(lambda job: job.index == failed.index and bool(job.artifact))
+        waiting = self._drop(lambda job: job.index == failed.index and bool(job.artifact))
         if case is None:
-            return out
-        affected = [(job, [p for p in job.prompts if p.key.question == case.key.question]) for job in out]
-        remaining = [replace(job, prompts=tuple(p for p in job.prompts if p not in gone)) for job, gone in affected]
+            return waiting
+        affected = [(job, [p for p in job.prompts if p.key.question == case.key.question]) for job in waiting]
+        remaining = [
+            replace(job, prompts=tuple(p for p in job.prompts if p not in blocked)) for job, blocked in affected
+        ]
         self.give_back([job for job in remaining if job.prompts])
-        return [replace(job, prompts=tuple(gone)) for job, gone in affected if gone]
+        return [replace(job, prompts=tuple(blocked)) for job, blocked in affected if blocked]
 
     def _put(self, place: int, job: Job) -> None:
+        """Put a job among the ready ones, or behind the baseline's job whose artifact it needs."""
         lane = job.stage, job.arm.name
         self._examples.setdefault(lane, job)
         if job.timed or job.arm.is_baseline or not job.artifact or job.index not in self._baseline_open:

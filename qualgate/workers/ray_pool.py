@@ -64,12 +64,13 @@ class Seat:
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
-        self._ours, theirs = Pipe(duplex=False)
+        self._ours, sending_end = Pipe(duplex=False)
         self.exitcode: int | str | None = None
-        self._listener = threading.Thread(target=self._listen, args=(theirs,), daemon=True)
+        self._listener = threading.Thread(target=self._listen, args=(sending_end,), daemon=True)
         self._listener.start()
 
-    def _listen(self, theirs: Any) -> None:
+    def _listen(self, sending_end: Any) -> None:
+        """Pass the actor's messages on until it ends, and note why in `exitcode`."""
         import ray
         from ray.exceptions import RayError
 
@@ -79,11 +80,11 @@ class Seat:
                 if isinstance(message, str):
                     self.exitcode = message
                     break
-                theirs.send_bytes(message)
+                sending_end.send_bytes(message)
         except (RayError, OSError) as error:  # OSError: the pool has closed its end
             self.exitcode = _lost(error)
         finally:
-            theirs.close()
+            sending_end.close()
 
     def send(self, jobs: tuple[Job, ...]) -> None:
         """Send jobs to the engine; if it is gone, `recv` reports it."""
@@ -125,20 +126,21 @@ class Engines:
     folder, engines that fit nowhere. InfrastructureError for a cluster that is not reached, and for one with no place.
     """
 
-    def __init__(self, body: Body, settings: WorkerSettings, on: OnRay, count: int) -> None:
-        self._body, self._on, self._seats, self._began = body, on, list[Seat](), False
+    def __init__(self, body: Body, settings: WorkerSettings, cluster: OnRay, count: int) -> None:
+        """Join the cluster, check its nodes, and compute what each engine needs. on: the settings of `workers`."""
+        self._body, self._on, self._seats, self._began = body, cluster, list[Seat](), False
         self._asked: dict[Any, tuple[Any, float]] = {}  # by what says that it has its place: an actor, and since when
         self._dead: dict[Any, Exception] = {}  # actors that ended on their way to one, and of what
         self._looked = 0.0  # s, monotonic: when there was a look for room
         try:
-            connect(on.address)
-            nodes = _nodes(on)
-            _look_around(nodes, on)
+            connect(cluster.address)
+            nodes = _nodes(cluster)
+            _look_around(nodes, cluster)
             spread = -(-count // len(nodes))  # engines on a node, were they spread evenly
-            shares = [_devices(node, on) if on.each else spread for node in nodes]
+            shares = [_devices(node, cluster) if cluster.each else spread for node in nodes]
             cores = max(1, min(int(node["Resources"]["CPU"]) // n for node, n in zip(nodes, shares, strict=True)))
             self._settings = replace(settings, threads=cores, place=None)
-            self._needs = {"CPU": cores, "memory": on.nbytes} | ({"GPU": 1} if on.gpus else {})
+            self._needs = {"CPU": cores, "memory": cluster.nbytes} | ({"GPU": 1} if cluster.gpus else {})
         except BaseException:
             self.close()
             raise
@@ -148,8 +150,8 @@ class Engines:
         again. If nobody is at work, engines that died on their way are returned too, so that their reason is known."""
         working = [seat for seat in self._seats if not seat.closed]
         lost, self._seats = len(working) < len(self._seats), working
-        due = time.monotonic() - self._looked > HIRE_SECONDS if working else not self._asked
-        if lost or due:
+        look_again = time.monotonic() - self._looked > HIRE_SECONDS if working else not self._asked
+        if lost or look_again:
             self._ask(count - len(self._asked))
         hired = self._arrived()
         if hired or working:
@@ -234,26 +236,27 @@ class Engines:
             ray.shutdown()
 
 
-def nodes_of(on: OnRay) -> tuple[str, ...]:
-    """Each node that engines may use, with its resources, after checking all of them. Raises as `Engines` does."""
+def nodes_of(cluster: OnRay) -> tuple[str, ...]:
+    """Return each node that engines may use, with its resources, after checking all of them. Raises as `Engines`
+    does."""
     try:
-        connect(on.address)
-        nodes = _nodes(on)
-        _look_around(nodes, on)
+        connect(cluster.address)
+        nodes = _nodes(cluster)
+        _look_around(nodes, cluster)
         offered = ("CPU", "GPU", "memory")
         return tuple(
-            f"{_name(node)}: {_as_text({of: node['Resources'].get(of, 0) for of in offered})}" for node in nodes
+            f"{_name(node)}: {_as_text({kind: node['Resources'].get(kind, 0) for kind in offered})}" for node in nodes
         )
     finally:
         if (ray := sys.modules.get("ray")) is not None:
             ray.shutdown()
 
 
-def _nodes(on: OnRay) -> list[Mapping[str, Any]]:
+def _nodes(cluster: OnRay) -> list[Mapping[str, Any]]:
     """Return the nodes that engines may use."""
     import ray
 
-    kind = "GPU" if on.gpus else "CPU"
+    kind = "GPU" if cluster.gpus else "CPU"
     nodes = [
         node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU") and node["Resources"].get(kind)
     ]
@@ -262,38 +265,40 @@ def _nodes(on: OnRay) -> list[Mapping[str, Any]]:
     return nodes
 
 
-def _look_around(nodes: Sequence[Mapping[str, Any]], on: OnRay) -> None:
+def _look_around(nodes: Sequence[Mapping[str, Any]], cluster: OnRay) -> None:
     """Check that every node has the folders to read, and shares the folder to write."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At
 
     token = secrets.token_hex(16)
-    Path(on.shared).mkdir(parents=True, exist_ok=True)
-    (Path(on.shared) / token).write_text(token)
+    Path(cluster.shared).mkdir(parents=True, exist_ok=True)
+    (Path(cluster.shared) / token).write_text(token)
     try:
         checks = {
             ray.remote(look)
             .options(num_cpus=0, scheduling_strategy=At(node["NodeID"], soft=False))
-            .remote(on.reads, on.shared, token): _name(node)
+            .remote(cluster.reads, cluster.shared, token): _name(node)
             for node in nodes
         }
         ready, late = ray.wait(list(checks), num_returns=len(checks), timeout=LOOK_SECONDS)
         if late:
             raise InfrastructureError(f"{checks[late[0]]} has not answered within {LOOK_SECONDS} s: `ray status`.")
-        seen_by_node = {checks[check]: seen for check in ready if (seen := _seen(check, checks[check])) is not None}
+        seen_by_node = {checks[check]: report for check in ready if (report := _seen(check, checks[check])) is not None}
         if not seen_by_node:
             raise InfrastructureError("every node of the Ray cluster was lost while it was looked at: `ray status`.")
-        for node, seen in seen_by_node.items():
-            _check(node, seen, on)
-        left = len(list(Path(on.shared).glob(f"{token}.*")))
-        if left < len(seen_by_node):
+        for node, report in seen_by_node.items():
+            _check(node, report, cluster)
+        written = len(list(Path(cluster.shared).glob(f"{token}.*")))
+        if written < len(seen_by_node):
             raise UsageError(
                 _unshared(
-                    f"{len(seen_by_node) - left} of {counted(len(seen_by_node), 'node')}", on, "written elsewhere"
+                    f"{len(seen_by_node) - written} of {counted(len(seen_by_node), 'node')}",
+                    cluster,
+                    "written elsewhere",
                 )
             )
     finally:
-        for file in Path(on.shared).glob(f"{token}*"):
+        for file in Path(cluster.shared).glob(f"{token}*"):
             file.unlink(missing_ok=True)
 
 
@@ -313,28 +318,32 @@ def _seen(reference: Any, node: str) -> Seen | None:
         ) from None
 
 
-def _check(node: str, seen: Seen, on: OnRay) -> None:
-    if seen.missing:
+def _check(node: str, report: Seen, cluster: OnRay) -> None:
+    """Raise UsageError for a node without the models or the shared folder, or with another version of qualgate."""
+    if report.missing:
         raise UsageError(
-            f"{node} has no {seen.missing[0]}. Every node reads models by the same path: mount or copy it there."
+            f"{node} has no {report.missing[0]}. Every node reads models by the same path: mount or copy it there."
         )
-    if seen.version != own_version():
-        raise UsageError(f"{node} has qualgate {seen.version}, and this machine {own_version()}: install one on both.")
-    if seen.unshared:
-        raise UsageError(_unshared(node, on, seen.unshared))
+    if report.version != own_version():
+        raise UsageError(
+            f"{node} has qualgate {report.version}, and this machine {own_version()}: install one on both."
+        )
+    if report.unshared:
+        raise UsageError(_unshared(node, cluster, report.unshared))
 
 
-def _unshared(node: str, on: OnRay, why: str) -> str:
+def _unshared(node: str, cluster: OnRay, why: str) -> str:
+    """Return the message for a node that does not share the folder."""
     return (
-        f"{node} does not share {on.shared} with this machine ({why}). The baseline's answers go to its variants "
+        f"{node} does not share {cluster.shared} with this machine ({why}). The baseline's answers go to its variants "
         "through it: every node is to mount it by the same path. Where the store is a database it is beside the gate "
         "file, of a job below `qualgate submit --folder`; beside a store's file it is this machine's alone."
     )
 
 
-def _devices(node: Mapping[str, Any], on: OnRay) -> int:
-    """Return the GPUs or nodes on which an engine each fits."""
-    return max(1, int(node["Resources"].get("GPU", 0))) if on.gpus else 1
+def _devices(node: Mapping[str, Any], cluster: OnRay) -> int:
+    """Return how many engines of one device a node is to run: one per GPU, or one per node without GPUs."""
+    return max(1, int(node["Resources"].get("GPU", 0))) if cluster.gpus else 1
 
 
 def _room(node: Mapping[str, Any], needs: Mapping[str, int]) -> int:
@@ -343,6 +352,7 @@ def _room(node: Mapping[str, Any], needs: Mapping[str, int]) -> int:
 
 
 def _no_room(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, int]) -> str:
+    """Return the message for a cluster whose nodes are all too small for one engine."""
     has = "; ".join(
         f"{_name(node)}: {_as_text({kind: node['Resources'].get(kind, 0) for kind in needs})}" for node in nodes
     )
@@ -369,5 +379,5 @@ def _lost(error: Exception) -> str:
     else:
         detail = text.split("Worker exit detail:")[-1] if "Worker exit detail:" in text else one_line(error)
         text = f"its process or node was lost: {detail.partition(' Some common causes')[0]}"
-    at = re.search(r"\bip[=:] ?([^\s,)]+)", str(error))
-    return f"{f'node {at[1]}: ' if at else ''}{' '.join(text.split())[:300]}"
+    address = re.search(r"\bip[=:] ?([^\s,)]+)", str(error))
+    return f"{f'node {address[1]}: ' if address else ''}{' '.join(text.split())[:300]}"

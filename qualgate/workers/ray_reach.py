@@ -52,6 +52,7 @@ def try_cluster(address: str) -> None:
 
 
 def _imported() -> Any:
+    """Import Ray with the environment that this process needs. UsageError if it is not installed."""
     for name, value in RAY_HERE.items():
         os.environ.setdefault(name, value)
     try:
@@ -66,17 +67,20 @@ def _meant(address: str) -> str:
 
 
 def connect(address: str) -> None:
-    """address: HOST:PORT, `auto` for the cluster this machine is a node of, "" to start one here. UsageError for no Ray
-    here and another there, InfrastructureError for a cluster that is not reached."""
+    """Connect to a cluster.
+
+    address: HOST:PORT, `auto` for the cluster this machine is a node of, "" to start one here. UsageError if Ray is
+    missing here or of another version there, InfrastructureError for a cluster that is not reached.
+    """
     ray = _imported()
     if (address := _meant(address)) not in ("", "auto"):
         _reach(address)
         _try(address)
-    here = {"num_cpus": len(os.sched_getaffinity(0)), "include_dashboard": False, "object_store_memory": 256 * 2**20}
+    local = {"num_cpus": len(os.sched_getaffinity(0)), "include_dashboard": False, "object_store_memory": 256 * 2**20}
     stopped = False
     try:
         with _own_signals():
-            ray.init(address=address or "local", logging_level=logging.ERROR, **QUIET, **({} if address else here))
+            ray.init(address=address or "local", logging_level=logging.ERROR, **QUIET, **({} if address else local))
     except SystemExit as error:  # what Ray makes of SIGTERM, and of a long wait
         stopped = not address or error.code == signal.SIGTERM
         if not stopped:
@@ -89,7 +93,7 @@ def connect(address: str) -> None:
 
 
 def _refused(address: str, error_text: str) -> InfrastructureError | UsageError:
-    """Return the error for Ray's. error_text: "TypeName: message"."""
+    """Return our error for one of Ray's. error_text: "TypeName: message"."""
     kind, _, message = error_text.partition(": ")
     if kind == "RuntimeError" and "mismatch" in message:
         return UsageError(f"{message} Install the cluster's versions here, or these there.")

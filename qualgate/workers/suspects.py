@@ -50,8 +50,8 @@ class Suspects:
     _fruitless: Counter[tuple[str, int]] = field(default_factory=Counter)  # by arm and index: searches
 
     def may_begin(self, job: Job) -> bool:
-        """Whether to search the job for one case. Not in timed turns, whose batches stay whole, nor for servers, which
-        cost money."""
+        """Return whether to search the job for one case. Not in timed turns, whose batches stay whole, nor for servers,
+        which cost money."""
         arm = job.arm
         if len(job.prompts) == 1 or job.timed or arm.served is not None:
             return False
@@ -82,17 +82,17 @@ class Suspects:
         return search.trial
 
     def died(self, trial: Job) -> Job | Found:
-        """Return the next trial, or the result."""
+        """Return the next trial, or the result once a case alone has killed ALONE workers."""
         search = self._open[_key(trial)]
         search.suspects = trial.prompts
-        case, *more = trial.prompts
-        search.killed += not more
+        case, *other_cases = trial.prompts
+        search.killed += not other_cases
         if search.killed < ALONE:
             return search.trial
         del self._open[_key(trial)]
         self._found[trial.arm.name] += 1
-        others = tuple(prompt for prompt in search.whole.prompts if prompt != case)
-        return Found(case, replace(search.whole, prompts=others))
+        other_prompts = tuple(prompt for prompt in search.whole.prompts if prompt != case)
+        return Found(case, replace(search.whole, prompts=other_prompts))
 
     def give_up(self, trial: Job) -> Job:
         """Return the job of a search without a result."""

@@ -132,9 +132,9 @@ def prepare() -> None:
 
 
 def import_engine() -> None:
-    """What our engine's answers import: seconds, of which a plan that is being made beside it knows nothing.
+    """Import what our engine needs to answer, which takes seconds; a plan can be made meanwhile.
 
-    Without looks for garbage, which take a fifth of them: what libraries make stays.
+    Garbage collection is off during the imports: it would take a fifth of the time, and what libraries make stays.
     """
     gc.disable()
     try:
@@ -156,6 +156,7 @@ class _Arms:
     """The arms loaded by this process."""
 
     def __init__(self, settings: WorkerSettings, pipe: Connection) -> None:
+        """Prepare a worker. pipe: to the pool, for jobs and results."""
         self._settings, self._pipe = settings, pipe
         self._sent: set[UnitKey] = set()
         self._whole: dict[str, str] = {}  # why servers are asked for whole answers, by arm

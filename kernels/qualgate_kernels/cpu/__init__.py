@@ -20,12 +20,13 @@ __all__ = ["Prepared", "Unsupported", "available", "matmul", "matmul_torch", "pa
 
 
 def available() -> str:
-    """What serves: "avx512_bf16 (of scalar, avx2, ...)", or "torch twin: why"; and why AMX, if there, does not."""
+    """Return which path serves: "avx512_bf16 (of scalar, avx2, ...)", or "torch twin: why"; with AMX's reason if it is
+    off."""
     library = load()
     if isinstance(library, str):
         return f"torch twin: {library}"
-    without = f"; not {library.without}" if library.without else ""
-    return f"{library.path} (of {', '.join(library.paths)}{without})"
+    missing_amx = f"; not {library.without}" if library.without else ""
+    return f"{library.path} (of {', '.join(library.paths)}{missing_amx})"
 
 
 def path() -> str:
@@ -41,7 +42,8 @@ def paths() -> tuple[str, ...]:
 
 
 def prepare(packed: PackedWeight) -> Prepared:
-    """The weight in the kernels' layout. Unsupported (a ValueError) says why the torch twin has to serve instead."""
+    """Return the weight in the kernels' layout. Unsupported (a ValueError) says why the torch twin has to serve
+    instead."""
     library = load()
     if isinstance(library, str):
         raise Unsupported(library)

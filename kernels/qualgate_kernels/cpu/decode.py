@@ -79,7 +79,7 @@ class _Pass(ctypes.Structure):
 
 @cache
 def _entry() -> Any:
-    """The C function, or why there is none."""
+    """Return the C function, or the reason why there is none."""
     library = load()
     if not isinstance(library, Library):
         return library
@@ -95,7 +95,7 @@ def missing() -> str:
 
 
 def unfit(decoder: PlainDecoder) -> str:
-    """Why the kernel does not take a decoder; "" where it does."""
+    """Return why the kernel does not take a decoder; "" if it does."""
     if missing():
         return missing()
     sizes = {"width": decoder.width, "inner width": decoder.inner, "head_dim": decoder.head_dim}
@@ -121,12 +121,12 @@ class Decode:
             raise ValueError(f"decoder: {reason}")
         shape, count = (decoder.kv_heads, decoder.head_dim), blocks[0].count if blocks else 0
         form = blocks[0].form if blocks else ""
-        alike = all(
+        uniform = all(
             (layer_blocks.count, layer_blocks.kv_heads, layer_blocks.head_dim, layer_blocks.form)
             == (count, *shape, form)
             for layer_blocks in blocks
         )
-        if len(blocks) != len(decoder.layers) or not alike:
+        if len(blocks) != len(decoder.layers) or not uniform:
             raise ValueError(
                 f"blocks: expected {len(decoder.layers)} layers of as many blocks of {shape[0]} heads of {shape[1]}, "
                 "in one format"
@@ -177,13 +177,14 @@ class Decode:
         call.states = states.data_ptr()
         library = load()
         assert isinstance(library, Library)
-        which = PATHS[path or library.path]
+        path_number = PATHS[path or library.path]
         int8_path = INT8_PATHS[library.int8_paths[-1]]
-        check(_entry()(ctypes.byref(self._described), ctypes.byref(call), threads, which, int8_path))
+        check(_entry()(ctypes.byref(self._described), ctypes.byref(call), threads, path_number, int8_path))
         return states
 
 
 def _layer(decoder: PlainDecoder, layer: DecoderLayer, blocks: Blocks) -> _Layer:
+    """Return one layer as C reads it: addresses of its tensors, checked, and its attention's settings."""
     width, dim, seen = decoder.width, decoder.head_dim, layer.seen
     return _Layer(
         heads=_linears(layer.heads), out=_linears(layer.out), gates=_linears(layer.gates), down=_linears(layer.down),
@@ -200,6 +201,7 @@ def _linears(products: Products) -> _Linears:
 
 
 def _linear(weight: Layout, bias: torch.Tensor | None) -> _Linear:
+    """Return one product as C reads it. weight: laid out as floats, packed codes, or int8 codes with their sums."""
     rows, columns = weight.shape
     common = {"bytes": ctypes.sizeof(_Linear), "rows": rows, "columns": columns, "bias": _at(bias, rows)}
     if not isinstance(weight, PreparedInt8):
@@ -214,8 +216,8 @@ def _at(tensor: torch.Tensor | None, *shape: int, dtype: torch.dtype = torch.flo
     """Return the address of a tensor's numbers, after checking the tensor, because C cannot."""
     if tensor is None:
         return None
-    there = tensor.is_cpu and tensor.is_contiguous()
-    if not there or tensor.dtype != dtype or tensor.shape != shape:
+    readable = tensor.is_cpu and tensor.is_contiguous()
+    if not readable or tensor.dtype != dtype or tensor.shape != shape:
         raise ValueError(
             f"decoder: expected {dtype} {list(shape)}, contiguous, on the CPU, got {tensor.dtype} {list(tensor.shape)}"
         )

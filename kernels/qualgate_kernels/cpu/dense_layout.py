@@ -57,30 +57,30 @@ def arrange_dense(weight: torch.Tensor, storage: torch.dtype) -> PreparedDense:
 
 
 def restore_dense(prepared: PreparedDense) -> torch.Tensor:
-    """The weight that `arrange_dense` was given, equal to the bit."""
+    """Return the weight that `arrange_dense` was given, equal to the bit."""
     columns = prepared.shape[1]
     values = prepared.values
     weight = torch.empty(prepared.shape, dtype=prepared.dtype)
     for first, last in _slices(len(values), columns):
         block = values[first:last]
         block = block.permute(0, 2, 1, 3) if block.dim() == 4 else block.transpose(1, 2)
-        here = weight[first * BLOCK : last * BLOCK]
-        here.copy_(block.reshape((last - first) * BLOCK, -1)[: len(here), :columns])
+        rows = weight[first * BLOCK : last * BLOCK]
+        rows.copy_(block.reshape((last - first) * BLOCK, -1)[: len(rows), :columns])
     return weight
 
 
 def rows_of_torch(prepared: PreparedDense, rows: torch.Tensor) -> torch.Tensor:
     """Some rows of the weight, float32 [n, in_features]: the torch twin. rows: int64 [n]"""
-    values, block, place = prepared.values, rows // BLOCK, rows % BLOCK
+    values, block, lane = prepared.values, rows // BLOCK, rows % BLOCK
     if values.dim() == 4:  # a pair moves as one number
-        selected = values.view(torch.int32)[block, :, place, 0].view(torch.bfloat16)
+        selected = values.view(torch.int32)[block, :, lane, 0].view(torch.bfloat16)
     else:
-        selected = values[block, :, place]
+        selected = values[block, :, lane]
     return selected[:, : prepared.shape[1]].float()
 
 
 def holds(storage: torch.dtype, weight: torch.Tensor) -> bool:
-    """Whether numbers of `storage` can be the weight's own, to the bit."""
+    """Return whether numbers of `storage` can be the weight's own, to the bit."""
     if storage == weight.dtype:
         return True
     step = max(1, AT_ONCE // weight.shape[1])
@@ -104,5 +104,6 @@ def _columns(block: torch.Tensor) -> torch.Tensor:
 
 
 def _slices(blocks: int, columns: int) -> list[tuple[int, int]]:
+    """Return ranges of blocks, [first, last), small enough to convert at once."""
     step = max(1, AT_ONCE // (BLOCK * columns))
     return [(first, min(first + step, blocks)) for first in range(0, blocks, step)]

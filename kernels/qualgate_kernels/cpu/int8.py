@@ -36,7 +36,7 @@ def round_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def prepare_int8(packed: PackedWeight) -> PreparedInt8:
-    """A symmetric int8 weight with one scale a row or for all. Unsupported (a ValueError) for any other."""
+    """Return a symmetric int8 weight with one scale a row or for all. Unsupported (a ValueError) for any other."""
     if not isinstance(library := load(), Library):
         raise Unsupported(library)
     rows, columns = packed.shape

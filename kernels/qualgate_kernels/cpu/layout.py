@@ -54,9 +54,9 @@ class Prepared:
 
     @property
     def nbytes(self) -> int:
-        """Bytes a product reads; what only `restore` needs comes on top."""
-        read = (self.codes, self.scales, self.zero_points, self.offsets, self.gather)
-        return sum(tensor.nbytes for tensor in read if tensor is not None)
+        """Return the bytes that a product reads; what only `restore` needs comes on top."""
+        tensors = (self.codes, self.scales, self.zero_points, self.offsets, self.gather)
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
 def arrange(packed: PackedWeight) -> Prepared:
@@ -92,30 +92,30 @@ def arrange(packed: PackedWeight) -> Prepared:
 
 
 def restore(prepared: Prepared) -> PackedWeight:
-    """The PackedWeight that `arrange` was given, equal to the bit."""
-    rest = prepared.rest
-    rows, columns = rest.shape
+    """Return the PackedWeight that `arrange` was given, equal to the bit."""
+    description = prepared.rest
+    rows, columns = description.shape
     blocks = -(-rows // BLOCK)
     codes = torch.empty((rows, columns), dtype=torch.uint8)
     gather = prepared.gather
-    taken = slice(None) if gather is None else gather >= 0
-    to = slice(None) if gather is None else gather[taken].long()
+    used = slice(None) if gather is None else gather >= 0
+    targets = slice(None) if gather is None else gather[used].long()
     for first, last in _slices(blocks, prepared.segments * prepared.segment):
-        unpacked = _unwoven(prepared.codes.view(blocks, -1)[first:last], rest.bits)
-        here = codes[first * BLOCK : last * BLOCK]
-        here[:, to] = unpacked[: here.shape[0], taken]
-    return replace(rest, codes=pack_codes(codes, rest.bits))
+        unpacked = _unwoven(prepared.codes.view(blocks, -1)[first:last], description.bits)
+        block_codes = codes[first * BLOCK : last * BLOCK]
+        block_codes[:, targets] = unpacked[: block_codes.shape[0], used]
+    return replace(description, codes=pack_codes(codes, description.bits))
 
 
 def _places(packed: PackedWeight) -> tuple[list[torch.Tensor], int]:
-    """The in_features of each group, ascending, and the most in one."""
+    """Return the in_features of each group, ascending, and the size of the largest group."""
     columns = torch.arange(packed.shape[1], dtype=torch.int32)
     if packed.g_idx is None:
         places = list(columns.split(packed.group_size or packed.shape[1]))
     else:
         by_group = packed.g_idx.sort(stable=True)
-        counts = torch.bincount(packed.g_idx, minlength=packed.groups).tolist()
-        places = list(columns[by_group.indices].split(counts))
+        group_sizes = torch.bincount(packed.g_idx, minlength=packed.groups).tolist()
+        places = list(columns[by_group.indices].split(group_sizes))
     return places, max(map(len, places))
 
 
@@ -141,15 +141,17 @@ def _zero_points(packed: PackedWeight) -> torch.Tensor | None:
 
 
 def _blocks(per_scale: torch.Tensor, packed: PackedWeight, padding: int) -> torch.Tensor:
-    """[row_blocks, groups] → [blocks, groups, 64], every row's own."""
+    """Spread values [row_blocks, groups] to every row: [blocks, groups, 64]; rows beyond the last get `padding`."""
     rows = packed.shape[0]
-    each = per_scale[torch.arange(rows) // (packed.block_rows or rows)]
+    per_row = per_scale[torch.arange(rows) // (packed.block_rows or rows)]
     padded = torch.full((-(-rows // BLOCK) * BLOCK, packed.groups), padding, dtype=per_scale.dtype)
-    padded[:rows] = each
+    padded[:rows] = per_row
     return padded.view(-1, BLOCK, packed.groups).transpose(1, 2).contiguous()
 
 
 def _arranged(packed: PackedWeight, gather: torch.Tensor) -> torch.Tensor:
+    """Return the codes in the order of the C kernels, as bytes. gather: the in_feature at each place, -1 for padding
+    (code 0)."""
     rows, columns = packed.shape
     blocks = -(-rows // BLOCK)
     places, padded = gather.clamp(min=0).long(), gather < 0
@@ -173,6 +175,7 @@ def _refuse_not_finite(codes: torch.Tensor, packed: PackedWeight) -> None:
 
 
 def _slices(blocks: int, columns: int) -> list[tuple[int, int]]:
+    """Return ranges of blocks, [first, last), small enough to convert at once."""
     step = max(1, AT_ONCE // (BLOCK * columns))
     return [(first, min(first + step, blocks)) for first in range(0, blocks, step)]
 
@@ -183,37 +186,39 @@ def _vectors(bits: int) -> int:
 
 
 def _woven(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Codes [blocks * 64, places] → their bytes in the order of weight.h."""
+    """Return codes [blocks * 64, places] as bytes in the order of weight.h."""
     pairs = PAIRS[bits]
     units = codes.view(-1, BLOCK // STRIP, STRIP, codes.shape[1] // (2 * pairs), pairs, 2)  # block strip lane unit p h
     if bits == 8:
         return units.permute(0, 3, 1, 4, 5, 2).flatten()
     units = units.permute(0, 3, 1, 4, 2, 5).to(torch.int16)  # block unit strip pair lane half
-    vectors, below = [], 0
+    vectors, lower_bits = [], 0
     for width in PLANES[bits]:
-        plane = (units >> below) & (2**width - 1)
-        below += width
-        each = 16 // width
-        for part in plane.split(each, dim=3):
+        plane = (units >> lower_bits) & (2**width - 1)
+        lower_bits += width
+        fields_per_word = 16 // width
+        for part in plane.split(fields_per_word, dim=3):
             shifts = torch.arange(part.shape[3], dtype=torch.int16).view(-1, 1, 1) * width
             vectors.append((part << shifts).sum(3, dtype=torch.int16))
     return torch.stack(vectors, 3).view(torch.uint8).flatten()
 
 
 def _unwoven(woven: torch.Tensor, bits: int) -> torch.Tensor:
-    """The inverse of `_woven`: uint8 [blocks, bytes] → codes [blocks * 64, places]."""
+    """Invert `_woven`: uint8 [blocks, bytes] → codes [blocks * 64, places]."""
     blocks, pairs, count = woven.shape[0], PAIRS[bits], _vectors(bits)
     if bits == 8:
         units = woven.view(blocks, -1, BLOCK // STRIP, pairs, 2, STRIP)
         return units.permute(0, 2, 5, 1, 3, 4).reshape(blocks * BLOCK, -1)
     vectors = woven.view(torch.int16).view(blocks, -1, BLOCK // STRIP, count, STRIP, 2)
     codes = torch.zeros((*vectors.shape[:3], pairs, STRIP, 2), dtype=torch.int16)
-    below = at = 0
+    lower_bits = vector = 0
     for width in PLANES[bits]:
-        each = 16 // width
-        for first in range(0, pairs, each):
-            for pair in range(first, min(first + each, pairs)):
-                codes[:, :, :, pair] |= ((vectors[:, :, :, at] >> (pair - first) * width) & (2**width - 1)) << below
-            at += 1
-        below += width
+        fields_per_word = 16 // width
+        for first in range(0, pairs, fields_per_word):
+            for pair in range(first, min(first + fields_per_word, pairs)):
+                codes[:, :, :, pair] |= (
+                    (vectors[:, :, :, vector] >> (pair - first) * width) & (2**width - 1)
+                ) << lower_bits
+            vector += 1
+        lower_bits += width
     return codes.permute(0, 2, 4, 1, 3, 5).reshape(blocks * BLOCK, -1).to(torch.uint8)

@@ -108,7 +108,7 @@ class Library:
 
 @cache
 def load() -> Library | str:
-    """The kernels, or why there are none."""
+    """Return the compiled kernels, or the reason why there are none."""
     chosen = os.environ.get(CHOICE, "")
     if chosen == "torch":
         return f"{CHOICE}=torch"
@@ -144,8 +144,8 @@ def load() -> Library | str:
     if chosen and chosen not in paths:
         return f"{CHOICE}={chosen}: this processor has {', '.join(paths)}"
     path = chosen or paths[-1]
-    most = "amx" if path == "amx" else "vnni" if path.startswith("avx512") else "plain"
-    int8_paths = tuple(name for name, n in INT8_PATHS.items() if has_int8 >> n & 1 and n <= INT8_PATHS[most])
+    best_int8 = "amx" if path == "amx" else "vnni" if path.startswith("avx512") else "plain"
+    int8_paths = tuple(name for name, n in INT8_PATHS.items() if has_int8 >> n & 1 and n <= INT8_PATHS[best_int8])
     return Library(handle, paths, path, int8_paths, f"amx: {NOT_AMX[amx]}" if amx in NOT_AMX else "")
 
 
@@ -175,7 +175,7 @@ def fuse(steps: int, threads: int) -> int:
 
 
 def described(weight: Prepared | PreparedDense) -> ctypes.Structure:
-    """The weight_t of weight.h, which points into `weight`: both live as long as `weight` is held."""
+    """Return the weight_t of weight.h, which points into `weight`: both live as long as `weight` is held."""
     record = _DESCRIBED.get(weight)
     if record is None:  # several microseconds, which a small layer would feel
         record = _DESCRIBED[weight] = _dense(weight) if isinstance(weight, PreparedDense) else _packed(weight)
@@ -183,6 +183,7 @@ def described(weight: Prepared | PreparedDense) -> ctypes.Structure:
 
 
 def _dense(weight: PreparedDense) -> _Weight:
+    """Return a dense weight as C reads it."""
     return _Weight(
         bytes=ctypes.sizeof(_Weight),
         rows=weight.shape[0],
@@ -198,21 +199,23 @@ def _dense(weight: PreparedDense) -> _Weight:
 
 
 def _packed(weight: Prepared) -> _Weight:
+    """Return a packed weight as C reads it."""
+
     def at(tensor: torch.Tensor | None) -> int | None:
         return None if tensor is None else tensor.data_ptr()
 
-    rest = weight.rest
+    description = weight.rest
     return _Weight(
         bytes=ctypes.sizeof(_Weight),
-        rows=rest.shape[0],
-        columns=rest.shape[1],
+        rows=description.shape[0],
+        columns=description.shape[1],
         segments=weight.segments,
         segment=weight.segment,
         per_group=weight.per_group,
-        code=CODES[rest.code],
-        bits=rest.bits,
+        code=CODES[description.code],
+        bits=description.bits,
         scale_kind=SCALE_KINDS[weight.scales.dtype],
-        zero=0 if rest.offsets is not None or rest.code != "int" else 2 ** (rest.bits - 1),
+        zero=0 if description.offsets is not None or description.code != "int" else 2 ** (description.bits - 1),
         codes=at(weight.codes),
         codes_bytes=weight.codes.nbytes,
         scales=at(weight.scales),

@@ -14,7 +14,7 @@ from qualgate_kernels.likeliest import Likeliest
 
 @cache
 def _entry() -> Any:
-    """The C function and the path that serves, or why there is none."""
+    """Return the C function and the path that serves, or the reason why there is none."""
     library = load()
     if not isinstance(library, Library):
         return library
@@ -31,9 +31,9 @@ def missing() -> str:
 
 
 def serves(logits: torch.Tensor) -> bool:
-    """Whether C takes them: float32 on the CPU, contiguous, a number or more."""
-    there = logits.dtype == torch.float32 and logits.is_cpu
-    return there and logits.is_contiguous() and logits.numel() > 0 and not missing()
+    """Return whether C takes these logits: float32 on the CPU, contiguous and not empty."""
+    is_cpu_float32 = logits.dtype == torch.float32 and logits.is_cpu
+    return is_cpu_float32 and logits.is_contiguous() and logits.numel() > 0 and not missing()
 
 
 def likeliest(logits: torch.Tensor, threads: int, path: str = "") -> Likeliest:

@@ -27,7 +27,8 @@ class Kept(ctypes.Structure):
 
 
 def kept(blocks: Blocks) -> Kept:
-    """The record has seen that its tensors fit each other; that they are on the CPU is asked for here. ValueError."""
+    """Return the blocks as C reads them. ValueError for blocks elsewhere than on the CPU; `Blocks` has checked the
+    shapes of its tensors."""
     if not blocks.keys.is_cpu:
         raise ValueError(f"blocks: expected them on the CPU, got {blocks.keys.device}")
     places = {name: tensor.data_ptr() for name, tensor in blocks.tensors.items()}
@@ -52,7 +53,7 @@ class _Call(ctypes.Structure):
 
 @cache
 def _entries() -> tuple[Any, Any] | str:
-    """The C functions, or why there are none."""
+    """Return the C functions (attend, keep), or the reason why there are none."""
     library = load()
     if not isinstance(library, Library):
         return library
@@ -70,17 +71,27 @@ def missing() -> str:
 
 
 def keep(blocks: Blocks, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor, threads: int) -> None:
-    """slots: `Places.slots` of the rows; key, value: float32 [rows, kv_heads, head_dim], contiguous."""
+    """Write keys and values into their slots. slots: `Places.slots` of the rows.
+
+    key, value: float32 [rows, kv_heads, head_dim], contiguous.
+    """
     _, function = _there()
     rows, heads, dim = key.shape
-    there = ctypes.byref(kept(blocks))
-    check(function(key.data_ptr(), value.data_ptr(), rows, heads, dim, there, blocks.count, slots.data_ptr(), threads))
+    kept_blocks = ctypes.byref(kept(blocks))
+    check(
+        function(
+            key.data_ptr(), value.data_ptr(), rows, heads, dim, kept_blocks, blocks.count, slots.data_ptr(), threads
+        )
+    )
 
 
 def attend(
     query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen, threads: int, path: str = ""
 ) -> torch.Tensor:
-    """query: float32 [rows, heads, head_dim], contiguous. path: one of the library's up to avx512, for tests."""
+    """Return the attention of each row, shaped like `query`.
+
+    query: float32 [rows, heads, head_dim], contiguous; path: one of the library's up to avx512, for tests.
+    """
     function, _ = _there()
     library = load()
     assert isinstance(library, Library)

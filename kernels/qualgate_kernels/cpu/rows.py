@@ -14,7 +14,7 @@ from qualgate_kernels.cpu.library import Library, check, default_threads, descri
 
 @cache
 def _entry() -> Any:
-    """The C function. ValueError without the library, without which no weight is laid out."""
+    """Return the C function. ValueError without the library, without which no weight is laid out."""
     library = load()
     if not isinstance(library, Library):
         raise ValueError(f"the CPU kernels are not there: {library}")

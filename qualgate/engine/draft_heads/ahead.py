@@ -68,8 +68,8 @@ class Ahead:
 
     def holds(self, name: str) -> bool:
         """Return whether a name of `ArmFootprint.left_out` (with * for numbers) covers tensors of this layer."""
-        place = re.sub(r"(?<=\.)\d+(?=\.)", "*", self.prefix)
-        return name.startswith(place) and not has_no_say(name.removeprefix(place), (0,))
+        pattern = re.sub(r"(?<=\.)\d+(?=\.)", "*", self.prefix)
+        return name.startswith(pattern) and not has_no_say(name.removeprefix(pattern), (0,))
 
 
 def layer_ahead(folder: ModelFolder) -> Ahead:
@@ -78,9 +78,9 @@ def layer_ahead(folder: ModelFolder) -> Ahead:
     text = folder.files.config.get("text_config") or folder.files.config
     layers = text.get("num_hidden_layers")
     for layout in LAYOUTS:
-        first = layers if layout.behind else 0
-        if type(first) is int and (ahead := _at(folder, layout, first)) is not None:
-            _check_count(folder, layout, first, text)
+        first_layer = layers if layout.behind else 0
+        if type(first_layer) is int and (ahead := _at(folder, layout, first_layer)) is not None:
+            _check_count(folder, layout, first_layer, text)
             _check_floats(folder, ahead)
             _check_outer(folder, ahead, text.get("hidden_size"))
             return ahead
@@ -90,20 +90,27 @@ def layer_ahead(folder: ModelFolder) -> Ahead:
     )
 
 
-def _at(folder: ModelFolder, layout: AheadLayout, first: int) -> Ahead | None:
-    place = re.compile(layout.place.replace("{at}", str(first)))
+def _at(folder: ModelFolder, layout: AheadLayout, first_layer: int) -> Ahead | None:
+    """Return the layer's tensors in this layout, named without their prefix; None if the folder holds none.
+
+    first_layer: index of the first MTP layer.
+    """
+    pattern = re.compile(layout.place.replace("{at}", str(first_layer)))
     entries, prefix = dict[str, TensorEntry](), ""
     for name, entry in folder.shards.entries.items():
-        match = None if layout.behind and has_no_say(name, entry.shape) else place.match(name)  # layers of pictures
+        match = None if layout.behind and has_no_say(name, entry.shape) else pattern.match(name)  # layers of pictures
         if match and match.group() == (prefix or match.group()) and not has_no_say(name[match.end() :], entry.shape):
             entries[name[match.end() :]], prefix = entry, match.group()
     return Ahead(layout=layout, prefix=prefix, entries=entries) if entries else None
 
 
-def _check_count(folder: ModelFolder, layout: AheadLayout, first: int, text: Mapping[str, Any]) -> None:
+def _check_count(folder: ModelFolder, layout: AheadLayout, first_layer: int, text: Mapping[str, Any]) -> None:
+    """Refuse a folder with fewer MTP layers than its config declares, and one with several."""
     key = next((key for key in SAID if type(text.get(key)) is int), SAID[0])
     declared, present = text.get(key) or 1, 0
-    while any(re.match(layout.numbered.replace("{at}", str(first + present)), name) for name in folder.shards.entries):
+    while any(
+        re.match(layout.numbered.replace("{at}", str(first_layer + present)), name) for name in folder.shards.entries
+    ):
         present += 1
     if present < declared:
         raise UsageError(
@@ -127,6 +134,7 @@ def _check_floats(folder: ModelFolder, ahead: Ahead) -> None:
 
 
 def _check_outer(folder: ModelFolder, ahead: Ahead, width: Any) -> None:
+    """Raise UsageError unless the norms and the projection around the layer have the shapes of this width."""
     layout = ahead.layout
     if type(width) is not int:
         raise UsageError(f"{folder.path}: its config does not say `hidden_size` as a whole number. {_AGAIN}")

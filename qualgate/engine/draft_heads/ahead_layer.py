@@ -32,14 +32,15 @@ AGAIN = "Fetch this checkpoint again."
 class _Parts(nn.Module):
     """Modules of the layer, without weights. They have their own config, which sets attention and experts."""
 
-    def __init__(self, model: PreTrainedModel, like: int) -> None:
+    def __init__(self, model: PreTrainedModel, layer_index: int) -> None:
+        """Create the modules of an MTP layer, built from the class of the model's layer `layer_index`."""
         super().__init__()
         decoder: Any = model.get_decoder()
         self.config: Any = copy.deepcopy(model.config.get_text_config(decoder=True))
         self.config._attn_implementation = attention.NAME
         width = int(self.config.hidden_size)
         with torch.device("meta"):
-            self.layer: Any = type(decoder.layers[like])(self.config, like)
+            self.layer: Any = type(decoder.layers[layer_index])(self.config, layer_index)
             self.joins = nn.Linear(2 * width, width, bias=False)
         self.embedded, self.state, self.last = (copy.deepcopy(decoder.norm) for _ in range(3))
 
@@ -69,8 +70,11 @@ class AheadLayer:
     it uses the target's."""
 
     def __init__(self, ahead: Ahead, model: PreTrainedModel, dtype: torch.dtype, where: str) -> None:
-        """dtype: of its weights, as the target's. UsageError for tensors that do not fit its class, NotInThisVersion
-        for a model whose layers cannot be built alone."""
+        """Build the layer from its tensors, rounded to `dtype` as the target's weights are.
+
+        UsageError for tensors that do not fit its class, NotInThisVersion for a model whose layers cannot be built
+        alone. where: the folder, for messages.
+        """
         attention.register()
         self.place, self._state_first = like(model), ahead.layout.state_first
         try:
@@ -81,7 +85,7 @@ class AheadLayer:
         except Exception as error:  # whatever an architecture's constructor does, or has not
             raise _unbuilt(where, model, one_line(error)) from error
         tensors = _numbers(ahead, parts, model, where)
-        own = {name: tensors.pop(name) for name in (EMBEDDING, HEAD) if name in tensors}
+        own_tables = {name: tensors.pop(name) for name in (EMBEDDING, HEAD) if name in tensors}
         rounded = {name for name, _ in parts.named_parameters()}
         parts.load_state_dict(
             {name: (tensor.to(dtype) if name in rounded else tensor).float() for name, tensor in tensors.items()},
@@ -94,12 +98,15 @@ class AheadLayer:
         if reason := dense.lay_out(self._parts):
             raise _unbuilt(where, model, reason)
         head, self.head, self.embed = OutputHead(model), None, None
-        if HEAD in own and not same(own[HEAD].to(dtype), head.tensors["weight"] if head.plain else None):
-            self.head, self.numbers = OwnHead(own[HEAD].to(dtype), head.after), self.numbers + own[HEAD].numel()
+        if HEAD in own_tables and not same(own_tables[HEAD].to(dtype), head.tensors["weight"] if head.plain else None):
+            self.head, self.numbers = (
+                OwnHead(own_tables[HEAD].to(dtype), head.after),
+                self.numbers + own_tables[HEAD].numel(),
+            )
         embed: Any = model.get_input_embeddings()
-        if EMBEDDING in own and not same(own[EMBEDDING].to(dtype), embed.weight):
-            self.embed = dense.DenseEmbedding(own[EMBEDDING].to(dtype))
-            self.numbers += own[EMBEDDING].numel()
+        if EMBEDDING in own_tables and not same(own_tables[EMBEDDING].to(dtype), embed.weight):
+            self.embed = dense.DenseEmbedding(own_tables[EMBEDDING].to(dtype))
+            self.numbers += own_tables[EMBEDDING].numel()
 
     def entered(self, states: torch.Tensor) -> torch.Tensor:
         """Return what the layer reads from the target's states: the states themselves."""
@@ -107,8 +114,8 @@ class AheadLayer:
 
     def joined(self, embedded: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         """Return the layer's input from embeddings and states, float32 [rows, width] each."""
-        both = self._parts.embedded(embedded), self._parts.state(states)
-        return self._parts.joins(torch.cat(both[::-1] if self._state_first else both, -1))
+        normed = self._parts.embedded(embedded), self._parts.state(states)
+        return self._parts.joins(torch.cat(normed[::-1] if self._state_first else normed, -1))
 
     def forward(self, x: torch.Tensor, batch: Batch, states: KeysValues, threads: int) -> torch.Tensor:
         """See `Eagle3Layer.forward`; x: [rows, width]."""
@@ -130,40 +137,42 @@ def like(model: PreTrainedModel) -> int:
     """Return the index of the model's layer to build from: the last one with the attention type that the config gives
     for MTP layers, full attention by default."""
     config: Any = model.config.get_text_config(decoder=True)
-    kinds, layers = getattr(config, "layer_types", None) or (), int(config.num_hidden_layers)
-    wanted = (getattr(config, "mtp_layer_types", None) or ["full_attention"])[0]
-    return max((at for at, kind in enumerate(kinds) if kind == wanted), default=layers - 1)
+    layer_types, layers = getattr(config, "layer_types", None) or (), int(config.num_hidden_layers)
+    layer_type = (getattr(config, "mtp_layer_types", None) or ["full_attention"])[0]
+    return max((index for index, kind in enumerate(layer_types) if kind == layer_type), default=layers - 1)
 
 
 def _numbers(ahead: Ahead, parts: _Parts, model: PreTrainedModel, where: str) -> dict[str, torch.Tensor]:
     """Return tensors by the names of `parts`, in the form of its class; and copies of embedding and head by the files'
     names."""
-    wanted = {_theirs(name, ahead.layout): (name, tuple(tensor.shape)) for name, tensor in parts.state_dict().items()}
+    targets = {
+        _name_in_files(name, ahead.layout): (name, tuple(tensor.shape)) for name, tensor in parts.state_dict().items()
+    }
     expected = dict[str, tuple[int, ...]]()
-    for theirs, (_, shape) in wanted.items():
-        expected |= {theirs: shape} if theirs in ahead.entries else dict(_flat(_pieces(theirs, shape)))
+    for file_name, (_, shape) in targets.items():
+        expected |= {file_name: shape} if file_name in ahead.entries else dict(_flat(_pieces(file_name, shape)))
     embed: Any = model.get_input_embeddings()
     sizes, width = {EMBEDDING: embed.num_embeddings, HEAD: OutputHead(model).vocabulary}, int(parts.config.hidden_size)
     expected |= {name: (size, width) for name, size in sizes.items() if name in ahead.entries}
     tensors = _read(ahead, where)
-    place = ahead.prefix
-    named = {place + name: tensor for name, tensor in tensors.items()}
-    check_tensors(named, {place + name: shape for name, shape in expected.items()}, where, AGAIN)
+    prefix = ahead.prefix
+    named = {prefix + name: tensor for name, tensor in tensors.items()}
+    check_tensors(named, {prefix + name: shape for name, shape in expected.items()}, where, AGAIN)
     numbers = {name: tensors[name] for name in sizes if name in tensors}
-    for theirs, (name, shape) in wanted.items():
-        if theirs in tensors:
-            numbers[name] = tensors[theirs]
+    for file_name, (name, shape) in targets.items():
+        if file_name in tensors:
+            numbers[name] = tensors[file_name]
         else:
             numbers[name] = torch.stack(
-                [torch.cat([tensors[piece] for piece, _ in pieces]) for pieces in _pieces(theirs, shape)]
+                [torch.cat([tensors[piece] for piece, _ in pieces]) for pieces in _pieces(file_name, shape)]
             )
     return numbers
 
 
-def _theirs(name: str, layout: AheadLayout) -> str:
+def _name_in_files(name: str, layout: AheadLayout) -> str:
     """Return the files' name of a tensor of `_Parts`."""
-    part, _, rest = name.partition(".")
-    return layout.layer + rest if part == "layer" else f"{getattr(layout, part)}.{rest}"
+    module, _, suffix = name.partition(".")
+    return layout.layer + suffix if module == "layer" else f"{getattr(layout, module)}.{suffix}"
 
 
 _Pieces = list[list[tuple[str, tuple[int, ...]]]]
@@ -171,13 +180,13 @@ _Pieces = list[list[tuple[str, tuple[int, ...]]]]
 
 def _pieces(name: str, shape: tuple[int, ...]) -> _Pieces:
     """Return the files' tensors that make up one tensor, per expert if it holds all experts."""
-    root, _, last = name.rpartition(".")
-    halves = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.get(last)
+    root, _, leaf = name.rpartition(".")
+    halves = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.get(leaf)
     if len(shape) != 3 or halves is None:
         return [[(name, shape)]]
     experts, rows, columns = shape
     size = rows // len(halves), columns
-    return [[(f"{root}.{expert}.{half}.weight", size) for half in halves] for expert in range(experts)]
+    return [[(f"{root}.{expert}.{projection}.weight", size) for projection in halves] for expert in range(experts)]
 
 
 def _flat(pieces: _Pieces) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -185,6 +194,7 @@ def _flat(pieces: _Pieces) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _read(ahead: Ahead, where: str) -> dict[str, torch.Tensor]:
+    """Read the layer's tensors, named without their prefix. UsageError for files that cannot be read."""
     tensors = dict[str, torch.Tensor]()
     try:
         for file in {entry.file for entry in ahead.entries.values()}:
@@ -199,9 +209,9 @@ def _read(ahead: Ahead, where: str) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def same(ours: torch.Tensor, theirs: torch.Tensor | None) -> bool:
+def same(stored: torch.Tensor, reference: torch.Tensor | None) -> bool:
     """Return whether both hold the same numbers, each in its own dtype."""
-    return theirs is not None and ours.shape == theirs.shape and torch.equal(ours.float(), theirs.float())
+    return reference is not None and stored.shape == reference.shape and torch.equal(stored.float(), reference.float())
 
 
 def _unbuilt(where: str, model: PreTrainedModel, why: str) -> NotInThisVersion:

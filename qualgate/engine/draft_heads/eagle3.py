@@ -85,16 +85,16 @@ class Eagle3Layer:
         embedded, before = x.split(shape.width, -1)
         entering = self._normed(before, "hidden_norm")
         residual = entering if form.norm_before_residual else before
-        both = torch.cat([self._normed(embedded, "input_layernorm"), entering], -1)
-        heads = self._heads(both).view(len(x), -1, shape.head_dim)
+        layer_input = torch.cat([self._normed(embedded, "input_layernorm"), entering], -1)
+        heads = self._heads(layer_input).view(len(x), -1, shape.head_dim)
         query, key, value = heads.split([shape.heads, shape.kv_heads, shape.kv_heads], 1)
         if form.head_norms:
             query, key = self._normed(query, "self_attn.q_norm"), self._normed(key, "self_attn.k_norm")
         cosine, sine = (table[:, None] for table in self._angles(batch.positions))
         blocks = states.of(0, batch.blocks, shape.kv_heads, shape.head_dim)
         paged.keep(blocks, batch.slots, _turned(key, cosine, sine), value.contiguous(), threads)
-        seen = paged.attend(_turned(query, cosine, sine), blocks, batch.places, self._seen, threads)
-        y = residual + self._out(seen.flatten(1))
+        attended = paged.attend(_turned(query, cosine, sine), blocks, batch.places, self._seen, threads)
+        y = residual + self._out(attended.flatten(1))
         gate, up = self._gates(self._normed(y, "post_attention_layernorm")).chunk(2, -1)
         y = (y + self._down(functional.silu(gate) * up))[batch.wanted]
         return self._normed(y, "norm") if form.norm_output else y
@@ -128,6 +128,7 @@ def normed(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 
 
 def _turned(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+    """Rotate the two halves of each head by the given angles."""
     left, right = heads.chunk(2, -1)
     return (heads * cosine + torch.cat([-right, left], -1) * sine).contiguous()
 

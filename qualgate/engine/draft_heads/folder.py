@@ -100,15 +100,16 @@ def read_head_folder(path: Path) -> HeadFolder:
 def check_head(arm: str, head: HeadFolder, *, width: int | None, vocabulary: int | None) -> None:
     """Raise UsageError for a head whose sizes differ from the target's. arm: the variant's name; None: unknown size."""
     sizes = {"hidden size": (head.shape.width, width), "vocabulary": (head.shape.vocabulary, vocabulary)}
-    for what, (ours, theirs) in sizes.items():
-        if theirs is not None and ours != theirs:
+    for key, (size, expected) in sizes.items():
+        if expected is not None and size != expected:
             raise UsageError(
-                f"{arm}: the draft head {head.path} was made for a {what} of {ours:,}, and its target has {theirs:,}. "
+                f"{arm}: the draft head {head.path} was made for a {key} of {size:,}, and its target has {expected:,}. "
                 "It is another model's."
             )
 
 
 def _no_head(path: Path, config: Mapping[str, Any]) -> str:
+    """Return the message for a folder that holds no draft head."""
     if "architectures" in config or "model_type" in config:
         return (
             f"{path} holds a model and no draft head. A model drafts by `draft: {{model: {path}}}`; a head is an "
@@ -131,6 +132,7 @@ def _sizes(path: Path) -> Iterator[None]:
 
 
 def _shape(sizes: Mapping[str, Any]) -> HeadShape:
+    """Return the head's shape; ValueError for sizes that are not whole numbers or that no layer has."""
     shape = HeadShape(**sizes)
     for item in fields(HeadShape):
         if item.name not in ("theta", "eps"):

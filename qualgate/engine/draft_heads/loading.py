@@ -82,15 +82,17 @@ def load_head(folder: HeadFolder, layers: int, embedding: torch.Tensor) -> Loade
         UsageError: If its tensors contradict its config, or it reads layers that the target lacks.
     """
     tensors = read_head_tensors(folder)
-    own = tensors.pop(EMBEDDING, None)
-    if own is not None and same(own, embedding):
-        own = None
+    own_embedding = tensors.pop(EMBEDDING, None)
+    if own_embedding is not None and same(own_embedding, embedding):
+        own_embedding = None
     return LoadedHead(
         folder=folder,
-        numbers=sum(tensor.numel() for tensor in (*tensors.values(), *(() if own is None else (own,)))),
+        numbers=sum(
+            tensor.numel() for tensor in (*tensors.values(), *(() if own_embedding is None else (own_embedding,)))
+        ),
         layer=Eagle3Layer(tensors, folder.shape, turning(folder.published), folder.form),
         head=Eagle3Head(tensors, folder.shape, folder.form),
-        embed=None if own is None else DenseEmbedding(own),
+        embed=None if own_embedding is None else DenseEmbedding(own_embedding),
         taps=taps(folder.published, layers),
     )
 
@@ -117,22 +119,26 @@ def load_own(
     layer, cache = AheadLayer(ahead, model, dtype, str(folder.path)), KeysValues()
     try:
         with torch.inference_mode():
-            three = torch.zeros(3, folder.shape.width)
-            layer.forward(layer.joined(three, three), batch([_Three()], 1), cache, 1)
-        ours, theirs = (states[layer.place] for states in (cache.seen, choice.seen))
-        alike = (ours.scale, ours.soft_cap, ours.window) == (theirs.scale, theirs.soft_cap, theirs.window)
-        why = (
+            three_rows = torch.zeros(3, folder.shape.width)
+            layer.forward(layer.joined(three_rows, three_rows), batch([_Three()], 1), cache, 1)
+        head_attention, model_attention = (states[layer.place] for states in (cache.seen, choice.seen))
+        attends_alike = (head_attention.scale, head_attention.soft_cap, head_attention.window) == (
+            model_attention.scale,
+            model_attention.soft_cap,
+            model_attention.window,
+        )
+        reason = (
             ""
-            if alike and cache.numbers[layer.place] == folder.shape.cache_numbers
+            if attends_alike and cache.numbers[layer.place] == folder.shape.cache_numbers
             else "it attends as its config does not say"
         )
     except Exception as error:  # whatever a layer does that its model does not call as others do
         if is_short(error):
             raise
-        why = f"it fails with {one_line(error)}"
-    if why:
+        reason = f"it fails with {one_line(error)}"
+    if reason:
         raise NotInThisVersion(
-            f"{folder.path}: its layer for further tokens (MTP) does not draft in this version: {why}. {OTHERWISE}"
+            f"{folder.path}: its layer for further tokens (MTP) does not draft in this version: {reason}. {OTHERWISE}"
         )
     return LoadedHead(folder=folder, numbers=layer.numbers, layer=layer, head=layer.head, embed=layer.embed)
 
@@ -147,12 +153,12 @@ def read_head_tensors(folder: HeadFolder) -> dict[str, torch.Tensor]:
         raise UsageError(f"{path} is damaged ({error}). Fetch this head again.") from None
     head, vocabulary, drafts = tensors.get("lm_head.weight"), folder.shape.vocabulary, tensors.pop("t2d", None)
     drafted = vocabulary if head is None else len(head)
-    wanted = eagle3_tensors(folder.shape, drafted, folder.form)
+    expected_shapes = eagle3_tensors(folder.shape, drafted, folder.form)
     if EMBEDDING in tensors:
-        wanted[EMBEDDING] = (vocabulary, folder.shape.width)
+        expected_shapes[EMBEDDING] = (vocabulary, folder.shape.width)
     if "d2t" in tensors or drafted < vocabulary:
-        wanted["d2t"] = (drafted,)
-    check_tensors(tensors, wanted, str(path))
+        expected_shapes["d2t"] = (drafted,)
+    check_tensors(tensors, expected_shapes, str(path))
     if "d2t" in tensors:
         ids = torch.arange(drafted) + tensors["d2t"]
         if int(ids.min()) < 0 or int(ids.max()) >= vocabulary or len(ids.unique()) < drafted:

@@ -107,9 +107,10 @@ class DraftHead:
         """Number of blocks in use."""
         return self._pool.used
 
-    def _guarded(self, what: Callable[[], None]) -> None:
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Run `step`; if memory was short in it, drop all rows and draft no more in this run."""
         try:
-            what()
+            step()
         except Exception as error:
             if not is_short(error):
                 raise
@@ -131,6 +132,7 @@ class DraftHead:
                 self._pass(parts)
 
     def _read_on(self, row: Row) -> None:
+        """Read on in a row that is not drafted for, and drop it if it gets no blocks."""
         row.over, row.most, row.drafted = False, 0, []
         if part := self._part(row, row.pending):
             self._pass([part])
@@ -155,7 +157,10 @@ class DraftHead:
         return parts
 
     def _part(self, row: Row, most: int) -> _Part | None:
-        """Return its next rows: up to `most` pairs from the target, or the pair that it drafted itself."""
+        """Return the next part of a row: up to `most` pairs from the target, or the pair that it drafted itself.
+
+        None, and the row is over, if there are no blocks for it.
+        """
         if row.pending > 0:
             count = min(row.pending, most)
             tokens, wants = row.text[row.next + 1 : row.next + 1 + count], int(count == row.pending and row.most > 0)
@@ -168,6 +173,8 @@ class DraftHead:
         return None
 
     def _pass(self, parts: Sequence[_Part]) -> None:
+        """Run one pass over `parts`, index the blocks of prompts that it filled, and draft where a part wants a
+        token."""
         passed = batch(parts, self._pool.count)
         x = self._layer.joined(self._embed(passed.token_ids).float(), torch.cat([part.states for part in parts]))
         states = self._layer.forward(x, passed, self._states, self._threads)
@@ -180,17 +187,18 @@ class DraftHead:
             self._say(wanting, states)
 
     def _say(self, parts: Sequence[_Part], states: torch.Tensor) -> None:
+        """Draft one token for each part from its state, float32 [parts, width]. A row ends at a stop token."""
         rows, logits = [part.stream for part in parts], self._head.logits(states)
         sampled = say(self._draws, logits, [row.index for row in rows], [row.first + len(row.drafted) for row in rows])
         tokens, finite = sampled.tokens.tolist(), sampled.finite.tolist()
-        for at, row in enumerate(rows):
-            if not finite[at]:  # the target goes on alone
+        for index, row in enumerate(rows):
+            if not finite[index]:  # the target goes on alone
                 self.broken += 1
                 row.over = True
                 continue
-            token = tokens[at] if self._ruling is None else self._ruled(self._ruling, row, logits[at : at + 1])
+            token = tokens[index] if self._ruling is None else self._ruled(self._ruling, row, logits[index : index + 1])
             row.drafted.append(token)
-            row.state = states[at : at + 1]
+            row.state = states[index : index + 1]
             row.over = token in self._stop_ids
 
     def _ruled(self, ruling: Ruling, row: Row, logits: torch.Tensor) -> int:
@@ -205,11 +213,11 @@ class DraftHead:
 
     def _room(self, row: Row, positions: int) -> bool:
         """Return whether there are blocks for so many positions; rows that are not drafted for now may lose theirs."""
-        wanted = -(-positions // SLOTS) - len(row.blocks)
-        for other in list(self._rows.values()) if wanted > self._pool.free else ():
-            if other.index not in self._asked and other is not row:
-                self.ended(other.index)
-        if wanted > self._pool.free:
+        needed = -(-positions // SLOTS) - len(row.blocks)
+        for idle_row in list(self._rows.values()) if needed > self._pool.free else ():
+            if idle_row.index not in self._asked and idle_row is not row:
+                self.ended(idle_row.index)
+        if needed > self._pool.free:
             return False
-        row.blocks += [self._pool.take() for _ in range(wanted)]
+        row.blocks += [self._pool.take() for _ in range(needed)]
         return True

@@ -72,11 +72,10 @@ def check_no_layers_ahead(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def published_config(path: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The config with the keys of its layer beside the others, where `speculators` put them apart.
+    """Return the config with the keys of its layer beside the others, where `speculators` put them apart.
 
-    Raises:
-        NotInThisVersion: For a layout or a layer that this version does not read.
-        UsageError: For a folder that cannot be read.
+    Raises NotInThisVersion for a layout or a layer that this version does not read, and UsageError for a folder that
+    cannot be read.
     """
     kind = config.get(KIND)
     if kind != "eagle3" and (kind is not None or not any("Eagle3" in name for name in _architectures(config))):
@@ -85,12 +84,12 @@ def published_config(path: Path, config: Mapping[str, Any]) -> Mapping[str, Any]
             "version reads EAGLE-3, as its authors publish it (architecture LlamaForCausalLMEagle3) and as "
             "`speculators` writes it (speculators_model_type: eagle3)."
         )
-    whole = {**config, **_layer_of_speculators(path, config)} if kind else config
-    unread = [f"{key}: {whole[key]}" for key in ("attention_bias", "mlp_bias") if whole.get(key)]
-    unread += [f"hidden_act: {act}" for act in [whole.get("hidden_act")] if act not in (None, "silu")]
-    dims = whole.get("head_dim") or 0
+    settings = {**config, **_layer_of_speculators(path, config)} if kind else config
+    unread = [f"{key}: {settings[key]}" for key in ("attention_bias", "mlp_bias") if settings.get(key)]
+    unread += [f"hidden_act: {act}" for act in [settings.get("hidden_act")] if act not in (None, "silu")]
+    dims = settings.get("head_dim") or 0
     unread += [f"head_dim: {dims}"] if type(dims) is int and dims % 16 else []
-    unread += [f"num_hidden_layers: {count}" for count in [whole.get("num_hidden_layers")] if count not in (None, 1)]
+    unread += [f"num_hidden_layers: {count}" for count in [settings.get("num_hidden_layers")] if count not in (None, 1)]
     if unread:
         raise NotInThisVersion(
             f"{path}: an EAGLE-3 head with `{unread[0]}`. This version reads heads of one layer without biases, with "
@@ -101,11 +100,12 @@ def published_config(path: Path, config: Mapping[str, Any]) -> Mapping[str, Any]
             f"{path} holds no {WEIGHTS}. A head that was published as pickles (pytorch_model.bin) is not opened: save "
             "it as safetensors first."
         )
-    return whole
+    return settings
 
 
 def _layer_of_speculators(path: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """All keys of the layer's config, including those at transformers' defaults, which `speculators` leaves out."""
+    """Return all keys of the layer's config, including those at transformers' defaults, which `speculators` leaves
+    out."""
     layer: dict[str, Any] = layer_config if isinstance(layer_config := config.get(LAYER), dict) else {}
     kind = layer.get("model_type")
     if kind not in LAYERS:
@@ -157,7 +157,7 @@ def shape_said(config: Mapping[str, Any]) -> dict[str, Any]:
 def taps(config: Mapping[str, Any], layers: int) -> tuple[int, ...]:
     """Return after how many layers of the target the head reads its residual stream. Three if the config names none."""
     ids = _tapped(config) or (2, layers // 2, layers - 3)
-    if list(ids) != sorted(ids) or not all(0 < at < layers for at in ids):
+    if list(ids) != sorted(ids) or not all(0 < tap < layers for tap in ids):
         raise UsageError(
             f"This EAGLE-3 head reads the target behind its layers {', '.join(map(str, ids))}, and the target has "
             f"{layers}. It is another model's, or it reads embeddings, the last layer or another order, which this "
@@ -169,11 +169,11 @@ def taps(config: Mapping[str, Any], layers: int) -> tuple[int, ...]:
 def _tapped(config: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the layer ids in the config. At the top level they count layers (vLLM's key); within `eagle_config` they
     name a layer from 0 (SGLang's). ValueError unless all are whole numbers."""
-    within, top = (config.get("eagle_config") or {}).get(TAPS), config.get(TAPS)
-    ids = tuple(top or within or ())
-    if not all(type(at) is int for at in ids):
+    nested, top = (config.get("eagle_config") or {}).get(TAPS), config.get(TAPS)
+    ids = tuple(top or nested or ())
+    if not all(type(layer_id) is int for layer_id in ids):
         raise ValueError(f"`{TAPS}` lists whole numbers")
-    return ids if top else tuple(at + 1 for at in ids)
+    return ids if top else tuple(layer_id + 1 for layer_id in ids)
 
 
 def own_names(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -190,9 +190,9 @@ def turning(config: Mapping[str, Any]) -> Callable[[torch.Tensor], tuple[torch.T
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-    known = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings")
+    size_keys = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings")
     rope = ("rope_theta", "rope_scaling", "rope_parameters")
-    settings = {name: config[name] for name in (*known, *rope) if config.get(name) is not None}
+    settings = {name: config[name] for name in (*size_keys, *rope) if config.get(name) is not None}
     rotary = LlamaRotaryEmbedding(LlamaConfig(**settings))
 
     def turned(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

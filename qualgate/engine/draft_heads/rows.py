@@ -70,8 +70,8 @@ class Row:
         while self.states and self.states[-1][0] >= first:
             self.states.pop()
         if self.states:
-            begins, last = self.states[-1]
-            self.states[-1] = begins, last[: first - begins]
+            begins, previous = self.states[-1]
+            self.states[-1] = begins, previous[: first - begins]
         if len(states):
             self.states.append((first, states))
         return True
@@ -90,14 +90,17 @@ def pairs_of(prompt: Sequence[int]) -> list[int]:
 
 
 def begun(index: int, prompt: Sequence[int], first: int, pool: BlockPool) -> Row:
-    """Return a row whose states arrive from position `first` on."""
+    """Return a new row whose states arrive from position `first` on, with the blocks that its prompt shares."""
     row = Row(index, prompt, next=first)
     adopt(row, pool)
     return row
 
 
 def adopt(row: Row, pool: BlockPool) -> None:
-    """Reuse known blocks with the first pairs of its prompt, if it has none."""
+    """Reuse indexed blocks for the first pairs of the row's prompt. A row with cached pairs stays as it is.
+
+    States that the blocks already cover are dropped.
+    """
     if row.cached:
         return
     pairs = pairs_of(row.prompt)

@@ -72,7 +72,8 @@ class CachedRow:
 
 
 def new_cache(config: PreTrainedConfig) -> Cache:
-    """An empty cache for a model. Raises NotInThisVersion for models whose state is not keys and values alone."""
+    """Return an empty cache for a model. Raises NotInThisVersion for models whose state is not keys and values
+    alone."""
     layers = []
     for layer in DynamicCache(config=config).layers:
         if type(layer) in (DynamicLayer, DynamicSlidingWindowLayer):
@@ -92,12 +93,14 @@ def regroup(rows: Sequence[CachedRow], config: PreTrainedConfig) -> Cache:
     width = max(row.stop - row.start for row in rows)
     sources = list({id(row.cache): row.cache for row in rows}.values())
     for index, layer in enumerate(cache.layers):
-        old = {id(source): source.layers[index] for source in sources}
-        if not isinstance(layer, KVLayer) or not any(getattr(layer, "is_initialized", False) for layer in old.values()):
+        old_layers = {id(source): source.layers[index] for source in sources}
+        if not isinstance(layer, KVLayer) or not any(
+            getattr(layer, "is_initialized", False) for layer in old_layers.values()
+        ):
             continue
         layer.lazy_initialization(
             *(
-                _aligned([(getattr(old[id(row.cache)], side), row) for row in rows], width)
+                _aligned([(getattr(old_layers[id(row.cache)], side), row) for row in rows], width)
                 for side in ("keys", "values")
             )
         )

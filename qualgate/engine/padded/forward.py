@@ -37,6 +37,7 @@ class Decoder:
     """A model that can be stepped. Made by `open_decoder`, which also removes its hook."""
 
     def __init__(self, model: PreTrainedModel) -> None:
+        """Wrap `model`, whose forward may or may not take positions and `logits_to_keep`."""
         self.model = model
         self.config = model.config.get_text_config(decoder=True)
         self.head = OutputHead(model)
@@ -129,7 +130,7 @@ class Decoder:
 
 @contextmanager
 def open_decoder(model: PreTrainedModel, stored: str = "float32") -> Iterator[Decoder]:
-    """A Decoder in inference mode, for the length of the block. stored: what a server stores activations in."""
+    """Yield a Decoder in inference mode, for the length of the block. stored: what a server stores activations in."""
     decoder = Decoder(model)
     hook = decoder.head.module.register_forward_pre_hook(decoder._keep_hidden)
     try:
@@ -151,11 +152,11 @@ def pad(sequences: Sequence[Sequence[int]], device: torch.device) -> tuple[torch
 def split(widths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """Yield groups of indices of similar width, longest first; rows x width of a group stays within `budget`, unless
     one row alone exceeds it."""
-    part: list[int] = []
+    group: list[int] = []
     for row in sorted(range(len(widths)), key=lambda row: -widths[row]):
-        if part and (len(part) + 1) * widths[part[0]] > budget:
-            yield part
-            part = []
-        part.append(row)
-    if part:
-        yield part
+        if group and (len(group) + 1) * widths[group[0]] > budget:
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group

@@ -43,17 +43,21 @@ def check_runs_right(model: PreTrainedModel) -> int:
 
 
 def _check(model: PreTrainedModel) -> int:
-    drawn = texts(model)[0][:TOKENS]
+    """Compare the model's logits in three ways of reading with those of reading whole.
+
+    Return the numbers that one position leaves in the cache; NotInThisVersion if a way differs beyond noise.
+    """
+    sample = texts(model)[0][:TOKENS]
     with open_decoder(model) as decoder:
-        ids = torch.tensor(drawn, device=decoder.device)
-        whole = decoder.forward(ids[None], ids.new_tensor([TOKENS]), None, keep=TOKENS).logits[0]
+        ids = torch.tensor(sample, device=decoder.device)
+        whole_logits = decoder.forward(ids[None], ids.new_tensor([TOKENS]), None, keep=TOKENS).logits[0]
         parts, beside, numbers = _in_parts(decoder, ids)
-        if not whole.isfinite().all():
+        if not whole_logits.isfinite().all():
             return numbers
         ways = {
-            "read in two parts": (parts, whole),
-            "padded beside another row": (beside, whole[:SHORT]),
-            "by transformers' eager code": (eager(model, [drawn])[0], whole),
+            "read in two parts": (parts, whole_logits),
+            "padded beside another row": (beside, whole_logits[:SHORT]),
+            "by transformers' eager code": (eager(model, [sample])[0], whole_logits),
         }
     for way, (logits, expected) in ways.items():
         if not apart(logits, expected) <= noise(model):
@@ -78,5 +82,5 @@ def _in_parts(decoder: Decoder, ids: torch.Tensor) -> tuple[torch.Tensor, torch.
     first = decoder.forward(rows[:, :FIRST], lengths - later, cache, keep=FIRST).logits
     states = [side for layer in cache.layers if isinstance(layer, KVLayer) for side in (layer.keys, layer.values)]
     numbers = sum(side.shape[1] * side.shape[3] for side in states if side is not None)
-    both = torch.cat([first, decoder.forward(rows[:, FIRST:], lengths, cache, keep=later).logits], dim=1)
-    return both[0], both[1, TOKENS - SHORT :], numbers
+    both_rows = torch.cat([first, decoder.forward(rows[:, FIRST:], lengths, cache, keep=later).logits], dim=1)
+    return both_rows[0], both_rows[1, TOKENS - SHORT :], numbers

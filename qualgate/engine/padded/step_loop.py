@@ -36,8 +36,11 @@ def read(decoder: Decoder, rows: Sequence[Row], transcript: Transcript) -> list[
 
 
 def _read(decoder: Decoder, rows: Sequence[Row], transcript: Transcript) -> list[Pending]:
-    """Read with prompts padded on the left and answers on the right, so that all answers start in the same slot. No
-    token of a row attends to the padding behind it."""
+    """Read prompts and answers in one pass; return the rows that continue.
+
+    Prompts are padded on the left and answers on the right, so that all answers start in the same slot. No token of a
+    row attends to the padding behind it.
+    """
     device = decoder.device
     prompt_ids, lengths = pad([row.request.prompt for row in rows], device)
     offered = torch.tensor([len(row.request.answer) for row in rows], device=device)
@@ -53,14 +56,15 @@ def _read(decoder: Decoder, rows: Sequence[Row], transcript: Transcript) -> list
     states = decoder.step(token_ids, mask, cache, keep=longest, lean=True).states
     inside = torch.arange(longest, device=device) < offered[:, None]
     transcript.read(rows, states[inside])
-    running = [at for at, row in enumerate(rows) if not row.ended]
+    running = [index for index, row in enumerate(rows) if not row.ended]
     if cache is None or not running:
         return []
     starts = start.tolist()
     # The cache holds the tokens but the last, which begin the given answer; what lies behind them is dropped.
-    cached_rows = [CachedRow(cache, at, starts[at], width + len(rows[at].generated) - 1) for at in running]
+    cached_rows = [CachedRow(cache, index, starts[index], width + len(rows[index].generated) - 1) for index in running]
     return [
-        Pending(rows[at], cached) for at, cached in zip(running, compacted(cached_rows, decoder.config), strict=True)
+        Pending(rows[index], cached)
+        for index, cached in zip(running, compacted(cached_rows, decoder.config), strict=True)
     ]
 
 
@@ -69,8 +73,8 @@ def _parts(rows: Sequence[Row], head: OutputHead) -> Iterator[list[Row]]:
     widths = [len(row.request.prompt) + len(row.request.answer) for row in rows]
     most = LOGITS_AT_ONCE if head.whole else max(1, LOGITS_AT_ONCE // head.vocabulary)
     for part in split(widths, READ_TOKENS):
-        for within in split([len(rows[at].request.answer) for at in part], most):
-            yield [rows[part[at]] for at in within]
+        for indices in split([len(rows[index].request.answer) for index in part], most):
+            yield [rows[part[index]] for index in indices]
 
 
 def prefill(decoder: Decoder, rows: Sequence[Row], transcript: Transcript) -> list[Pending]:
@@ -79,7 +83,7 @@ def prefill(decoder: Decoder, rows: Sequence[Row], transcript: Transcript) -> li
     texts = {row: (*row.request.prompt, *row.generated) for row in rows}
     for part in split([len(texts[row]) for row in rows], READ_TOKENS):
         transcript.take_out()
-        remaining = [rows[at] for at in part if not rows[at].ended]
+        remaining = [rows[index] for index in part if not rows[index].ended]
         if not remaining:
             continue
         token_ids, lengths = pad([texts[row] for row in remaining], decoder.device)
@@ -114,7 +118,7 @@ def decode(decoder: Decoder, pending: list[Pending], transcript: Transcript) -> 
         [pending_row.row for pending_row in remaining], [pending_row.cached for pending_row in remaining], decoder
     )
     del remaining
-    while running := [at for at, row in enumerate(batch.rows) if not row.ended]:
+    while running := [index for index, row in enumerate(batch.rows) if not row.ended]:
         if len(running) <= CROWDED * len(batch.rows):
             batch = _without_ended(batch, running, decoder)
             running = list(range(len(running)))
@@ -124,7 +128,7 @@ def decode(decoder: Decoder, pending: list[Pending], transcript: Transcript) -> 
         logits, states = step.logits[:, -1], step.states[:, -1]
         if len(running) < len(batch.rows):
             logits, states = logits[running], states[running]
-        transcript.say([batch.rows[at] for at in running], logits, states)
+        transcript.say([batch.rows[index] for index in running], logits, states)
         transcript.take_out()
 
 
@@ -136,5 +140,5 @@ def _batch(rows: list[Row], cached: Sequence[CachedRow], decoder: Decoder) -> _B
 def _without_ended(batch: _Batch, running: Sequence[int], decoder: Decoder) -> _Batch:
     """Return a batch of only the running rows, no wider than the longest of them."""
     width, lengths = batch.cache.get_seq_length(), batch.lengths.tolist()
-    cached_rows = [CachedRow(batch.cache, at, width - lengths[at], width) for at in running]
-    return _batch([batch.rows[at] for at in running], cached_rows, decoder)
+    cached_rows = [CachedRow(batch.cache, index, width - lengths[index], width) for index in running]
+    return _batch([batch.rows[index] for index in running], cached_rows, decoder)

@@ -41,6 +41,8 @@ class Transcript:
         draws: Draws | None,
         tally: Tally,
     ) -> None:
+        """Follow `requests`. on_event: receives the run's events; draws: None for greedy decoding; tally: counts the
+        run."""
         self.rows = [Row(index, request, list(request.begun)) for index, request in enumerate(requests)]
         self._head, self._tell, self._draws, self._tally = head, on_event, draws, tally
         self._aborted: deque[int] = deque()  # another thread may fill it
@@ -62,8 +64,8 @@ class Transcript:
         self._tally.passes += 1
         requests, positions = [row.index for row in rows], [len(row.generated) for row in rows]
         sampled = self._would_say(logits, requests, positions, read=False)
-        whole = zip(rows, sampled.tokens.tolist(), sampled.finite.tolist(), strict=True)
-        reasons: list[Reason | None] = [self._advance(row, (), [token], [finite])[1] for row, token, finite in whole]
+        results = zip(rows, sampled.tokens.tolist(), sampled.finite.tolist(), strict=True)
+        reasons: list[Reason | None] = [self._advance(row, (), [token], [finite])[1] for row, token, finite in results]
         self._tell_spoken(requests, positions, sampled, states.contiguous())  # a view would keep all of its pass
         self._end_where(zip(rows, reasons, strict=True))
 
@@ -80,15 +82,15 @@ class Transcript:
         reasons: list[Reason | None] = []
         first = 0
         for row in rows:
-            here = slice(first, first + len(row.request.answer))
+            span = slice(first, first + len(row.request.answer))
             if row.request.max_new_tokens:
-                count, reason = self._advance(row, row.request.answer, tokens[here], finite[here])
-                spoken += [(row.index, at, first + at) for at in range(count)]
+                count, reason = self._advance(row, row.request.answer, tokens[span], finite[span])
+                spoken += [(row.index, position, first + position) for position in range(count)]
                 self._tally.forked += reason is None and tuple(row.generated) != row.request.answer[:count]
             else:
-                reason = "length" if all(finite[here]) else "broken"
+                reason = "length" if all(finite[span]) else "broken"
             reasons.append(reason)
-            first = here.stop
+            first = span.stop
         if spoken:
             requests, positions, places = map(list, zip(*spoken, strict=True))
             self._tell_spoken(requests, positions, Said(*(column[places] for column in would)), None)
@@ -109,21 +111,21 @@ class Transcript:
     def _tell_read(self, rows: Sequence[Row], states: torch.Tensor) -> Said:
         """Return the model's tokens at every position of the answers, sending `Read` events for a few at a time."""
         requests = [row.index for row in rows for _ in row.request.answer]
-        positions = [place for row in rows for place in range(len(row.request.answer))]
+        positions = [position for row in rows for position in range(len(row.request.answer))]
         answer = torch.tensor([token for row in rows for token in row.request.answer], device=states.device)
         parts: list[Said] = []
         at_once = max(1, LOGITS_AT_ONCE // self._head.vocabulary)
         for start in range(0, len(requests), at_once):
-            here = slice(start, start + at_once)
-            logits = self._head.logits(states[here])
-            parts.append(self._would_say(logits, requests[here], positions[here], read=True))
+            span = slice(start, start + at_once)
+            logits = self._head.logits(states[span])
+            parts.append(self._would_say(logits, requests[span], positions[span], read=True))
             self._tell(
                 Read(
-                    requests=requests[here],
-                    positions=positions[here],
-                    answer=answer[here],
+                    requests=requests[span],
+                    positions=positions[span],
+                    answer=answer[span],
                     predicted=parts[-1],
-                    states=states[here],
+                    states=states[span],
                     logits=logits,
                     seconds=self._seconds,
                 )
@@ -133,6 +135,7 @@ class Transcript:
     def _tell_spoken(
         self, requests: Sequence[int], positions: Sequence[int], sampled: Said, states: torch.Tensor | None
     ) -> None:
+        """Send one `Spoken` event for the sampled tokens."""
         self._tell(
             Spoken(
                 requests=requests,
@@ -149,12 +152,12 @@ class Transcript:
         self, row: Row, offered: Sequence[int], would: Sequence[int], finite: Sequence[bool]
     ) -> tuple[int, Reason | None]:
         """Advance a row. Return how many tokens it generated, and the reason if it ended."""
-        got = advance(row.request, row.generated, offered, would, finite)
-        row.generated += got.tokens
-        self._tally.tokens += len(got.tokens)
+        outcome = advance(row.request, row.generated, offered, would, finite)
+        row.generated += outcome.tokens
+        self._tally.tokens += len(outcome.tokens)
         row.proposed += len(offered)
-        row.accepted += got.agreed
-        return len(got.tokens), got.reason
+        row.accepted += outcome.agreed
+        return len(outcome.tokens), outcome.reason
 
     def _end_where(self, reasons: Iterable[tuple[Row, Reason | None]]) -> None:
         for row, reason in reasons:
@@ -162,6 +165,7 @@ class Transcript:
                 self._end(row, reason)
 
     def _end(self, row: Row, reason: Reason) -> None:
+        """Mark a row as ended, and send its `Ended` event."""
         row.ended = True
         self._tell(
             Ended(

@@ -63,14 +63,16 @@ def architecture_differences(variant: ModelFolder, baseline: ModelFolder) -> tup
     """Return the differing keys in order. Raises UsageError for a config that transformers cannot read."""
     if _said(variant.files.config) == _said(baseline.files.config):
         return ()
-    ours, theirs = (_meaning(folder.files) for folder in (variant, baseline))
+    variant_config, baseline_config = (_meaning(folder.files) for folder in (variant, baseline))
     size = max(known_tokens(folder.files) for folder in (variant, baseline))
-    if size and all(config.get("vocab_size", 0) >= size for config in (ours, theirs)):
-        ours["vocab_size"] = theirs["vocab_size"] = size  # rows beyond are padding, which no token reaches
+    if size and all(config.get("vocab_size", 0) >= size for config in (variant_config, baseline_config)):
+        variant_config["vocab_size"] = baseline_config["vocab_size"] = (
+            size  # rows beyond are padding, which no token reaches
+        )
     return tuple(
-        Difference(key=key, ours=shown(ours.get(key)), theirs=shown(theirs.get(key)))
-        for key in sorted(ours.keys() | theirs.keys())
-        if ours.get(key) != theirs.get(key)
+        Difference(key=key, ours=shown(variant_config.get(key)), theirs=shown(baseline_config.get(key)))
+        for key in sorted(variant_config.keys() | baseline_config.keys())
+        if variant_config.get(key) != baseline_config.get(key)
     )
 
 
@@ -85,8 +87,8 @@ def _meaning(files: ModelFiles) -> dict[str, Any]:
     from transformers import CONFIG_MAPPING
 
     try:
-        whole = CONFIG_MAPPING[str(files.config.get("model_type"))].from_dict(dict(files.config))
-        text = whole.get_text_config(decoder=True)
+        full_config = CONFIG_MAPPING[str(files.config.get("model_type"))].from_dict(dict(files.config))
+        text = full_config.get_text_config(decoder=True)
         config, default = text.to_dict(), type(text)().to_dict()
     except Exception as error:  # whatever a config can make a class's constructor do
         raise UsageError(f"{files.path / 'config.json'}: transformers cannot read it: {one_line(error)}") from error
@@ -103,37 +105,37 @@ def _meaning(files: ModelFiles) -> dict[str, Any]:
     meaning |= {f"rope_parameters.{key}": value for key, value in settings_by_layer(rope, config).items()}
     meaning.pop("partial_rotary_factor", None)  # which is among them now
     nested = files.config.get("text_config")
-    for place, source in (("", files.config), ("text_config.", nested if isinstance(nested, dict) else {})):
+    for prefix, source in (("", files.config), ("text_config.", nested if isinstance(nested, dict) else {})):
         named = source.get("architectures")  # in its order: vLLM takes the first that it knows
-        meaning[f"{place}architectures"] = ", ".join(map(str, named)) if isinstance(named, list) and named else named
+        meaning[f"{prefix}architectures"] = ", ".join(map(str, named)) if isinstance(named, list) and named else named
     return {key: value for key, value in meaning.items() if not _says_nothing(key, value, default)}
 
 
 def _without_part(config: dict[str, Any], default: dict[str, Any]) -> Iterator[str]:
-    """Keys of `config` that its class, with the values `default`, does not read beside its other keys."""
-    kinds = config.get("layer_types")
-    kinds = list(kinds) if isinstance(kinds, list | tuple) else []
-    if all(kind == "full_attention" for kind in kinds):
+    """Yield the keys of `config` that its class, with the values `default`, does not read beside its other keys."""
+    layer_types = config.get("layer_types")
+    layer_types = list(layer_types) if isinstance(layer_types, list | tuple) else []
+    if all(layer_type == "full_attention" for layer_type in layer_types):
         yield "layer_types"
-        off = config.get("use_sliding_window") is False and "use_sliding_window" in default
-        yield from _OF_WINDOWS if off or (kinds and "layer_types" in default) else ()
+        windows_off = config.get("use_sliding_window") is False and "use_sliding_window" in default
+        yield from _OF_WINDOWS if windows_off or (layer_types and "layer_types" in default) else ()
     for key in ("sliding_window_pattern", "_sliding_window_pattern") if "layer_types" in default else ():
-        every = config.get(key)
-        if every == default.get(key) or kinds == _by_pattern(every, len(kinds)):
+        pattern = config.get(key)
+        if pattern == default.get(key) or layer_types == _by_pattern(pattern, len(layer_types)):
             yield key
     if "hidden_act" not in default and default.get("hidden_activation") and config.get("hidden_activation"):
         yield "hidden_act"
 
 
 def _by_pattern(every: Any, layers: int) -> list[str]:
-    """The kinds of layers of which each `every`-th sees the whole text."""
+    """Return the kinds of layers of which each `every`-th sees the whole text."""
     if type(every) is not int or every < 1:
         return []
     return ["sliding_attention" if layer % every else "full_attention" for layer in range(1, layers + 1)]
 
 
 def _says_nothing(key: str, value: Any, default: dict[str, Any]) -> bool:
-    """Whether a key of this value, and none at all, are the same to a class with the values `default`."""
+    """Return whether a key of this value, and none at all, are the same to a class with the values `default`."""
     if key in _ON_BY_DEFAULT and key not in default:
         return value is None or value is True
     return _is_off(value) and _is_off(default.get(key))

@@ -95,8 +95,8 @@ def check_config_keys(format: Format | None, allowed: Iterable[str] = ()) -> Non
         return
     if format.method == "gguf":
         check_header_keys(format.where, allowed)
-    read = READ[format.method]
-    _check(format, format.settings, (*read, *BOOKKEEPING, *allowed), read)
+    read_keys = READ[format.method]
+    _check(format, format.settings, (*read_keys, *BOOKKEEPING, *allowed), read_keys)
     layouts = [format.settings.get(key) for key in ("checkpoint_format", "format") if format.method == "gptq"]
     if len({*layouts} - {None}) > 1 or layouts == [None, "gptq_v2"]:
         raise UsageError(
@@ -117,21 +117,24 @@ def check_config_keys(format: Format | None, allowed: Iterable[str] = ()) -> Non
                 _check(format, part if isinstance(part, dict) else {}, (*_NUMBERS, *allowed), _NUMBERS)
 
 
-def _check(format: Format, settings: dict[str, Any], known: tuple[str, ...], read: tuple[str, ...]) -> None:
-    """read: those of the known keys whose values count."""
+def _check(format: Format, settings: dict[str, Any], known_keys: tuple[str, ...], read_keys: tuple[str, ...]) -> None:
+    """Raise UsageError for an unknown key of `settings`, unless it is off, and for a value that a read key cannot have.
+
+    known_keys: keys that need no notice; read_keys: those of them whose values count.
+    """
     for key, value in settings.items():
-        allowed = _VALUES.get(key, ()) if key in read else ()
+        allowed = _VALUES.get(key, ()) if key in read_keys else ()
         if value is not None and allowed and not any(_is(value, choice) for choice in allowed):
             words = " or ".join(choice.__name__ if isinstance(choice, type) else repr(choice) for choice in allowed)
             raise UsageError(f"{format.where}: {key} is {value!s:.60}, expected {words}. Correct it there.")
-        near = () if key in known else close_names(key, known)
-        off = value in (None, "", [], {}) or (value is False and not near)  # misspelt, the right key has its default
-        if key in known or off:
+        near = () if key in known_keys else close_names(key, known_keys)
+        is_off = value in (None, "", [], {}) or (value is False and not near)  # misspelt, the right key has its default
+        if key in known_keys or is_off:
             continue
-        meant = f" Did you mean {near[0]}?" if near else ""
+        hint = f" Did you mean {near[0]}?" if near else ""
         raise UsageError(
             f"{format.where}: the quantization config has the key {key!r:.60}, and what {format.method} servers do by "
-            f"it is not known here.{meant} If it changes no weight, write `allow_config: [{key:.60}]` beside the model."
+            f"it is not known here.{hint} If it changes no weight, write `allow_config: [{key:.60}]` beside the model."
         )
 
 
@@ -170,8 +173,8 @@ def check_quant_type(format: Format) -> None:
     kind = format.settings.get("quant_type")
     default = kind.get("default") if isinstance(kind, dict) else None
     settings = default if isinstance(default, dict) else {}
-    name, whole = settings.get("_type"), isinstance(settings.get("_data"), dict) and "_version" in settings
-    if not (isinstance(name, str) and name.endswith("Config") and whole):
+    name, complete = settings.get("_type"), isinstance(settings.get("_data"), dict) and "_version" in settings
+    if not (isinstance(name, str) and name.endswith("Config") and complete):
         raise UsageError(
             f"{format.where}: quant_type is {kind!s:.80}, expected {{default: {{_type: …Config, _data, _version}}}}, "
             "from which transformers builds torchao's quantizer. Save the model again, or copy it from the original."

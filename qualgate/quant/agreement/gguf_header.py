@@ -36,10 +36,10 @@ _SAMPLING = {
 
 
 def checked_header(files: ModelFiles, shards: Shards, server: ReadAs | None) -> dict[str, Any] | None:
-    """The fields of the folder's GGUF file, None where it has no tokens, so that llama.cpp loads it with none.
+    """Return the fields of the folder's GGUF file; None if it has no tokens, so that llama.cpp makes none from it.
 
-    Raises UsageError where one differs from the files beside it. Stop tokens may, where `server`, the arm's `read_as`,
-    is llama.cpp: then those of the header are judged.
+    Raises UsageError where a field differs from the files beside it. Stop tokens may differ where `server`, the arm's
+    `read_as`, is llama.cpp: then those of the header count.
     """
     file = open_gguf(shards.files[0])
     differences = [
@@ -49,7 +49,7 @@ def checked_header(files: ModelFiles, shards: Shards, server: ReadAs | None) -> 
     ]
     if differences:
         more = f" and {len(differences) - _MOST_SHOWN} more" if len(differences) > _MOST_SHOWN else ""
-        each = "; ".join(
+        listed = "; ".join(
             f"{difference.key} is {difference.header} in the header and {difference.beside} in {difference.file}"
             for difference in differences[:_MOST_SHOWN]
         )
@@ -59,7 +59,7 @@ def checked_header(files: ModelFiles, shards: Shards, server: ReadAs | None) -> 
             else "convert the model again"
         )
         raise UsageError(
-            f"{file.path} contradicts the files beside it in {counted(len(differences), 'place')}: {each}{more}. "
+            f"{file.path} contradicts the files beside it in {counted(len(differences), 'place')}: {listed}{more}. "
             "llama.cpp serves by the header, and qualgate computes by the files beside it, so it would judge what no "
             f"server does. Put the files of the model there that this one was converted from, or {way_on}."
         )
@@ -67,35 +67,39 @@ def checked_header(files: ModelFiles, shards: Shards, server: ReadAs | None) -> 
 
 
 def _differences(files: ModelFiles, file: GGUFFile) -> Iterator[Contradiction]:
+    """Yield each field of the header that contradicts config.json, generation_config.json or the tokenizer's files."""
     kind = files.config.get("model_type")
     if kind != file.architecture and kind in _ARCHITECTURES and file.architecture in _ARCHITECTURES:
         yield Contradiction("general.architecture", file.architecture, f"model_type {kind}", _CONFIG)
     header, config = _Header(file), _Config(files)
     for counterpart in _COUNTERPARTS:
-        theirs = header.get(counterpart.key)
-        if theirs is None and counterpart.default is not None:
-            theirs = counterpart.default(header)
-        ours = counterpart.read(config) if theirs is not None else None
-        if theirs is not None and ours is not None and not _same(theirs, ours):
-            yield Contradiction(f"{file.architecture}.{counterpart.key}", theirs, ours, _CONFIG)
+        header_value = header.get(counterpart.key)
+        if header_value is None and counterpart.default is not None:
+            header_value = counterpart.default(header)
+        config_value = counterpart.read(config) if header_value is not None else None
+        if header_value is not None and config_value is not None and not _same(header_value, config_value):
+            yield Contradiction(f"{file.architecture}.{counterpart.key}", header_value, config_value, _CONFIG)
     yield from _rope_differences(header, config)
     for key, name in _SAMPLING.items():
-        theirs, ours = file.fields.get(f"general.sampling.{key}"), files.json("generation_config.json").get(name)
-        if theirs is not None and ours is not None and not _same(theirs, ours):
-            yield Contradiction(f"general.sampling.{key}", theirs, ours, "generation_config.json")
+        header_value, config_value = (
+            file.fields.get(f"general.sampling.{key}"),
+            files.json("generation_config.json").get(name),
+        )
+        if header_value is not None and config_value is not None and not _same(header_value, config_value):
+            yield Contradiction(f"general.sampling.{key}", header_value, config_value, "generation_config.json")
     if file.array("tokenizer.ggml.tokens"):
         yield from tokenizer_differences(files, file)
-        theirs = stop_tokens.readings(files, file.fields)["llama.cpp"]
-        ours = stop_tokens.readings(files)["llama.cpp"]
-        if theirs != ours:
-            shown = [" and ".join(map(str, ids)) or "none" for ids in (theirs, ours)]
+        header_value = stop_tokens.readings(files, file.fields)["llama.cpp"]
+        config_value = stop_tokens.readings(files)["llama.cpp"]
+        if header_value != config_value:
+            texts = [" and ".join(map(str, ids)) or "none" for ids in (header_value, config_value)]
             key, files_named = "the set of stop tokens (eos, eot, eom)", "the tokenizer's files"
-            yield Contradiction(key, shown[0], shown[1], files_named, judged_by_header=True)
+            yield Contradiction(key, texts[0], texts[1], files_named, judged_by_header=True)
             return
         eos, known = file.fields.get("tokenizer.ggml.eos_token_id"), stop_tokens.stop_ids(files)
         if eos is not None and known and eos not in known:  # llama.cpp's templates write it
-            shown = " or ".join(map(str, known))
-            yield Contradiction("tokenizer.ggml.eos_token_id", eos, shown, "the folder's files", judged_by_header=True)
+            texts = " or ".join(map(str, known))
+            yield Contradiction("tokenizer.ggml.eos_token_id", eos, texts, "the folder's files", judged_by_header=True)
 
 
 class _Header:
@@ -105,7 +109,7 @@ class _Header:
         self.file = file
 
     def get(self, key: str) -> Any:
-        """A field; of a list the number that all layers share, else the list. None where it is not there."""
+        """Return a field; of a list the number that all layers share, else the list. None where it is not there."""
         name = f"{self.file.architecture}.{key}"
         numbers = self.file.array(name)
         if numbers is not None:
@@ -131,14 +135,14 @@ class _Config:
         self._kind = str(files.config.get("model_type"))
 
     def get(self, *names: str) -> Any:
-        """The first that is set, else transformers' default of the first; None where that has none."""
+        """Return the first of `names` that is set, else transformers' default of the first; None without a default."""
         for name in names:
             if self._settings.get(name) is not None:
                 return self._settings[name]
         from transformers import CONFIG_MAPPING
 
-        made = CONFIG_MAPPING[self._kind]() if self._kind in CONFIG_MAPPING else None
-        return getattr(made, names[0], None)
+        config = CONFIG_MAPPING[self._kind]() if self._kind in CONFIG_MAPPING else None
+        return getattr(config, names[0], None)
 
     def stated(self, *names: str) -> Any:
         """The same without defaults."""
@@ -257,18 +261,20 @@ def check_header_keys(path: Path, allowed: Iterable[str]) -> None:
 
 
 def _rope_differences(header: _Header, config: _Config) -> Iterator[Contradiction]:
-    theirs, ours = _scaling_of_header(header), _scaling_of_config(config)
-    if theirs != ours:
-        yield Contradiction("rope.scaling", theirs, ours, _CONFIG)
+    """Yield differences in how positions are scaled: the kind of scaling, its attention factor, its factors by
+    frequency."""
+    header_scaling, config_scaling = _scaling_of_header(header), _scaling_of_config(config)
+    if header_scaling != config_scaling:
+        yield Contradiction("rope.scaling", header_scaling, config_scaling, _CONFIG)
     factor = header.get("rope.scaling.attn_factor")
     expected = _attention_factor(config)
     if not _same(1.0 if factor is None else factor, expected, 1e-5):
         yield Contradiction("rope.scaling.attn_factor", factor, expected, _CONFIG)
-    for name, wanted in _wanted_factors(config).items():
+    for name, expected_factors in _wanted_factors(config).items():
         factors = header.factors(name)
-        if (factors is not None or wanted is not None) and not _alike(factors, wanted):
-            shown = ["no tensor" if values is None else str(values[-3:]) for values in (factors, wanted)]
-            yield Contradiction(f"{name}.weight", shown[0], f"{shown[1]:.60}", f"rope_scaling of {_CONFIG}")
+        if (factors is not None or expected_factors is not None) and not _alike(factors, expected_factors):
+            texts = ["no tensor" if values is None else str(values[-3:]) for values in (factors, expected_factors)]
+            yield Contradiction(f"{name}.weight", texts[0], f"{texts[1]:.60}", f"rope_scaling of {_CONFIG}")
 
 
 def _scaling_of_header(header: _Header) -> str:
@@ -293,8 +299,8 @@ def _scaling(kind: str, factor: Any, original: Any) -> str:
 
 
 def _attention_factor(config: _Config) -> float:
-    """What llama.cpp multiplies attention by beyond what it works out itself."""
-    rope, most, original = config.rope, config.get("max_position_embeddings"), config.original_context()
+    """Return the factor by which llama.cpp multiplies attention beyond the one that it derives itself; 1.0 for none."""
+    rope, longest, original = config.rope, config.get("max_position_embeddings"), config.original_context()
     stated, factor = rope.get("attention_factor"), rope.get("factor")
     if (
         config.rope_kind == "yarn"
@@ -307,16 +313,18 @@ def _attention_factor(config: _Config) -> float:
         return 1.0
     if isinstance(stated, int | float):
         return float(stated)
-    known = type(most) is int and type(original) is int and most > original > 1
-    return math.sqrt(1 + math.log(most / original) / math.log(original)) if known else 1.0
+    derivable = type(longest) is int and type(original) is int and longest > original > 1
+    return math.sqrt(1 + math.log(longest / original) / math.log(original)) if derivable else 1.0
 
 
 def _wanted_factors(config: _Config) -> dict[str, list[float] | None]:
-    """Tensor → what each frequency is divided by; None: nothing."""
+    """Return, by tensor, what each frequency is divided by; None for a tensor that should not be there."""
     rope, kind = config.rope, config.rope_kind
     sets = {name: rope.get(f"{name}_factor") if kind == "longrope" else None for name in ("long", "short")}
-    wanted = {f"rope_factors_{name}": factors if isinstance(factors, list) else None for name, factors in sets.items()}
-    return {"rope_freqs": _llama3_factors(config) if kind == "llama3" else None, **wanted}
+    by_tensor = {
+        f"rope_factors_{name}": factors if isinstance(factors, list) else None for name, factors in sets.items()
+    }
+    return {"rope_freqs": _llama3_factors(config) if kind == "llama3" else None, **by_tensor}
 
 
 def _llama3_factors(config: _Config) -> list[float] | None:
@@ -333,10 +341,13 @@ def _llama3_factors(config: _Config) -> list[float] | None:
     return (1 / ((1 - smooth) / factor + smooth)).tolist()
 
 
-def _same(theirs: Any, ours: Any, tolerance: float = 0.0) -> bool:
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in (theirs, ours)):
-        return theirs == ours
-    return math.isclose(_single(theirs), _single(ours), rel_tol=tolerance)
+def _same(header_value: Any, config_value: Any, tolerance: float = 0.0) -> bool:
+    """Return whether two values agree: numbers as float32, within a relative `tolerance`; others exactly."""
+    if not all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in (header_value, config_value)
+    ):
+        return header_value == config_value
+    return math.isclose(_single(header_value), _single(config_value), rel_tol=tolerance)
 
 
 def _single(number: float) -> float:
@@ -347,10 +358,14 @@ def _single(number: float) -> float:
         return math.inf
 
 
-def _alike(factors: list[float] | None, wanted: list[Any] | None) -> bool:
-    left, right = (factors if factors is not None else [1.0] * len(wanted or ())), wanted or [1.0] * len(factors or ())
-    if not all(isinstance(factor, int | float) for factor in right) or len(left) != len(right):
+def _alike(factors: list[float] | None, expected_factors: list[Any] | None) -> bool:
+    """Return whether two lists of factors agree to 1e-4; None stands for factors of 1."""
+    actual, right = (
+        (factors if factors is not None else [1.0] * len(expected_factors or ())),
+        expected_factors or [1.0] * len(factors or ()),
+    )
+    if not all(isinstance(factor, int | float) for factor in right) or len(actual) != len(right):
         return False
     return all(
-        math.isclose(factor, _single(expected), rel_tol=1e-4) for factor, expected in zip(left, right, strict=True)
+        math.isclose(factor, _single(expected), rel_tol=1e-4) for factor, expected in zip(actual, right, strict=True)
     )

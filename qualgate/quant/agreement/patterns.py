@@ -20,8 +20,8 @@ def name_fits(pattern: str, module: str, where: Path) -> bool:
 
 
 def regex_fits(pattern: str, module: str, where: Path) -> bool:
-    """Whether `pattern` matches at the start of `module`. Raises UsageError for what is no regular expression, naming
-    `where`, the file that holds it."""
+    """Return whether `pattern` matches at the start of `module`. Raises UsageError for what is no regular expression,
+    naming `where`, the file that holds it."""
     if len(pattern) > _LONGEST or len(module) > _LONGEST:
         raise UsageError(f"{where}: the pattern {pattern!r:.60} or the name {module!r:.60} is too long.")
     try:
@@ -34,7 +34,8 @@ def regex_fits(pattern: str, module: str, where: Path) -> bool:
 
 @cache
 def _compiled(pattern: str) -> Callable[[str], bool]:
-    """With re2 where it is installed: the pattern comes with the model, and Python's engine can be made to hang."""
+    """Compile a pattern with re2 where it is installed, because it comes with the model and can make Python's engine
+    hang."""
     try:
         import re2
     except ImportError:

@@ -80,8 +80,11 @@ def check_listed(format: Format, name: str) -> None:
 
 
 def _check_quantized(format: Format, module: Module, rules: Mapping[str, Rule]) -> None:
-    """Of an output head, an embedding, or a layer that compressed-tensors' lists may name by its class: others were
-    checked by name as they were read."""
+    """Raise UsageError for a quantized layer that the config leaves out.
+
+    Checked are output heads, embeddings, and layers that compressed-tensors' lists may name by class: others were
+    checked by name as they were read.
+    """
     by_class = format.method == "compressed-tensors"
     if not module.is_head and not module.is_embedding and not by_class:
         return
@@ -97,11 +100,12 @@ def _check_quantized(format: Format, module: Module, rules: Mapping[str, Rule]) 
 
 
 def _plain_unlisted(format: Format, names: list[str]) -> str:
+    """Return the message for plain layers that no list of the config leaves out. names: the first is shown."""
     key = _LISTS[format.method][0]
-    more = f" and {counted(len(names) - 1, 'further layer')}" if len(names) > 1 else ""
+    remainder = f" and {counted(len(names) - 1, 'further layer')}" if len(names) > 1 else ""
     return (
-        f"{format.where} says that the weights are {format.method}, but {names[0]}{more} "
-        f"{'hold plain weights' if more else 'holds a plain weight'} and "
+        f"{format.where} says that the weights are {format.method}, but {names[0]}{remainder} "
+        f"{'hold plain weights' if remainder else 'holds a plain weight'} and "
         f"{' or '.join(f'`{listed}`' for listed in _LISTS[format.method])} does not leave it out: "
         f"{READINGS[f'plain: {format.method}'].sentence}. If it is meant to be plain, name it there in full "
         f"({_example(key, names[0])}); else save the checkpoint again."
@@ -137,7 +141,8 @@ _NAMES_EMBEDDING = {
 
 
 def _names(format: Format, *keys: str) -> list[str] | None:
-    """The first of the lists that is set; None where none is. UsageError for anything but names."""
+    """Return the first of the lists `keys` that is set; None if none is. UsageError for anything but a list of
+    names."""
     for key in keys:
         listed = format.settings.get(key)
         if listed is not None:
@@ -164,6 +169,8 @@ def _defaults(module: Module) -> bool:
 
 
 def _ct(format: Format, module: Module) -> bool:
+    """Return whether compressed-tensors leaves `module` plain: no group targets it, or `ignore` names it."""
+
     def named(patterns: list[str]) -> bool:
         return any(name_fits(pattern, module.name, format.where) or pattern in module.classes for pattern in patterns)
 
@@ -207,6 +214,7 @@ def _awq_headers(format: Format, module: Module) -> bool:
 
 
 def _left_by_dynamic(format: Format, module: Module) -> bool:
+    """Return whether GPTQModel's `dynamic` leaves `module` out; the first pattern that matches decides."""
     for pattern in format.setting("dynamic", kind=dict, default={}):
         if pattern.startswith("-:"):
             if regex_fits(pattern[2:], module.name, format.where):
@@ -241,13 +249,14 @@ def _gptq_headers(format: Format, module: Module) -> bool:
 
 
 def _modelopt(format: Format, module: Module) -> bool:
+    """Return whether ModelOpt leaves `module` plain, by a glob or a part of its name."""
     if module.is_embedding:
         return True
     inner: Any = format.settings.get("quantization")
     inside = Format(method=format.method, settings=inner, where=format.where) if isinstance(inner, dict) else format
     names = _names(inside, "ignore", "exclude_modules") or []
-    short = module.name.removeprefix("language_model.")
-    return any(fnmatchcase(name, pattern) or pattern in name for pattern in names for name in {module.name, short})
+    short_name = module.name.removeprefix("language_model.")
+    return any(fnmatchcase(name, pattern) or pattern in name for pattern in names for name in {module.name, short_name})
 
 
 def _modelopt_listed(format: Format, module: Module) -> bool:
@@ -273,19 +282,22 @@ def _bnb_parts(format: Format, module: Module) -> bool:
 
 
 def _torchao(format: Format, module: Module) -> bool:
+    """Return whether torchao leaves `module` plain: by a list, or because its setting by name is null."""
     if _defaults(module) and format.settings.get("include_input_output_embeddings"):
         return False
     names = _names(format, "modules_to_not_convert")
     if module.is_embedding or (module.is_head if names is None else _by_ends(names, module.name)):
         return True
     by_name = _torchao_names(format)
-    own = [by_name[key] for key in (module.name, f"{module.name}.weight") if key in by_name]
-    own += [by_name[key] for key in by_name if key.startswith("re:") and regex_fits(key[3:], module.name, format.where)]
-    return bool(by_name) and (own[0] if own else by_name.get("_default")) is None
+    precisions = [by_name[key] for key in (module.name, f"{module.name}.weight") if key in by_name]
+    precisions += [
+        by_name[key] for key in by_name if key.startswith("re:") and regex_fits(key[3:], module.name, format.where)
+    ]
+    return bool(by_name) and (precisions[0] if precisions else by_name.get("_default")) is None
 
 
 def _torchao_names(format: Format) -> dict[str, Any]:
-    """The configs by name that an FqnToConfig holds; {} for any other."""
+    """Return the configs by name that an FqnToConfig holds; {} for any other."""
     kind: Any = format.settings.get("quant_type")
     for key in ("default", "_data"):
         kind = kind.get(key) if isinstance(kind, dict) else None

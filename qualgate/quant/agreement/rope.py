@@ -12,7 +12,7 @@ _YARN_DEFAULTS = {"beta_fast": 32, "beta_slow": 1, "truncate": True}
 
 
 def said_twice(files: ModelFiles) -> Iterator[tuple[str, str, str, str]]:
-    """(key, its value, where it stands again, that value) of each rope setting that config.json says in two ways.
+    """Yield (key, value, place of the second value, second value) of each rope setting that config.json has twice.
 
     transformers 5 reads `rope_parameters`; earlier versions, and servers built on them, `rope_theta` and
     `rope_scaling` (modeling_rope_utils.py, standardize_rope_params).
@@ -26,15 +26,22 @@ def said_twice(files: ModelFiles) -> Iterator[tuple[str, str, str, str]]:
         if None not in (once, again) and as_float32(once) != as_float32(again):
             yield "rope_theta", shown(once), "rope_parameters.rope_theta", shown(again)
         if isinstance(old, dict):
-            before, now = rope_settings({"rope_theta": again, **old}, config), rope_settings(new, config)
-            for key in sorted(before.keys() | now.keys()):
-                if before.get(key) != now.get(key):
-                    yield f"rope_scaling.{key}", shown(before.get(key)), f"rope_parameters.{key}", shown(now.get(key))
+            old_settings, new_settings = rope_settings({"rope_theta": again, **old}, config), rope_settings(new, config)
+            for key in sorted(old_settings.keys() | new_settings.keys()):
+                if old_settings.get(key) != new_settings.get(key):
+                    yield (
+                        f"rope_scaling.{key}",
+                        shown(old_settings.get(key)),
+                        f"rope_parameters.{key}",
+                        shown(new_settings.get(key)),
+                    )
 
 
 def spelling_notes(arms: Iterable[tuple[str, ModelFiles]]) -> Iterator[str]:
-    """A line on each arm that says its rope settings in `rope_parameters` alone where another arm has the older keys
-    alone: transformers 4 reads only these, and takes its default for the rest."""
+    """Yield a line on each arm with rope settings in `rope_parameters` alone while another has the older keys alone.
+
+    transformers 4 reads only the older keys, and takes its default for the rest.
+    """
     arm_configs = []
     for name, files in arms:
         text = files.config.get("text_config")
@@ -42,7 +49,9 @@ def spelling_notes(arms: Iterable[tuple[str, ModelFiles]]) -> Iterator[str]:
         arm_configs.append(
             (name, files, config, any(config.get(key) is not None for key in ("rope_theta", "rope_scaling")))
         )
-    earlier = [name for name, _, config, old in arm_configs if old and not config.get("rope_parameters")]
+    earlier = [
+        name for name, _, config, has_old_keys in arm_configs if has_old_keys and not config.get("rope_parameters")
+    ]
     for name, files, config, old in arm_configs if earlier else ():
         new = config.get("rope_parameters")
         if old or not isinstance(new, dict):
@@ -69,20 +78,20 @@ def _class_default(files: ModelFiles) -> dict[str, Any]:
 
 
 def settings_by_layer(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
-    """The settings that each kind of layer reads: "rope_theta", or "sliding_attention.rope_theta"."""
-    each = {f"{kind}.": settings for kind, settings in rope.items() if isinstance(settings, dict)} or {"": rope}
+    """Return the settings that each kind of layer reads: "rope_theta", or "sliding_attention.rope_theta"."""
+    by_kind = {f"{kind}.": settings for kind, settings in rope.items() if isinstance(settings, dict)} or {"": rope}
     return {
         f"{kind}{key}": value
-        for kind, settings in each.items()
+        for kind, settings in by_kind.items()
         for key, value in rope_settings(settings, config).items()
     }
 
 
 def rope_settings(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
-    """The settings of one set of frequencies, without those that its kind does not read."""
+    """Return the settings of one set of frequencies, without those that its kind does not read."""
     kind = rope.get("rope_type", rope.get("type", "default"))
-    given = {key: value for key, value in rope.items() if value is not None and key not in ("type", "rope_type")}
-    settings = {key: as_float32(value) for key, value in given.items()}
+    stated = {key: value for key, value in rope.items() if value is not None and key not in ("type", "rope_type")}
+    settings = {key: as_float32(value) for key, value in stated.items()}
     if kind in ("default", None) or (kind in ("linear", "dynamic") and settings.get("factor") == 1):
         kind, settings = (
             "default",
@@ -92,15 +101,15 @@ def rope_settings(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any
     longest = config.get("max_position_embeddings")
     if kind in ("longrope", "su") and isinstance(trained, int) and isinstance(longest, int) and 0 < trained < 2**53:
         kind, settings["original_max_position_embeddings"] = "longrope", trained  # Phi-3 says it beside rope_scaling
-        taken = as_float32(longest / trained) if 0 < longest < 2**53 else None  # where no factor is said
-        settings = {key: value for key, value in settings.items() if key != "factor" or value != taken}
+        default_factor = as_float32(longest / trained) if 0 < longest < 2**53 else None  # where no factor is said
+        settings = {key: value for key, value in settings.items() if key != "factor" or value != default_factor}
     settings = {key: value for key, value in settings.items() if kind != "yarn" or _YARN_DEFAULTS.get(key) != value}
     partial = settings.pop("partial_rotary_factor", as_float32(config.get("partial_rotary_factor") or 1.0))
     return {"rope_type": kind, **settings, **({} if partial == 1 else {"partial_rotary_factor": partial})}
 
 
 def as_float32(value: Any) -> Any:
-    """A number as float32 holds it, in lists and mappings too."""
+    """Return a number as float32 holds it, in lists and mappings too."""
     if isinstance(value, dict):
         return {str(key): as_float32(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

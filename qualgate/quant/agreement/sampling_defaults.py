@@ -53,7 +53,7 @@ APPLIED = (
 
 
 def sampling_defaults(files: ModelFiles) -> dict[str, Any]:
-    """The defaults of generation_config.json that change answers. UsageError for a do_sample that is no bool.
+    """Return the defaults of generation_config.json that change answers. UsageError for a do_sample that is no bool.
 
     `do_sample: false` is neutral alone: only transformers reads it, and the others sample by the rest all the same.
     """
@@ -72,7 +72,7 @@ def sampling_defaults(files: ModelFiles) -> dict[str, Any]:
 
 
 def sampling_notes(arms: Iterable[tuple[str, ModelFiles]]) -> list[str]:
-    """A line for the user on each set of defaults that a server would apply, and on arms that differ in them.
+    """Return a line for the user on each set of defaults that a server would apply, and on arms that differ in them.
 
     Args:
         arms: Name and files of each arm with a folder, the baseline first.
@@ -82,17 +82,17 @@ def sampling_notes(arms: Iterable[tuple[str, ModelFiles]]) -> list[str]:
         return []
     groups: list[tuple[dict[str, Any], list[str]]] = []
     for name, defaults in by_arm:
-        known = next((names for other, names in groups if other == defaults), None)
-        if known is None:
+        group = next((names for group_defaults, names in groups if group_defaults == defaults), None)
+        if group is None:
             groups.append((defaults, [name]))
         else:
-            known.append(name)
-    each = "; ".join(f"{', '.join(names)}: {_listed(defaults)}" for defaults, names in groups)
+            group.append(name)
+    listed = "; ".join(f"{', '.join(names)}: {_listed(defaults)}" for defaults, names in groups)
     serving = ", ".join(_servers(defaults for defaults, _ in groups))
     advice = "copy the baseline's generation_config.json, or set them" if len(groups) > 1 else "set them"
     return [
         f"{'the arms differ in' if len(groups) > 1 else 'there are'} sampling defaults in generation_config.json "
-        f"({each}): this run asks with the gate file's `sampling`, and {serving} would apply these where a request "
+        f"({listed}): this run asks with the gate file's `sampling`, and {serving} would apply these where a request "
         f"leaves them unset, which nothing here judges: {advice} in every request, or in `sampling`"
     ]
 

@@ -23,8 +23,10 @@ _DAMAGED = "Its scales are damaged: fetch or save this checkpoint again."
 
 
 def with_scales_checked(file: Path, name: str, layer: Layer) -> Layer:
-    """The layer, with what its scales let a reader doubt among its oddities. UsageError for scales that are inverted or
-    lost: they cannot be what a quantizer wrote."""
+    """Return the layer, with doubts about its scales among its oddities.
+
+    UsageError for scales that are inverted or lost: they cannot be what a quantizer wrote.
+    """
     weight = layer.weight
     if weight.codes.is_meta or weight.offsets is not None:
         return layer
@@ -37,8 +39,8 @@ def with_scales_checked(file: Path, name: str, layer: Layer) -> Layer:
         )
     oddity = f"half of its weights above {_LOUD:g}, as scales give that were inverted" if middle > _LOUD else ""
     if bool((scales_float(weight) == 1).all()):
-        largest = _LARGEST.get(weight.code, float(2 ** (weight.bits - 1) - 1))
-        if most >= _FULL * largest:
+        code_end = _LARGEST.get(weight.code, float(2 ** (weight.bits - 1) - 1))
+        if most >= _FULL * code_end:
             raise UsageError(
                 f"{file}: every scale of {name} is 1, and its codes fill their range up to {most:.3g}: a quantizer "
                 f"writes the scales that brought them there. {_DAMAGED}"
@@ -50,7 +52,7 @@ def with_scales_checked(file: Path, name: str, layer: Layer) -> Layer:
 
 
 def _first_rows(weight: PackedWeight) -> PackedWeight:
-    """The same weight, cut to its first rows, or to the first block of rows."""
+    """Return the same weight, cut to its first rows, or to its first block of rows."""
     rows = min(weight.shape[0], max(_ROWS, weight.block_rows))
     blocks = rows if weight.block_rows == 1 else -(-rows // weight.block_rows) if weight.block_rows else 1
     zeros = weight.zero_points

@@ -65,7 +65,7 @@ _LLAMA_CPP_EOS = {"llama": 2, "gpt2": 11}  # tokenizer.ggml.model → the id whe
 
 
 def readings(files: ModelFiles, header: Mapping[str, Any] | None = None) -> dict[ReadAs, tuple[int, ...]]:
-    """Each server's stop tokens, in ascending order.
+    """Return each server's stop tokens, in ascending order.
 
     Args:
         files: Of the folder.
@@ -84,7 +84,7 @@ def readings(files: ModelFiles, header: Mapping[str, Any] | None = None) -> dict
 def stop_ids(
     files: ModelFiles, read_as: ReadAs | None = None, header: Mapping[str, Any] | None = None
 ) -> tuple[int, ...]:
-    """Every token that ends an answer, in ascending order: as `read_as` reads them, else all that the folder's
+    """Return every token that ends an answer, in ascending order: as `read_as` reads them, else all that the folder's
     configs and tokenizer name. UsageError where an eos_token_id is none."""
     ids_by_server = readings(files, header)
     return (
@@ -121,14 +121,17 @@ def _of_config(files: ModelFiles, header: Mapping[str, Any] | None = None) -> li
 
 
 def _of_config_class(files: ModelFiles, header: Mapping[str, Any] | None = None) -> list[int]:
-    """With the default of transformers' config class, which quantizers write into config.json."""
+    """Return the stop ids of config.json or, without any there, the default of transformers' config class.
+
+    Quantizers write that default into config.json, so a folder without the key means the same.
+    """
     kind = files.config.get("model_type")
     if "eos_token_id" in files.config or isinstance(files.config.get("text_config"), dict) or not isinstance(kind, str):
         return _of_config(files)
     from transformers import CONFIG_MAPPING
 
-    made = CONFIG_MAPPING[kind]() if kind in CONFIG_MAPPING else None
-    return _eos(files, "config.json", {"eos_token_id": getattr(made, "eos_token_id", None)})
+    config = CONFIG_MAPPING[kind]() if kind in CONFIG_MAPPING else None
+    return _eos(files, "config.json", {"eos_token_id": getattr(config, "eos_token_id", None)})
 
 
 def _of_generation_file(files: ModelFiles, header: Mapping[str, Any] | None = None) -> list[int]:
@@ -141,6 +144,7 @@ def _of_generation(files: ModelFiles, header: Mapping[str, Any] | None = None) -
 
 
 def _of_header(files: ModelFiles, header: Mapping[str, Any] | None) -> list[int]:
+    """Return the ids at which llama.cpp ends an answer: by text, and by the header or, without one, by the files."""
     ends = [id for text, id in token_ids(files).items() if text in _LLAMA_CPP_ENDS]
     if header is None:
         return ends + (eos_of_tokenizer(files) or _of_config(files)[:1])

@@ -69,24 +69,35 @@ def templates_sha256(files: ModelFiles) -> str:
     """Return the hash over `default` and all templates that differ from it."""
     named = {name: as_compiled(text) for name, text in templates(files).items()}
     text = named.pop(DEFAULT, "")
-    others = {name: other for name, other in named.items() if other != text}
+    others = {name: template for name, template in named.items() if template != text}
     return content_hash([text, others]) if others else sha256_text(text)
 
 
-def differing_template(ours: ModelFiles, theirs: ModelFiles) -> tuple[str, str]:
-    """The first template that two folders do not share: what to call it, and what mends it."""
-    left, right = ({name: as_compiled(text) for name, text in templates(files).items()} for files in (ours, theirs))
-    names = sorted({*left, *right} - {DEFAULT})
-    known = [name for name in names if left.get(name, left.get(DEFAULT)) != right.get(name, right.get(DEFAULT))]
-    if left.get(DEFAULT) != right.get(DEFAULT) or not known:
+def differing_template(variant: ModelFiles, baseline: ModelFiles) -> tuple[str, str]:
+    """Return what to call the first template that two folders do not share, and how to mend it."""
+    variant_templates, baseline_templates = (
+        {name: as_compiled(text) for name, text in templates(files).items()} for files in (variant, baseline)
+    )
+    names = sorted({*variant_templates, *baseline_templates} - {DEFAULT})
+    differing = [
+        name
+        for name in names
+        if variant_templates.get(name, variant_templates.get(DEFAULT))
+        != baseline_templates.get(name, baseline_templates.get(DEFAULT))
+    ]
+    if variant_templates.get(DEFAULT) != baseline_templates.get(DEFAULT) or not differing:
         return "chat template", f"copy {TEMPLATE_FILE} from there"
-    name = known[0]
-    mend = f"copy {_place(theirs, name)} from there" if name in right else f"remove it from {_place(ours, name)}"
+    name = differing[0]
+    mend = (
+        f"copy {_place(baseline, name)} from there"
+        if name in baseline_templates
+        else f"remove it from {_place(variant, name)}"
+    )
     return f"chat template {name!r}", mend
 
 
 def as_read_by(files: ModelFiles, server: ReadAs | None) -> ModelFiles:
-    """The files without the templates that `server` does not read."""
+    """Return the files without the templates that `server` does not read."""
     if server != "llama.cpp" or not _in_config(files):
         return files
     return replace(files, raw={name: raw for name, raw in files.raw.items() if name not in _template_files(files)})
@@ -97,8 +108,8 @@ def check_templates(files: ModelFiles, server: ReadAs | None) -> None:
     model, and the arm's `read_as`, `server`, does not say whose reading counts."""
     by_files, by_config = _in_files(files), _in_config(files)
     for name in sorted({*by_files, *by_config}) if by_files and by_config else ():
-        both = [as_compiled(texts[name]) if name in texts else None for texts in (by_files, by_config)]
-        if both[0] != both[1] and server is None:
+        compiled = [as_compiled(texts[name]) if name in texts else None for texts in (by_files, by_config)]
+        if compiled[0] != compiled[1] and server is None:
             _refuse(files, name, f"{_place(files, name) if name in by_files else TEMPLATE_FILE}", ORDERS[:2])
     text = files.json(PROCESSOR_TEMPLATE_FILE).get("chat_template")
     if (
@@ -143,6 +154,7 @@ def _in_files(files: ModelFiles) -> dict[str, str]:
 
 
 def _in_config(files: ModelFiles) -> dict[str, str]:
+    """Return the templates of tokenizer_config.json by name. UsageError for values of another kind."""
     value: Any = files.json(_CONFIG).get("chat_template") or {}
     if isinstance(value, str):
         return {DEFAULT: value}

@@ -21,7 +21,8 @@ _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|embed_in|tok_e
 
 
 def may_differ(shards: Shards, config: Mapping[str, Any]) -> bool:
-    """Whether config.json does not rule out a tied head, and the file holds an output head beside the embedding."""
+    """Return whether config.json does not rule out a tied head, and the file holds an output head beside the
+    embedding."""
     text = config.get("text_config")
     for settings in (text if isinstance(text, dict) else {}, config):
         if "tie_word_embeddings" in settings:
@@ -32,7 +33,7 @@ def may_differ(shards: Shards, config: Mapping[str, Any]) -> bool:
 
 
 def chosen_head(shards: Shards, format: Format | None, read_as: str | None) -> Head | None:
-    """Which head counts, for a folder whose config ties the two: None where it holds one alone, or both are equal.
+    """Return which head counts if the config ties it to the embedding: None if only one exists, or both are equal.
 
     UsageError where they differ and `read_as` names no server, as these do not agree.
     """
@@ -52,26 +53,28 @@ def chosen_head(shards: Shards, format: Format | None, read_as: str | None) -> H
 
 
 def _first(shards: Shards, pattern: re.Pattern[str]) -> str:
+    """Return the first tensor name, in order, that matches; "" for none."""
     return min((name for name in shards.entries if pattern.search(name)), default="")
 
 
 def _equal(shards: Shards, format: Format | None, head: str, embedding: str) -> bool:
+    """Return whether the tensor `head` holds the same numbers as `embedding`; a quantized head is dequantized first."""
     import torch
 
-    theirs = _tensor(shards, embedding).float()
+    embedding_weight = _tensor(shards, embedding).float()
     if head.endswith(".weight") and shards.entries[head].dtype in ("F16", "BF16", "F32", "F64"):
-        return torch.equal(_tensor(shards, head).float(), theirs)
+        return torch.equal(_tensor(shards, head).float(), embedding_weight)
     from qualgate.quant.readers.checkpoint import read_checkpoint  # which reads by these checks
     from qualgate_kernels.dequantize import dequantize_torch
 
     module = f"{head.rpartition('lm_head')[0]}lm_head" if "lm_head" in head else "embed_out"
-    alone = replace(
+    head_shards = replace(
         shards,
         entries={name: entry for name, entry in shards.entries.items() if name.startswith(f"{module}.")},
         metadata={name: text for name, text in shards.metadata.items() if name.startswith(f"{module}.")},
     )
-    layer = read_checkpoint(alone, format).layers.get(module)
-    return layer is not None and torch.equal(dequantize_torch(layer.weight), theirs)
+    layer = read_checkpoint(head_shards, format).layers.get(module)
+    return layer is not None and torch.equal(dequantize_torch(layer.weight), embedding_weight)
 
 
 def _tensor(shards: Shards, name: str) -> torch.Tensor:

@@ -25,11 +25,13 @@ def check_special_tokens(files: ModelFiles) -> None:
     the first over the second, unless that has `added_tokens_decoder` (5.23.0, tokenization_utils_base.py)."""
     settings = files.json("tokenizer_config.json")
     for key, value in files.json("special_tokens_map.json").items() if "added_tokens_decoder" not in settings else ():
-        own, mapped = (it.get("content") if isinstance(it, dict) else it for it in (settings.get(key), value))
-        if key.endswith("_token") and own is not None and own != mapped:
+        named, mapped = (
+            token.get("content") if isinstance(token, dict) else token for token in (settings.get(key), value)
+        )
+        if key.endswith("_token") and named is not None and named != mapped:
             raise UsageError(
                 f"{files.path / 'special_tokens_map.json'} says {key} {mapped!r:.60}, and tokenizer_config.json "
-                f"{own!r:.60}: transformers takes the first, and vLLM and SGLang with it; other readers take the "
+                f"{named!r:.60}: transformers takes the first, and vLLM and SGLang with it; other readers take the "
                 "second. Correct the one that is wrong, or remove special_tokens_map.json."
             )
 
@@ -43,9 +45,9 @@ def check_tokenizer_class(files: ModelFiles, server: ReadAs | None) -> None:
     import transformers
 
     # Its rule: a name that ends in Fast is looked up without it, too. GPTQModel writes TokenizersBackendFast.
-    known = {*dir(transformers), *_RENAMED}
-    if not isinstance(name, str) or known.isdisjoint((name, name.removesuffix("Fast"))):
-        does = "; ".join(f"{who} {what}" for who, what, *_ in UNKNOWN)
+    known_classes = {*dir(transformers), *_RENAMED}
+    if not isinstance(name, str) or known_classes.isdisjoint((name, name.removesuffix("Fast"))):
+        does = "; ".join(f"{servers} {action}" for servers, action, *_ in UNKNOWN)
         raise UsageError(
             f"{files.path / 'tokenizer_config.json'}: transformers {version('transformers')} knows no tokenizer_class "
             f"{name!r:.60}. Servers differ: {does}. Write the class of the model that this one was made from, or say "
@@ -54,7 +56,8 @@ def check_tokenizer_class(files: ModelFiles, server: ReadAs | None) -> None:
 
 
 def tokenizer_class_note(name: str, files: ModelFiles) -> str:
-    """A line on the class that GPTQModel writes into folders saved by transformers 5; "" where another is named."""
+    """Return a line on the class that GPTQModel writes into folders saved by transformers 5; "" where another is
+    named."""
     if files.json("tokenizer_config.json").get("tokenizer_class") != "TokenizersBackendFast":
         return ""
     return (

@@ -28,21 +28,21 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def check_configs_agree(configs: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
-    """Raise UsageError for a key that two files of a folder give differently. found: each file, and what it says."""
-    for other, theirs in configs[1:]:
-        where, ours = configs[0]
-        if other == where and ours != theirs:
+    """Raise UsageError for a key that two files of a folder give differently. configs: each file, and its settings."""
+    for file, others in configs[1:]:
+        where, settings = configs[0]
+        if file == where and settings != others:
             raise UsageError(
                 f"{where} has quantization_config and compression_config, and they differ: servers read the first. "
                 "Take compression_config out, or correct the one that is wrong."
             )
         for names in _KEYS:
-            our_value, their_value = _value(ours, names), _value(theirs, names)
+            our_value, their_value = _value(settings, names), _value(others, names)
             if our_value is not None and their_value is not None and our_value != their_value:
                 raise UsageError(
-                    f"{where} says {_key(ours, names)} {our_value!r:.80}, and {other} says {_key(theirs, names)} "
+                    f"{where} says {_key(settings, names)} {our_value!r:.80}, and {file} says {_key(others, names)} "
                     f"{their_value!r:.80}: {READINGS['two configs'].sentence}, while the library that wrote "
-                    f"{other.name} reads that file. Correct the one that is wrong, or remove it."
+                    f"{file.name} reads that file. Correct the one that is wrong, or remove it."
                 )
 
 
@@ -61,6 +61,11 @@ def _key(settings: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 
 def _value(settings: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    """Return the first of `names` that is set, in a form that compares across formats; else the format's default.
+
+    Cache schemes become their name, names small letters, and lists sorted. A group size is also looked up in
+    `config_groups`, if all groups have the same.
+    """
     inner = settings.get("quantization")
     for source in (settings, inner if isinstance(inner, dict) else {}):
         for name in names:

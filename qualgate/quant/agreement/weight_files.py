@@ -28,8 +28,8 @@ def check_index(index: Path | None, listed: Mapping[str, str], read: Mapping[str
         for name in entries:
             holders.setdefault(name, []).append(file)
     for name, files in sorted(holders.items()):
-        first, *more = (read[file][name] for file in files)
-        if any(not same_bytes(first, other) for other in more):
+        first, *remainder = (read[file][name] for file in files)
+        if any(not same_bytes(first, other) for other in remainder):
             raise UsageError(
                 f"{index} names {' and '.join(files)}, and both hold {name}, with other numbers: "
                 f"{READINGS['tensor twice'].sentence}. Save the checkpoint again, so that each tensor is in one file."
@@ -39,9 +39,9 @@ def check_index(index: Path | None, listed: Mapping[str, str], read: Mapping[str
             places = " and ".join(holders.get(name, ())) or "no file of the index"
             raise UsageError(f"{index} says that {name} is in {file}, but it is in {places}. {_AGAIN}")
     if index is not None and (unlisted := sorted(holders.keys() - listed.keys())):
-        more = f" (and {counted(len(unlisted) - 1, 'further tensor')})" if len(unlisted) > 1 else ""
+        remainder = f" (and {counted(len(unlisted) - 1, 'further tensor')})" if len(unlisted) > 1 else ""
         raise UsageError(
-            f"{index} does not list {unlisted[0]}, which {holders[unlisted[0]][0]} holds{more}: "
+            f"{index} does not list {unlisted[0]}, which {holders[unlisted[0]][0]} holds{remainder}: "
             f"{READINGS['tensor unlisted'].sentence}. Add it to the index, or save the checkpoint again."
         )
 
@@ -49,18 +49,19 @@ def check_index(index: Path | None, listed: Mapping[str, str], read: Mapping[str
 def files_beside(
     folder: Path, model: Mapping[str, TensorEntry], listed: set[str] | None, header: Header
 ) -> dict[str, int]:
-    """The weight files of the folder that are not the model's, and how many tensors each holds (0: not looked at).
+    """Return the weight files of the folder that are not the model's, and how many tensors each holds (0: not looked
+    at).
 
     model: its tensors; listed: the files that model.safetensors.index.json names, None without one. UsageError for a
     file that some server would load and that holds a tensor of the model with other numbers.
     """
-    own = {entry.file.name for entry in model.values()}
+    model_files = {entry.file.name for entry in model.values()}
     others = [file for kind in _NOT_LOADED for file in sorted(folder.glob(kind)) if file.is_file()]
-    counts = {name: 0 for file in others if (name := file.relative_to(folder).as_posix()) not in own}
-    _check_index_holds(folder, model, own, listed, header)
+    counts = {name: 0 for file in others if (name := file.relative_to(folder).as_posix()) not in model_files}
+    _check_index_holds(folder, model, model_files, listed, header)
     listed = listed or set()
     for file in sorted(folder.glob("*.safetensors")):
-        if file.name in own:
+        if file.name in model_files:
             continue
         entries = header(file)
         situation = _situation(file.name, listed)
@@ -68,7 +69,7 @@ def files_beside(
         if differing:
             named = ", and model.safetensors.index.json lists it" if situation == _LISTED else ""
             raise UsageError(
-                f"{folder} holds {file.name} beside {min(own)}{named}: its {differing[0]} ({len(differing)} of "
+                f"{folder} holds {file.name} beside {min(model_files)}{named}: its {differing[0]} ({len(differing)} of "
                 f"{counted(len(entries), 'tensor')}) is not the model's, and {READINGS[situation].sentence}. Keep "
                 "the file that is meant, and remove the other one."
             )
@@ -77,18 +78,18 @@ def files_beside(
 
 
 def _check_index_holds(
-    folder: Path, model: Mapping[str, TensorEntry], own: set[str], listed: set[str] | None, header: Header
+    folder: Path, model: Mapping[str, TensorEntry], model_files: set[str], listed: set[str] | None, header: Header
 ) -> None:
     """Raise UsageError for an index that names none of the model's files, unless its files hold all of the model."""
-    if listed is None or own & listed or not all(file.endswith(".safetensors") for file in own):
+    if listed is None or model_files & listed or not all(file.endswith(".safetensors") for file in model_files):
         return
-    there = [folder / file for file in listed if (folder / file).is_file()]
-    names = {name for file in there for name in header(file)}
-    if missing := sorted(model.keys() - names):
+    listed_files = [folder / file for file in listed if (folder / file).is_file()]
+    names = {name for file in listed_files for name in header(file)}
+    if lacking := sorted(model.keys() - names):
         raise UsageError(
-            f"{folder} holds {min(own)} beside model.safetensors.index.json, whose files ({len(there)} of "
-            f"{len(listed)} are there) do not hold {missing[0]}: {READINGS['index alone'].sentence}. Remove the index "
-            f"if {min(own)} is meant; else fetch the files that it lists and remove {min(own)}."
+            f"{folder} holds {min(model_files)} beside model.safetensors.index.json, whose files ({len(listed_files)} "
+            f"of {len(listed)} are there) do not hold {lacking[0]}: {READINGS['index alone'].sentence}. Remove the index "
+            f"if {min(model_files)} is meant; else fetch the files that it lists and remove {min(model_files)}."
         )
 
 
@@ -102,7 +103,7 @@ def check_no_adapter(folder: Path) -> None:
 
 
 def beside_note(name: str, beside: Mapping[str, int], listed: set[str] | None) -> str:
-    """A line for the user on files of an arm's folder that nothing here reads; "" where there are none.
+    """Return a line for the user on files of an arm's folder that nothing here reads; "" where there are none.
 
     beside, listed: see `files_beside`.
     """
@@ -128,8 +129,10 @@ def _situation(file: str, listed: set[str]) -> str:
 
 
 def _differing(model: Mapping[str, TensorEntry], entries: Mapping[str, TensorEntry], *, whole: bool) -> list[str]:
-    """The tensors of `entries` that the model holds with other bytes, or does not hold: of those the ones of its
-    modules, or, `whole`, all."""
+    """Return the tensors of `entries` that the model holds with other bytes or does not hold.
+
+    Of those that it does not hold, only tensors of its modules count; with `whole`, all do.
+    """
     modules = {name.rpartition(".")[0] for name in model} - {""}
     return [
         name
@@ -139,10 +142,10 @@ def _differing(model: Mapping[str, TensorEntry], entries: Mapping[str, TensorEnt
 
 
 def same_bytes(left: TensorEntry, right: TensorEntry) -> bool:
-    """Whether two tensors of safetensors files are the same to the bit."""
+    """Return whether two tensors of safetensors files are the same to the bit."""
     if (left.dtype, left.shape, left.nbytes) != (right.dtype, right.shape, right.nbytes):
         return False
-    return all(ours == theirs for ours, theirs in zip(_chunks(left), _chunks(right), strict=True))
+    return all(left_chunk == right_chunk for left_chunk, right_chunk in zip(_chunks(left), _chunks(right), strict=True))
 
 
 def _chunks(entry: TensorEntry) -> Iterable[bytes]:

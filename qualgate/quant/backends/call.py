@@ -60,7 +60,7 @@ def run_backend(
 
 
 def check_free(out: Path) -> None:
-    """UsageError when a folder of that name is there already."""
+    """Raise UsageError if a folder of that name exists already."""
     if out.exists():
         raise UsageError(f"{out} is there already. Choose another --out, or delete it.")
 
@@ -72,28 +72,36 @@ def _run(
     progress: Callable[[str], None],
     finish: Callable[[Made], None],
 ) -> Made:
+    """Run the library in a hidden folder beside `out`, and rename the result to `out` when it is whole."""
     out.parent.mkdir(parents=True, exist_ok=True)
     room = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
-        made = room / "made"
-        answer = _listen(environment, replace(job, out=str(made)), room, progress)
-        if not any(made.glob("*.safetensors")):
+        unfinished = room / "made"
+        answer = _listen(environment, replace(job, out=str(unfinished)), room, progress)
+        if not any(unfinished.glob("*.safetensors")):
             raise InfrastructureError(f"{job.backend} said it was done and left no safetensors file.")
         for name, raw in read_files(Path(job.model), TOKENIZER).raw.items():
-            (made / name).parent.mkdir(exist_ok=True)
-            (made / name).write_bytes(raw)
+            (unfinished / name).parent.mkdir(exist_ok=True)
+            (unfinished / name).write_bytes(raw)
         result = Made(
-            folder=made, backend=job.backend, versions=environment.versions, patches=tuple(answer.get("patches", ()))
+            folder=unfinished,
+            backend=job.backend,
+            versions=environment.versions,
+            patches=tuple(answer.get("patches", ())),
         )
         finish(result)
-        os.rename(made, out)
+        os.rename(unfinished, out)
     finally:
         shutil.rmtree(room, ignore_errors=True)
     return replace(result, folder=out)
 
 
 def _listen(environment: Environment, job: BackendJob, room: Path, progress: Callable[[str], None]) -> dict:
-    """The script's last word. Its standard output is one JSON object a line; what libraries print goes to a file."""
+    """Run the script and return its last answer, passing its progress on.
+
+    Its standard output is one JSON object a line; what libraries print goes to a file, of which an error shows the
+    end.
+    """
     script = Path(str(files("qualgate.quant.backends"))) / "inside.py"
     order, log = room / "order.json", room / "log.txt"
     order.write_text(json.dumps(job.as_json()), encoding="utf-8")
@@ -128,7 +136,10 @@ def _listen(environment: Environment, job: BackendJob, room: Path, progress: Cal
 def _started(
     environment: Environment, command: list[str], noise: IO[bytes], room: Path, settings: dict[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Its standard input stays open as long as this process lives: that is how it learns that nobody waits for it."""
+    """Start the script. UsageError if the interpreter does not start.
+
+    Its standard input stays open as long as this process lives, so the script notices when nobody waits for it.
+    """
     try:
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=noise, cwd=room, env=settings

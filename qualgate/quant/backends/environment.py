@@ -44,7 +44,7 @@ def default_folder() -> Path:
 
 
 def find(name: str, folder: Path | None = None) -> Environment:
-    """The environment of backend `name`. UsageError says how to make it when it is not there, or out of date."""
+    """Return the environment of backend `name`. UsageError says how to make it when it is missing or out of date."""
     _check_name(name)
     place = (folder or default_folder()) / name
     how = _how(name, folder)
@@ -52,8 +52,8 @@ def find(name: str, folder: Path | None = None) -> Environment:
         noted = json.loads((place / _FINISHED).read_bytes())
         requirements, versions = noted["requirements"], dict(noted["versions"])
     except FileNotFoundError:
-        what = "is not finished" if place.is_dir() else "does not exist"
-        raise UsageError(f"The environment of backend {name} ({place}) {what}. {how}") from None
+        state = "is not finished" if place.is_dir() else "does not exist"
+        raise UsageError(f"The environment of backend {name} ({place}) {state}. {how}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{place / _FINISHED} cannot be read ({error}). {how}") from None
     if requirements != requirements_hash(name):
@@ -87,7 +87,7 @@ def set_up(name: str, folder: Path | None = None, say: Callable[[str], None] = l
             return environment
         say(f"{name}: {place} no longer has the packages it was made with")
     except UsageError:
-        pass
+        pass  # missing or out of date: it is made below
     except (OSError, ValueError, subprocess.CalledProcessError):
         say(f"{name}: the interpreter in {place} does not run")
     if name == "auto-gptq" and sys.version_info[:2] > LEGACY_PYTHON:
@@ -101,12 +101,12 @@ def set_up(name: str, folder: Path | None = None, say: Callable[[str], None] = l
     say(f"{name}: making {place}")
     venv.create(place, with_pip=True, symlinks=os.name != "nt")
     python = _python(place)
-    whole, alone = _requirements(name)
-    say(f"{name}: installing {', '.join(_lines(whole))}")
-    _pip(name, python, ["--requirement", str(whole)], say)
-    if alone.exists():
-        say(f"{name}: installing {', '.join(_lines(alone))} without its dependencies")
-        _pip(name, python, ["--no-deps", "--no-build-isolation", "--requirement", str(alone)], say)
+    requirements, without_dependencies = _requirements(name)
+    say(f"{name}: installing {', '.join(_lines(requirements))}")
+    _pip(name, python, ["--requirement", str(requirements)], say)
+    if without_dependencies.exists():
+        say(f"{name}: installing {', '.join(_lines(without_dependencies))} without its dependencies")
+        _pip(name, python, ["--no-deps", "--no-build-isolation", "--requirement", str(without_dependencies)], say)
     noted = {"name": name, "requirements": requirements_hash(name), "versions": _versions(python)}
     unfinished = place / f".{_FINISHED}"
     unfinished.write_text(json.dumps(noted, indent=2), encoding="utf-8")
@@ -166,6 +166,8 @@ def _pip(name: str, python: Path, arguments: list[str], say: Callable[[str], Non
 
 
 def _versions(python: Path) -> dict[str, str]:
+    """Return the versions of Python and of the packages _VERSIONS_OF in an environment; packages it lacks are left
+    out."""
     code = (
         "import json, sys\nfrom importlib.metadata import PackageNotFoundError, version\nfound = {}\n"
         "for name in sys.argv[1:]:\n"

@@ -28,26 +28,26 @@ def with_gptqmodel(order: dict[str, Any]) -> None:
     from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
 
     # Act-order off means plain groups here: gptqmodel's own default reorders groups behind one's back.
-    own = {}
+    options = {}
     if order["method"] == "gptq":
-        own = {"desc_act": bool(order["act_order"]), "static_groups": order["act_order"] == "static"}
-        own["act_group_aware"] = False
+        options = {"desc_act": bool(order["act_order"]), "static_groups": order["act_order"] == "static"}
+        options["act_group_aware"] = False
     config = QuantizeConfig(
         bits=order["bits"],
         group_size=order["group_size"],
         sym=order["symmetric"],
         method=order["method"],
         format=order["format"] if order["method"] == "gptq" else "gemm",
-        **own,
+        **options,
     )
     say("loading the model")
     model = GPTQModel.load(order["model"], config, device="cuda" if _has_gpu() else "cpu")
     say(f"quantizing with {len(order['texts'])} calibration cases")
     rows = [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in order["texts"]]
-    own = {}
+    options = {}
     if order["method"] == "awq" and not _has_gpu():
-        own = {"backend": BACKEND.AWQ_TORCH}  # left to itself it takes a CUDA kernel, here as well
-    model.quantize(rows, batch_size=1, **own)
+        options = {"backend": BACKEND.AWQ_TORCH}  # left to itself it takes a CUDA kernel, here as well
+    model.quantize(rows, batch_size=1, **options)
     say("writing")
     model.save(order["out"])
 
@@ -67,18 +67,18 @@ def with_llmcompressor(order: dict[str, Any]) -> None:
         # Pinned memory is for copies to a GPU; asking for it without one raises.
         IntermediatesCache.pin_memory = lambda self, *args, **kwargs: None
         PATCHES.append("IntermediatesCache.pin_memory does nothing")
-    own: dict[str, Any] = {"targets": ["Linear"], "ignore": ["lm_head"]}
+    options: dict[str, Any] = {"targets": ["Linear"], "ignore": ["lm_head"]}
     weights: dict[str, Any] = {"config_groups": _integers(order), "ignore": ["lm_head"]}
     recipe: list[Any] = {
         "gptq": lambda: [GPTQModifier(**weights, actorder=order["act_order"] or None)],
         "awq": lambda: [AWQModifier(), QuantizationModifier(**weights)],
         "smoothquant": lambda: [
             SmoothQuantModifier(smoothing_strength=0.5),
-            GPTQModifier(scheme="W8A8", **own),
+            GPTQModifier(scheme="W8A8", **options),
         ],
         "fp8": lambda: [QuantizationModifier(config_groups=_floats8(order), ignore=["lm_head"])],
-        "nvfp4": lambda: [QuantizationModifier(scheme="NVFP4A16", **own)],
-        "mxfp4": lambda: [QuantizationModifier(scheme="MXFP4A16", **own)],
+        "nvfp4": lambda: [QuantizationModifier(scheme="NVFP4A16", **options)],
+        "mxfp4": lambda: [QuantizationModifier(scheme="MXFP4A16", **options)],
     }[order["method"]]()
     say("loading the model")
     model = AutoModelForCausalLM.from_pretrained(order["model"], dtype="auto", local_files_only=True)
@@ -98,6 +98,7 @@ def with_llmcompressor(order: dict[str, Any]) -> None:
 
 
 def _integers(order: dict[str, Any]) -> dict[str, Any]:
+    """Return llm-compressor's `config_groups` for integer weights."""
     rows = order["group_size"] == -1
     return {
         "group_0": {
@@ -114,6 +115,7 @@ def _integers(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _floats8(order: dict[str, Any]) -> dict[str, Any]:
+    """Return llm-compressor's `config_groups` for FP8 weights, with activations rounded only if the order says so."""
     # Its own schemes, FP8_DYNAMIC and FP8_BLOCK, always round activations too.
     float8: dict[str, Any] = {"num_bits": 8, "type": "float", "symmetric": True}
     tiled = order["granularity"] == "block"
@@ -155,15 +157,15 @@ def with_auto_gptq(order: dict[str, Any]) -> None:
         model_name_or_path=order["model"],
     )
     # from_pretrained refuses to begin without CUDA; the constructor does not.
-    made = GPTQ_CAUSAL_LM_MODEL_MAP[kind](model, False, config)
+    model_to_quantize = GPTQ_CAUSAL_LM_MODEL_MAP[kind](model, False, config)
     say(f"quantizing with {len(order['texts'])} calibration cases")
-    made.quantize(
+    model_to_quantize.quantize(
         [{"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
          for ids in order["texts"]],
         batch_size=1, use_triton=False,
     )  # fmt: skip
     say("writing")
-    made.save_quantized(order["out"], use_safetensors=True)
+    model_to_quantize.save_quantized(order["out"], use_safetensors=True)
 
 
 def with_autoawq(order: dict[str, Any]) -> None:
@@ -192,18 +194,21 @@ def with_autoawq(order: dict[str, Any]) -> None:
 
 
 def _legacy_model(folder: str) -> Any:
-    """The model as transformers 4 loads it, its config given the names that version knows."""
+    """Return the model as transformers 4 loads it, its config given the names that this version knows."""
     from transformers import AutoModelForCausalLM
 
     say("loading the model")
-    with _legacy_folder(folder) as place:
-        return AutoModelForCausalLM.from_pretrained(place, torch_dtype="auto", local_files_only=True)
+    with _legacy_folder(folder) as legacy:
+        return AutoModelForCausalLM.from_pretrained(legacy, torch_dtype="auto", local_files_only=True)
 
 
 @contextlib.contextmanager
 def _legacy_folder(folder: str) -> Any:
-    """`folder` with a config.json of transformers 4: dtype and rotary settings moved in version 5, and an unknown key
-    is not an error there but a model that computes something else."""
+    """Yield a copy of `folder` (by links) whose config.json is written for transformers 4.
+
+    dtype and rotary settings moved in version 5, and an unknown key is not an error there but a model that computes
+    something else.
+    """
     import tempfile
 
     config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
@@ -217,12 +222,12 @@ def _legacy_folder(folder: str) -> Any:
         config["rope_theta"] = rope["rope_theta"]
     if "dtype" in config:
         config["torch_dtype"] = config.pop("dtype")
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as legacy:
         for file in Path(folder).iterdir():
             if file.name not in ("config.json", "tokenizer_config.json"):
-                os.symlink(file, Path(place) / file.name)
-        (Path(place) / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        yield place
+                os.symlink(file, Path(legacy) / file.name)
+        (Path(legacy) / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        yield legacy
 
 
 def _has_gpu() -> bool:

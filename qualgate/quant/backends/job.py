@@ -61,7 +61,7 @@ def backend_job(
     format: str = "",
     device: str = "cpu",
 ) -> BackendJob:
-    """The order for `recipe`. format: "" is the backend's own. UsageError when this backend does not make it."""
+    """Return the order for `recipe`. format: "" is the backend's own. UsageError when this backend does not make it."""
     if recipe.method not in METHODS[backend]:
         others = [name for name, methods in METHODS.items() if recipe.method in methods]
         elsewhere = f" {recipe.method} is made by: {', '.join(others)}." if others else ""
@@ -69,11 +69,11 @@ def backend_job(
             f"Backend {backend} makes {', '.join(METHODS[backend])}, not {recipe.method}.{elsewhere} Without "
             "--backend qualgate makes it itself."
         )
-    untold: dict[str, Any] = {"keep": recipe.keep, "clip": recipe.clip, "element": recipe.element}
-    untold["granularity"] = recipe.granularity if recipe.granularity != "block" else ""
-    for what, value in untold.items():
+    unsupported: dict[str, Any] = {"keep": recipe.keep, "clip": recipe.clip, "element": recipe.element}
+    unsupported["granularity"] = recipe.granularity if recipe.granularity != "block" else ""
+    for option, value in unsupported.items():
         if value:
-            raise UsageError(f"Backend {backend} cannot be told `{what}`. Leave it out, or leave --backend out.")
+            raise UsageError(f"Backend {backend} cannot be told `{option}`. Leave it out, or leave --backend out.")
     formats = formats_of(backend, recipe.method)
     if format and format not in formats:
         raise UsageError(f"Backend {backend} writes {recipe.method} as {' or '.join(formats)}, not as {format}.")

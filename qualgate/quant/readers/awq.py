@@ -20,7 +20,8 @@ _PLACES = torch.tensor([ORDER.index(column) for column in range(8)])  # the nibb
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized layer, by module name. Raises UsageError for what the config and the tensors disagree on."""
+    """Yield every quantized layer, by module name. Raises UsageError for what the config and the tensors disagree
+    on."""
     format = source.format
     version = format.setting("version", "checkpoint_format", kind=str, default="gemm").lower()
     if version != "gemm":
@@ -48,6 +49,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
 
 
 def _layer(source: Source, module: str, group_size: int) -> Layer:
+    """Read one layer, checked against the group size of the config; -1 means one group."""
     name = f"{module}.qweight"
     words = source.expect(name, (torch.int32,), (None, None))
     in_features, out_features = words.shape[0], words.shape[1] * 8

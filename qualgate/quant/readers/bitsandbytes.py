@@ -28,7 +28,7 @@ _LLM_INT8 = Activations(unsupported="LLM.int8() inputs (int8, with columns of ou
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized layer, by module name."""
+    """Yield every quantized layer, by module name."""
     settings = source.format.settings
     if settings.get("load_in_4bit") and settings.get("load_in_8bit"):
         raise UsageError(
@@ -47,6 +47,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
 
 
 def _int8(source: Source, module: str) -> Layer:
+    """Read one LLM.int8() layer. Raises NotInThisVersion for weights that are permuted for one kind of GPU."""
     name = f"{module}.weight"
     codes = source.expect(name, (torch.int8,), (None, None))
     rows, columns = codes.shape
@@ -78,6 +79,7 @@ def _int8(source: Source, module: str) -> Layer:
 
 
 def _nf4(source: Source, module: str) -> Layer:
+    """Read one NF4 layer; where blocks cross rows, scales are repeated for smaller groups."""
     name, kind = f"{module}.weight", source.format.settings.get("bnb_4bit_quant_type", "nf4")
     if kind != "nf4":
         raise UsageError(
@@ -100,7 +102,7 @@ def _nf4(source: Source, module: str) -> Layer:
     blocks = -(-rows * columns // block)
     scales = _absmax(source, name, state, blocks)
     group = gcd(block, columns)
-    each = torch.arange(rows * columns // group) * group // block
+    block_of_group = torch.arange(rows * columns // group) * group // block
     nibbles = (stored >> 4) | (stored << 4)  # low nibble first from here on
     if columns % 2:
         raise NotInThisVersion(f"{source.where(name)}: {name} has {columns} in_features; an odd number is not read.")
@@ -115,7 +117,7 @@ def _nf4(source: Source, module: str) -> Layer:
             bits=4,
             shape=(rows, columns),
             codes=nibbles.view(rows, columns // 2),
-            scales=scales[each].view(rows, -1),
+            scales=scales[block_of_group].view(rows, -1),
             group_size=group if group < columns else 0,
         ),
         layout="bitsandbytes nf4, nested" if "nested_blocksize" in state else "bitsandbytes nf4",
@@ -139,6 +141,7 @@ def _absmax(source: Source, name: str, state: dict[str, Any], blocks: int) -> to
 
 
 def _state(source: Source, name: str) -> dict[str, Any]:
+    """Return the JSON that the tensor `name` holds as bytes. UsageError for anything but an object."""
     raw = source.expect(name, (torch.uint8,), (None,))
     try:
         state = json.loads(bytes(raw.tolist()))

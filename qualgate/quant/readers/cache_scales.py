@@ -15,7 +15,7 @@ SIDES = {"k": "keys", "v": "values"}
 
 
 def read_cache_scales(shards: Shards, layers: Iterable[int]) -> dict[int, tuple[float, float]]:
-    """By layer the scales of its keys and of its values; {} where the folder has none at all.
+    """Return, by layer, the scales of its keys and of its values; {} if the folder has none at all.
 
     layers: those that keep keys and values. UsageError, with the tensor's name, for a scale that one of them lacks,
     that is no positive number or not one alone, and for zero points that are not 0.
@@ -32,6 +32,7 @@ def read_cache_scales(shards: Shards, layers: Iterable[int]) -> dict[int, tuple[
 
 
 def _scale(source: Source, named: dict[int, dict[str, str]], layer: int, side: str) -> float:
+    """Return the cache scale of one layer and side ("k" or "v"). UsageError if it is missing or out of range."""
     name = named.get(layer, {}).get(side)
     if name is None:
         (other, *_) = min(named.items())[1].values()

@@ -51,7 +51,7 @@ class QuantizedCheckpoint:
 
     @property
     def oddities(self) -> dict[str, int]:
-        """What readers would want to know, and of how many layers it was found."""
+        """Return what readers would want to know about the layers, with the number of layers that have it."""
         counts: dict[str, int] = {}
         for layer in self.layers.values():
             for oddity in layer.oddities:
@@ -85,7 +85,7 @@ def _weightless(layer: Layer) -> Layer:
 
 
 def layers(folder: Path) -> Iterator[tuple[str, Layer]]:
-    """The quantized layers one after another, none of them kept; the same checks as `read_quantized`."""
+    """Yield the quantized layers one after another, none of them kept; the same checks as `read_quantized`."""
     with _opened(*_headers(folder)) as source:
         yield from _checked(source)
         _plain(source)
@@ -120,6 +120,8 @@ def _opened(shards: Shards, format: Format | None) -> Iterator[Source]:
 
 
 def _checked(source: Source) -> Iterator[tuple[str, Layer]]:
+    """Yield the format's layers, checked. UsageError for doubled layers, for none, and for tensors of another
+    format."""
     names: set[str] = set()
     for name, layer in _READERS[source.format.method](source):
         if name in names:
@@ -142,6 +144,7 @@ def _checked(source: Source) -> Iterator[tuple[str, Layer]]:
 
 
 def _plain(source: Source) -> dict[str, torch.Tensor]:
+    """Return the tensors that belong to no quantized layer. UsageError for a matrix of integers among them."""
     if source.format.method == "gguf":
         return gguf.plain_tensors(source)
     tensors = {}

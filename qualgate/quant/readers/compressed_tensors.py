@@ -74,7 +74,7 @@ class Scheme:
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized layer, by module name. Raises UsageError where config and tensors disagree."""
+    """Yield every quantized layer, by module name. Raises UsageError where config and tensors disagree."""
     _refuse_extras(source.format)
     schemes = _schemes(source.format)
     for module in sorted({*source.modules(".weight_packed"), *source.modules(".weight_scale")}):
@@ -83,7 +83,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
 
 
 def _refuse_extras(format: Format) -> None:
-    """What changes a forward pass beyond quantized linear layers, and is not computed here."""
+    """Refuse what changes a forward pass beyond quantized linear layers, because it is not computed here."""
     if running := _rotates_while_running(format.settings.get("transform_config")):
         raise NotInThisVersion(
             f"{format.where}: transform_config asks for a rotation while running ({running}); these are not read."
@@ -96,21 +96,22 @@ def _refuse_extras(format: Format) -> None:
 
 
 def _rotates_while_running(transforms: Any) -> str:
-    """Where a rotation runs with the model; "" where all were put into the weights when it was made (transform_args.py
-    of compressed-tensors, `is_online`)."""
+    """Return where a rotation runs with the model; "" if all were merged into the weights. See `is_online` in
+    transform_args.py of compressed-tensors."""
     if not transforms:
         return ""
     groups = transforms.get("config_groups") if isinstance(transforms, dict) else None
     for name, group in groups.items() if isinstance(groups, dict) else [("config_groups", None)]:
         applied = group.get("apply") if isinstance(group, dict) else None
         for transform in applied if isinstance(applied, list) else [None]:
-            place = transform.get("location") if isinstance(transform, dict) else None
-            if place not in ("weight_input", "weight_output"):
-                return f"{name}: {place!r:.40}"
+            location = transform.get("location") if isinstance(transform, dict) else None
+            if location not in ("weight_input", "weight_output"):
+                return f"{name}: {location!r:.40}"
     return ""
 
 
 def _schemes(format: Format) -> list[Scheme]:
+    """Return the scheme of each group of the config. Raises for groups that contradict themselves or are not read."""
     groups = format.setting("config_groups", kind=dict)
     schemes = []
     for name, group in groups.items():
@@ -147,7 +148,7 @@ def _schemes(format: Format) -> list[Scheme]:
 
 
 def _refuse_contradictions(where: str, whole: Any, kind: str, group: dict[str, Any]) -> None:
-    """Keys of one group that do not go together. whole: `format` of the whole config."""
+    """Raise UsageError for keys of one group that contradict each other. whole: `format` of the whole config."""
     weights = group["weights"]
     for key, value in _NUMBERS.get(kind, {}).items():
         if weights.get(key) != value:
@@ -198,7 +199,7 @@ def _block(where: str, block: Any) -> tuple[int, int]:
 
 
 def _activations(source: Source, module: str, args: Any) -> Activations:
-    """What the config says of the inputs, with the scales that the layer has for it."""
+    """Return how the config rounds a layer's inputs. A scale that the config does not use makes them unsupported."""
     activations = _rounding(source, module, args) if args else Activations()
     for name in (f"{module}.{part}" for part in ("input_scale", "input_zero_point", "input_global_scale")):
         if source.has(name) and not source.taken(name):
@@ -208,6 +209,7 @@ def _activations(source: Source, module: str, args: Any) -> Activations:
 
 
 def _rounding(source: Source, module: str, args: Any) -> Activations:
+    """Return the rounding that the arguments `args` describe, or unsupported activations with their description."""
     if not isinstance(args, dict):
         return Activations(unsupported=f"input_activations {args!r:.40}")
     bits, strategy, dynamic, scales = (args.get(key) for key in ("num_bits", "strategy", "dynamic", "scale_dtype"))
@@ -237,9 +239,9 @@ def _rounding(source: Source, module: str, args: Any) -> Activations:
     elif dynamic is True and grouped and scales == "torch.uint8" and size == MXFP4_BLOCK and code != "int":
         return Activations(rounding=Rounding(**common, group_size=size, rule="e8m0 rounded"))
     elif dynamic == "local" and strategy == "tensor_group" and size == NVFP4_BLOCK and code == "e2m1":
-        whole = source.scale(f"{module}.input_global_scale")
+        tensor_scale = source.scale(f"{module}.input_global_scale")
         return Activations(
-            rounding=Rounding(**common, group_size=size, rule="e4m3", tensor_scale=whole, tensor_divides=True)
+            rounding=Rounding(**common, group_size=size, rule="e4m3", tensor_scale=tensor_scale, tensor_divides=True)
         )
     wide = f"{bits!r:.20}-bit {args.get('type')!s:.20}{'' if symmetric else ' asymmetric'}"
     fixed = "" if dynamic is True else f", dynamic {dynamic!r:.20}"
@@ -255,7 +257,8 @@ def _refuse_zero_points(source: Source, name: str, symmetric: bool) -> None:
 
 
 def _scheme_of(source: Source, schemes: list[Scheme], module: str) -> Scheme:
-    """The scheme whose targets name the module; a class of modules such as "Linear" fits them all, names come first."""
+    """Return the scheme whose targets name the module; names come before classes such as "Linear", which fit all
+    modules."""
     for named in (True, False):
         for scheme in schemes:
             for target in scheme.targets:
@@ -269,6 +272,7 @@ def _scheme_of(source: Source, schemes: list[Scheme], module: str) -> Scheme:
 
 
 def _layer(source: Source, module: str, scheme: Scheme) -> Layer:
+    """Read one layer by its scheme's format."""
     if scheme.format == _PACKED_INT:
         weight = _packed_integers(source, module, scheme)
     elif scheme.format in (_PACKED_NVFP4, _PACKED_MXFP4):
@@ -291,7 +295,7 @@ def _layer(source: Source, module: str, scheme: Scheme) -> Layer:
 def _grid(
     source: Source, module: str, scheme: Scheme, rows: int, columns: int
 ) -> tuple[tuple[int, int], int, int, str]:
-    """(shape of the scales, group size, block rows, the same in words) that the scheme gives a weight."""
+    """Return (shape of the scales, group size, block rows, the same in words) that the scheme gives a weight."""
     name = f"{module}.weight_scale"
     if scheme.strategy == "channel":
         return (rows, 1), 0, 1, "one scale a row"
@@ -314,7 +318,7 @@ def _grid(
 
 
 def _scales(source: Source, module: str, shape: tuple[int, int], words: str, *dtypes: torch.dtype) -> torch.Tensor:
-    """The scales as [rows, groups]; a single scale may be written [1] or without any extent."""
+    """Return the scales as [rows, groups]; a single scale may be written [1] or without any extent."""
     name = f"{module}.weight_scale"
     if shape == (1, 1):
         tensor = source.tensor(name)
@@ -323,6 +327,8 @@ def _scales(source: Source, module: str, shape: tuple[int, int], words: str, *dt
 
 
 def _packed_integers(source: Source, module: str, scheme: Scheme) -> PackedWeight:
+    """Read the packed integers of one layer, of 2 to 8 bits. UsageError if the words do not hold the announced
+    shape."""
     name, bits = f"{module}.weight_packed", scheme.bits
     if not 2 <= bits <= 8 or scheme.floating:
         raise UsageError(
@@ -373,17 +379,18 @@ def _plain_zeros(source: Source, module: str, bits: int, shape: tuple[int, int])
 
 
 def _g_idx(source: Source, module: str, columns: int, groups: int, actorder: Any) -> torch.Tensor | None:
-    """None without one, and where it says nothing: -1 everywhere, or every in_feature in the group of its place."""
+    """Return the layer's g_idx; None without one, or if it is the trivial one: all -1, or groups in order."""
     name, g_idx = f"{module}.weight_g_idx", None
     if source.has(name):
-        given = source.expect(name, (torch.int32, torch.int64), (columns,)).to(torch.int32)
+        stored = source.expect(name, (torch.int32, torch.int64), (columns,)).to(torch.int32)
         plain = torch.arange(columns, dtype=torch.int32) // max(1, columns // groups)
-        g_idx = None if torch.equal(given, plain) or bool((given == -1).all()) else given.contiguous()
+        g_idx = None if torch.equal(stored, plain) or bool((stored == -1).all()) else stored.contiguous()
     check_activation_order(source.format.where, module, g_idx, given=source.has(name), actorder=actorder)
     return g_idx
 
 
 def _integers(source: Source, module: str, scheme: Scheme) -> PackedWeight:
+    """Read a layer of int8 codes, one a byte."""
     name = f"{module}.weight"
     codes = int8_codes(source, name, scheme.bits, source.format.where.name)
     shape, group_size, block_rows, meaning = _grid(source, module, scheme, *codes["shape"])
@@ -399,6 +406,7 @@ def _integers(source: Source, module: str, scheme: Scheme) -> PackedWeight:
 
 
 def _fp8(source: Source, module: str, scheme: Scheme) -> PackedWeight:
+    """Read a layer of 8-bit floats, with float scales or, for MXFP8, exponents."""
     name = f"{module}.weight"
     codes = float8_codes(source, name)
     if scheme.bits != 8:
@@ -413,6 +421,7 @@ def _fp8(source: Source, module: str, scheme: Scheme) -> PackedWeight:
 
 
 def _packed_fp4(source: Source, module: str, *, nvfp4: bool) -> PackedWeight:
+    """Read a layer of 4-bit floats, two a byte: NVFP4 with its global scale, or MXFP4."""
     name, group_size = f"{module}.weight_packed", 16 if nvfp4 else 32
     codes = source.expect(name, (torch.uint8,), (None, None), "two 4-bit floats a byte")
     rows, columns = codes.shape[0], codes.shape[1] * 2
@@ -424,7 +433,7 @@ def _packed_fp4(source: Source, module: str, *, nvfp4: bool) -> PackedWeight:
     words = f"{columns} in_features in blocks of {group_size}"
     dtype = torch.float8_e4m3fn if nvfp4 else torch.uint8
     scales = source.expect(f"{module}.weight_scale", (dtype,), (rows, columns // group_size), words)
-    whole = source.expect(f"{module}.weight_global_scale", (torch.float32,), (1,)).reshape(()) if nvfp4 else None
+    tensor_scale = source.expect(f"{module}.weight_global_scale", (torch.float32,), (1,)).reshape(()) if nvfp4 else None
     return packed(
         source,
         name,
@@ -434,6 +443,6 @@ def _packed_fp4(source: Source, module: str, *, nvfp4: bool) -> PackedWeight:
         codes=codes.contiguous(),
         scales=scales.contiguous(),
         group_size=group_size,
-        tensor_scale=whole,
+        tensor_scale=tensor_scale,
         tensor_divides=nvfp4,
     )

@@ -25,7 +25,7 @@ _LEAST_UE8M0 = 2.0**-22  # DeepSeek's kernels take 1e-4 for the absmax of inputs
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized layer, by module name."""
+    """Yield every quantized layer, by module name."""
     block = _block(source.format)
     scheme = source.format.settings.get("activation_scheme", "dynamic")
     for ending in (".weight_scale_inv", ".weight_scale"):
@@ -34,6 +34,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
 
 
 def _block(format: Format) -> tuple[int, int] | None:
+    """Return the config's block of weights that share a scale, (rows, columns); None if it has none."""
     block = format.settings.get("weight_block_size")
     if block is None:
         return None
@@ -45,6 +46,10 @@ def _block(format: Format) -> tuple[int, int] | None:
 
 
 def _activations(source: Source, module: str, block: tuple[int, int] | None, scheme: Any) -> Activations:
+    """Return how a layer's inputs are rounded. scheme: `activation_scheme` of the config; block: that of `_block`.
+
+    A fixed scale beside another scheme makes the activations unsupported.
+    """
     fixed = [name for part in ("input_scale", "activation_scale") if source.has(name := f"{module}.{part}")]
     if scheme == "static":
         if len(fixed) > 1:
@@ -67,6 +72,7 @@ def _activations(source: Source, module: str, block: tuple[int, int] | None, sch
 
 
 def _layer(source: Source, module: str, ending: str, block: tuple[int, int] | None, scheme: Any) -> Layer:
+    """Read one layer. ending: of its scale's name; block: that of `_block`, for scales by blocks."""
     name, scale_name = f"{module}.weight", f"{module}{ending}"
     codes = float8_codes(source, name)
     rows, columns = codes["shape"]

@@ -37,7 +37,8 @@ _PLAIN = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.flo
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized tensor, by transformers' module name (by the file's own where the architecture is not known)."""
+    """Yield every quantized tensor, by transformers' module name (by the file's own where the architecture is not
+    known)."""
     file = _file(source)
     for name, tensor in file.tensors.items():
         if tensor.type in _PLAIN:
@@ -59,7 +60,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
 
 
 def plain_tensors(source: Source) -> dict[str, torch.Tensor]:
-    """The tensors that are not quantized, under transformers' names."""
+    """Return the tensors that are not quantized, under transformers' names."""
     file = _file(source)
     tensors = {}
     for name in source.rest():
@@ -75,6 +76,7 @@ def _file(source: Source) -> GGUFFile:
 
 
 def _name(file: GGUFFile, name: str) -> str:
+    """Return transformers' name of a tensor; the file's own for an unknown architecture or tensor."""
     if file.architecture not in ARCHITECTURES:
         return name
     stem, _, ending = name.rpartition(".")
@@ -98,7 +100,7 @@ def check_architecture(format: Format) -> None:
 
 
 def _rows(file: GGUFFile, name: str, rows: int) -> torch.Tensor | None:
-    """Where each of transformers' rows of q and k lies in the file; None when in its place."""
+    """Return where each of transformers' rows of q and k lies in the file; None if rows are in their places."""
     part = re.fullmatch(r"blk\.\d+\.attn_(q|k)\.(weight|bias)", name)
     if part is None or file.architecture not in _PERMUTED:
         return None
@@ -114,6 +116,7 @@ def _rows(file: GGUFFile, name: str, rows: int) -> torch.Tensor | None:
 
 
 def _plain(file: GGUFFile, name: str, tensor: GGUFTensor) -> torch.Tensor:
+    """Return an unquantized tensor, with its rows in transformers' order."""
     data = np.frombuffer(tensor.data.tobytes(), dtype=_PLAIN[tensor.type]) if tensor.type in _PLAIN else None
     if data is None:
         raise NotInThisVersion(f"{file.path}: tensor {name} is {tensor.type}, which is read as a matrix only.")
@@ -126,7 +129,7 @@ def _plain(file: GGUFFile, name: str, tensor: GGUFTensor) -> torch.Tensor:
 
 
 def _unpacked(file: GGUFFile, name: str, tensor: GGUFTensor) -> dict[str, Any]:
-    """The fields of a PackedWeight, rows in the file's order."""
+    """Return the fields of a PackedWeight, rows in the file's order. Raises for types and shapes that are not read."""
     make = _TYPES.get(tensor.type)
     if make is None:
         raise NotInThisVersion(
@@ -170,8 +173,8 @@ def _q4_1(raw: torch.Tensor) -> dict[str, Any]:
 
 
 def _q5_0(raw: torch.Tensor) -> dict[str, Any]:
-    place = torch.arange(32)
-    fifth = (raw[..., 2:6][..., place // 8] >> (place % 8).to(torch.uint8)) & 1
+    bit = torch.arange(32)
+    fifth = (raw[..., 2:6][..., bit // 8] >> (bit % 8).to(torch.uint8)) & 1
     return _int(_halves(raw[..., 6:]) | fifth << 4, 5, scales=_float(raw[..., :2]), group_size=32)
 
 

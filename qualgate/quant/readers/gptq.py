@@ -32,7 +32,8 @@ _ONES = {2: 0x55555555, 4: 0x11111111, 8: 0x01010101}  # a 1 in every place of a
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized layer, by module name. Raises UsageError for what the config and the tensors disagree on."""
+    """Yield every quantized layer, by module name. Raises UsageError for what the config and the tensors disagree
+    on."""
     v1 = _is_v1(source.format)
     borrows = v1 and _by_gptqmodel(source.format)
     for module in source.modules(".qweight"):
@@ -40,7 +41,8 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
 
 
 def _by_gptqmodel(format: Format) -> bool:
-    """Whether a GPTQModel wrote this that subtracts from whole words: since 0.9, as its own loader has it."""
+    """Return whether a GPTQModel of 0.9 or later wrote the folder, which subtracts from whole words, as its loader
+    does."""
     meta = format.settings.get("meta")
     makers = meta.get("quantizer", []) if isinstance(meta, dict) else []
     for maker in makers if isinstance(makers, list) else [makers]:
@@ -51,6 +53,7 @@ def _by_gptqmodel(format: Format) -> bool:
 
 
 def _is_v1(format: Format) -> bool:
+    """Return whether zero points are stored less one (layout v1). NotInThisVersion for other layouts than v1 and v2."""
     if format.settings.get("is_marlin_format"):
         raise NotInThisVersion(
             f"{format.where}: is_marlin_format is true: these weights are permuted in tiles for one GPU kernel, and "
@@ -65,17 +68,17 @@ def _is_v1(format: Format) -> bool:
 
 
 def _of_module(format: Format, module: str) -> dict[str, Any]:
-    """bits, group_size, sym and desc_act of one module; GPTQModel's `dynamic` gives some modules their own."""
+    """Return bits, group_size, sym and desc_act of one module; GPTQModel's `dynamic` gives some modules their own."""
     settings = {
         "bits": format.setting("bits", kind=int),
         "group_size": format.setting("group_size", kind=int, default=-1),
         **{key: format.settings.get(key) for key in ("sym", "desc_act")},
     }
     dynamic = format.setting("dynamic", kind=dict, default={})
-    for pattern, own in dynamic.items():
-        takes = isinstance(own, dict) and not pattern.startswith("-:")
+    for pattern, own_settings in dynamic.items():
+        takes = isinstance(own_settings, dict) and not pattern.startswith("-:")
         if takes and regex_fits(pattern.removeprefix("+:"), module, format.where):
-            settings |= {key: own[key] for key in settings if key in own}
+            settings |= {key: own_settings[key] for key in settings if key in own_settings}
             break
     bits, group_size = settings["bits"], settings["group_size"]
     if type(bits) is not int or bits not in _BITS:
@@ -86,11 +89,13 @@ def _of_module(format: Format, module: str) -> dict[str, Any]:
 
 
 def _layer(source: Source, module: str, settings: dict[str, Any], v1: bool, borrows: bool) -> Layer:
-    bits, group_size, first = settings["bits"], settings["group_size"], v1
+    """Read one layer. v1: zero points are stored less one; borrows: they were subtracted from whole words, not code by
+    code."""
+    bits, group_size, stored_v1 = settings["bits"], settings["group_size"], v1
     words = source.expect(f"{module}.qweight", (torch.int32,), (None, None))
     columns, out_features = words.shape[0] * 32 // bits, words.shape[1]
-    given = source.expect(f"{module}.g_idx", (torch.int32,), (None,)) if source.has(f"{module}.g_idx") else None
-    in_features = columns if given is None else given.shape[0]
+    stored_g_idx = source.expect(f"{module}.g_idx", (torch.int32,), (None,)) if source.has(f"{module}.g_idx") else None
+    in_features = columns if stored_g_idx is None else stored_g_idx.shape[0]
     where, name = source.where(f"{module}.qweight"), f"{module}.qweight"
     if words.shape[0] * 32 != in_features * bits or not in_features or not out_features:
         raise UsageError(
@@ -121,10 +126,10 @@ def _layer(source: Source, module: str, settings: dict[str, Any], v1: bool, borr
             )
         zeros = (zeros + 1) & (2**bits - 1)
     symmetric = bool((zeros == 2 ** (bits - 1)).all())
-    codes, g_idx = per_row_words(words.T), _g_idx(given, in_features, groups)
+    codes, g_idx = per_row_words(words.T), _g_idx(stored_g_idx, in_features, groups)
     config = source.format.where
-    check_zero_points(config, module, codes, zeros, bits, v1=first, sym=settings["sym"])
-    check_order(config, module, g_idx, given=given is not None, desc_act=settings["desc_act"], groups=groups)
+    check_zero_points(config, module, codes, zeros, bits, v1=stored_v1, sym=settings["sym"])
+    check_order(config, module, g_idx, given=stored_g_idx is not None, desc_act=settings["desc_act"], groups=groups)
     bias, odd_bias = source.bias(module, out_features)
     weight = packed(
         source,
@@ -151,7 +156,7 @@ def _groups(source: Source, name: str, in_features: int, group_size: int) -> int
 
 
 def _g_idx(given: torch.Tensor | None, in_features: int, groups: int) -> torch.Tensor | None:
-    """None where every in_feature is in the group of its place, which most checkpoints spell out."""
+    """Return the layer's g_idx; None if every in_feature is in the group of its place, as most checkpoints have it."""
     if given is None:
         return None
     plain = torch.arange(in_features, dtype=torch.int32) // (in_features // groups)

@@ -27,7 +27,7 @@ ALGORITHMS = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "W4A16_NVFP4")
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized layer, by module name. NotInThisVersion for another algorithm."""
+    """Yield every quantized layer, by module name. NotInThisVersion for another algorithm."""
     algorithm = _algorithm(source)
     for module in source.modules(".weight_scale"):
         name = f"{module}.weight"
@@ -47,6 +47,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
 
 
 def _algorithm(source: Source) -> str:
+    """Return the config's quant_algo in capitals. Raises for an unknown one."""
     settings, where = source.format.settings, source.format.where
     inner = settings.get("quantization")
     algorithm = (inner if isinstance(inner, dict) else settings).get("quant_algo")
@@ -62,6 +63,7 @@ def _algorithm(source: Source) -> str:
 
 
 def _fp8(source: Source, module: str, algorithm: str) -> dict[str, Any]:
+    """Return the fields of a PackedWeight of FP8 codes: "FP8" has one scale a tensor, the others one a row."""
     name = f"{module}.weight_scale"
     codes = float8_codes(source, f"{module}.weight")
     if algorithm == "FP8":
@@ -74,6 +76,7 @@ def _fp8(source: Source, module: str, algorithm: str) -> dict[str, Any]:
 
 
 def _nvfp4(source: Source, module: str) -> dict[str, Any]:
+    """Return the fields of a PackedWeight of NVFP4 codes in blocks of 16, with the scale over all blocks."""
     name = f"{module}.weight"
     codes = source.expect(name, (torch.uint8,), (None, None), "two 4-bit floats a byte")
     rows, columns = codes.shape[0], 2 * codes.shape[1]
@@ -113,6 +116,7 @@ def _block_said(settings: dict[str, Any]) -> Any:
 
 
 def _activations(source: Source, module: str, algorithm: str) -> Activations:
+    """Return how a layer's inputs are rounded. A smoothing scale of inputs makes them unsupported."""
     fixed, before = f"{module}.input_scale", f"{module}.pre_quant_scale"
     if source.has(before):
         source.take(before)

@@ -19,7 +19,7 @@ from qualgate_kernels.packed import MXFP4_BLOCK
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every expert's weight, by the parameter's name and the expert's number."""
+    """Yield every expert's weight, by the parameter's name and the expert's number."""
     for parameter in source.modules("_blocks"):
         name = f"{parameter}_blocks"
         blocks = source.expect(name, (torch.uint8,), (None, None, None, MXFP4_BLOCK // 2), "16 bytes a block of 32")

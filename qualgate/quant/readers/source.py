@@ -72,7 +72,7 @@ class Source:
         return name in self._taken
 
     def tensor(self, name: str) -> torch.Tensor:
-        """The tensor, memory-mapped. Raises UsageError when it is not there or cannot be read."""
+        """Return the tensor, memory-mapped. Raises UsageError when it is not there or cannot be read."""
         entry = self.entries.get(name)
         if entry is None:
             raise UsageError(f"{self.folder} has no tensor {name}, which {self.format.method} needs. {AGAIN}")
@@ -87,7 +87,7 @@ class Source:
     def expect(
         self, name: str, dtypes: Sequence[torch.dtype], shape: Sequence[int | None], meaning: str = ""
     ) -> torch.Tensor:
-        """The tensor, of one of `dtypes` and of `shape` (None: any extent).
+        """Return the tensor, of one of `dtypes` and of `shape` (None: any extent).
 
         meaning: why that shape, e.g. "64 in_features in groups of 32". Raises UsageError naming the tensor.
         """
@@ -96,16 +96,16 @@ class Source:
             want is None or have == want for have, want in zip(tensor.shape, shape, strict=True)
         )
         if tensor.dtype not in dtypes or not fits:
-            wanted = ["any" if extent is None else extent for extent in shape]
+            extents = ["any" if extent is None else extent for extent in shape]
             raise UsageError(
                 f"{self.where(name)}: tensor {name} is {_plain(tensor.dtype)} {list(tensor.shape)}, expected "
-                f"{' or '.join(map(_plain, dtypes))} {wanted}{f' ({meaning})' if meaning else ''}. Its config and its "
+                f"{' or '.join(map(_plain, dtypes))} {extents}{f' ({meaning})' if meaning else ''}. Its config and its "
                 "weights disagree: fetch or save this checkpoint again."
             )
         return tensor
 
     def bias(self, module: str, out_features: int) -> tuple[torch.Tensor | None, tuple[str, ...]]:
-        """(the module's bias or None, oddities). AutoGPTQ writes biases of zeros for layers that have none."""
+        """Return (the module's bias or None, oddities). AutoGPTQ writes biases of zeros for layers that have none."""
         name = f"{module}.bias"
         if not self.has(name):
             return None, ()
@@ -115,7 +115,7 @@ class Source:
         return bias, () if bias.any() else ("a bias of zeros, as AutoGPTQ writes for layers without one",)
 
     def scale(self, name: str, meaning: str = "one scale for all inputs") -> float:
-        """The one number of a tensor, finite and above 0. Raises UsageError naming the tensor."""
+        """Return the one number of a tensor, finite and above 0. Raises UsageError naming the tensor."""
         tensor = self.tensor(name)
         number = float(self.expect(name, FLOATS, [1] * tensor.dim(), meaning))
         if not 0 < number < float("inf"):
@@ -144,7 +144,7 @@ def open_source(shards: Shards, format: Format) -> Iterator[Source]:
 
 
 def packed(source: Source, name: str, *, any_scale: bool = False, **fields: Any) -> PackedWeight:
-    """A PackedWeight of tensor `name`, refused when its numbers cannot be what a quantizer wrote.
+    """Return a PackedWeight of tensor `name`, refused when its numbers cannot be what a quantizer wrote.
 
     Scales must be finite and not negative, and zero only where every weight of the group is zero anyway; `any_scale`:
     the format has both (GGUF). Floating-point codes must be numbers. Raises UsageError naming the tensor.
@@ -186,7 +186,7 @@ def packed(source: Source, name: str, *, any_scale: bool = False, **fields: Any)
 
 
 def float8_codes(source: Source, name: str) -> dict[str, Any]:
-    """The code, bits, shape and codes of a PackedWeight, from a tensor of 8-bit floats."""
+    """Return the code, bits, shape and codes of a PackedWeight, from a tensor of 8-bit floats."""
     weight = source.expect(name, (torch.float8_e4m3fn, torch.float8_e5m2), (None, None), "8-bit float weights")
     return {
         "code": "e4m3" if weight.dtype == torch.float8_e4m3fn else "e5m2",
@@ -197,7 +197,10 @@ def float8_codes(source: Source, name: str) -> dict[str, Any]:
 
 
 def int8_codes(source: Source, name: str, bits: int, said_by: str) -> dict[str, Any]:
-    """The same, from a tensor of int8 that holds one signed code of `bits` each, as `said_by` has it."""
+    """Return the codes' fields of a PackedWeight, from an int8 tensor that holds one signed code of `bits` each.
+
+    said_by: the file that says so, for messages.
+    """
     codes = source.expect(name, (torch.int8,), (None, None), "int8 weights")
     half = 2 ** (bits - 1)
     low, high = (int(codes.min()), int(codes.max())) if codes.numel() else (0, 0)

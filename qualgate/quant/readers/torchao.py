@@ -27,7 +27,7 @@ from qualgate_kernels.packed import NVFP4_BLOCK, PackedWeight
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
-    """Every quantized tensor, by its module's name."""
+    """Yield every quantized tensor, by its module's name."""
     for name in sorted(source.metadata):
         described = _described(source, name)
         if described is None:
@@ -53,7 +53,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
 
 
 def _described(source: Source, name: str) -> tuple[str, dict[str, Any], tuple[str, ...]] | None:
-    """(type, attributes, parts) of a tensor that the header describes as split; None for any other text."""
+    """Return (type, attributes, parts) of a tensor that the header describes as split; None for any other text."""
     try:
         value = json.loads(source.metadata[name])
     except (ValueError, RecursionError):
@@ -67,6 +67,7 @@ def _described(source: Source, name: str) -> tuple[str, dict[str, Any], tuple[st
 
 
 def _activations(source: Source, module: str, attributes: dict[str, Any], parts: tuple[str, ...]) -> Activations:
+    """Return how a layer's inputs are rounded, or why that is not computed."""
     asymmetric = attributes.get("activation_quantization")
     if asymmetric is not None:
         if str(_plain(asymmetric)).upper() == "INT8_ASYM_PER_TOKEN":  # 0.18 writes it small
@@ -74,8 +75,8 @@ def _activations(source: Source, module: str, attributes: dict[str, Any], parts:
         return Activations(unsupported=f"activation_quantization {asymmetric!r:.40}")
     described = attributes.get("act_quant_kwargs")
     if described is None:
-        fixed = [part for part in parts if part.startswith("act_")]
-        return Activations(unsupported=f"{fixed[0]} without act_quant_kwargs" if fixed else "")
+        fixed_parts = [part for part in parts if part.startswith("act_")]
+        return Activations(unsupported=f"{fixed_parts[0]} without act_quant_kwargs" if fixed_parts else "")
     kind, inner = (described.get("_type"), described.get("_data")) if isinstance(described, dict) else ("", {})
     make = _INPUTS.get(str(kind))
     if make is None or not isinstance(inner, dict):
@@ -85,6 +86,7 @@ def _activations(source: Source, module: str, attributes: dict[str, Any], parts:
 
 
 def _int8_inputs(source: Source, prefix: str, how: dict[str, Any], parts: tuple[str, ...]) -> Rounding | str:
+    """Return the rounding of int8 inputs, or why it is not computed. how: the attributes of `act_quant_kwargs`."""
     mapping, size, fixed = _plain(how.get("mapping_type") or "SYMMETRIC"), _granularity(how), "act_quant_scale" in parts
     bits = 7 if how.get("reduce_range") else 8
     if size == "PerTensor" and not fixed:
@@ -98,6 +100,7 @@ def _int8_inputs(source: Source, prefix: str, how: dict[str, Any], parts: tuple[
 
 
 def _float8_inputs(source: Source, prefix: str, how: dict[str, Any], parts: tuple[str, ...]) -> Rounding | str:
+    """Return the rounding of float8 inputs, or why it is not computed."""
     size, dtype = _granularity(how), _plain(how.get("float8_dtype") or "float8_e4m3fn")
     if size == "PerTensor":
         return _BATCH
@@ -109,21 +112,22 @@ def _float8_inputs(source: Source, prefix: str, how: dict[str, Any], parts: tupl
 
 
 def _nvfp4_inputs(source: Source, prefix: str, how: dict[str, Any], parts: tuple[str, ...]) -> Rounding | str:
+    """Return the rounding of NVFP4 inputs, or why it is not computed."""
     if how.get("use_dynamic_per_tensor_scale"):
         return _BATCH
     if how.get("block_size", NVFP4_BLOCK) != NVFP4_BLOCK:
         return f"nvfp4 activations in blocks of {how['block_size']!s:.20}"
-    whole = source.scale(f"{prefix}act_per_tensor_scale") if "act_per_tensor_scale" in parts else 1.0
-    return Rounding(code="e2m1", bits=4, group_size=NVFP4_BLOCK, rule="e4m3", tensor_scale=whole, least=2.0**-6)
+    tensor_scale = source.scale(f"{prefix}act_per_tensor_scale") if "act_per_tensor_scale" in parts else 1.0
+    return Rounding(code="e2m1", bits=4, group_size=NVFP4_BLOCK, rule="e4m3", tensor_scale=tensor_scale, least=2.0**-6)
 
 
 def _granularity(how: dict[str, Any]) -> str:
-    """PerRow (over the last dimension), PerTensor, or what else is there."""
-    given = how.get("granularity") or {"_type": "PerRow"}
-    inner = given.get("_data") if isinstance(given, dict) else None
+    """Return PerRow (over the last dimension), PerTensor, or what else the attributes name."""
+    granularity = how.get("granularity") or {"_type": "PerRow"}
+    inner = granularity.get("_data") if isinstance(granularity, dict) else None
     if isinstance(inner, dict) and inner.get("dim", -1) != -1:
         return f"dim {inner['dim']}"
-    return str(given.get("_type")) if isinstance(given, dict) else str(given)
+    return str(granularity.get("_type")) if isinstance(granularity, dict) else str(granularity)
 
 
 def _plain(value: Any) -> str:
@@ -132,7 +136,7 @@ def _plain(value: Any) -> str:
 
 
 def _block(source: Source, module: str, attributes: dict[str, Any], rows: int, columns: int) -> tuple[int, int]:
-    """(rows, columns) that share a scale."""
+    """Return (rows, columns) that share a scale."""
     block = attributes.get("block_size")
     if block == []:
         return rows, columns
@@ -148,6 +152,7 @@ def _block(source: Source, module: str, attributes: dict[str, Any], rows: int, c
 
 
 def _integers(source: Source, module: str, attributes: dict[str, Any], parts: tuple[str, ...]) -> PackedWeight:
+    """Read integer weights; zero points that are all 0 are left out."""
     name, bits = f"{module}._weight_qdata", _bits(source, module, attributes)
     codes = int8_codes(source, name, bits, "its header")
     scales, sharing = _scales(source, module, attributes, codes["shape"])
@@ -179,7 +184,7 @@ def _floats(source: Source, module: str, attributes: dict[str, Any], parts: tupl
 def _scales(
     source: Source, module: str, attributes: dict[str, Any], shape: tuple[int, int]
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """(the scales, group_size and block_rows); a block as wide or high as the weight is "all of it"."""
+    """Return (the scales, group_size and block_rows); a block as wide or high as the weight is "all of it"."""
     rows, columns = shape
     high, wide = _block(source, module, attributes, rows, columns)
     words = f"{rows} x {columns} in blocks of {high} x {wide}"
@@ -191,6 +196,7 @@ def _scales(
 
 
 def _nvfp4(source: Source, module: str, attributes: dict[str, Any], parts: tuple[str, ...]) -> PackedWeight:
+    """Read NVFP4 weights, with scales in order or swizzled for tensor cores."""
     name = f"{module}._weight_qdata"
     codes = source.tensor(name)
     if codes.dtype == getattr(torch, "float4_e2m1fn_x2", None):
@@ -207,10 +213,12 @@ def _nvfp4(source: Source, module: str, attributes: dict[str, Any], parts: tuple
         scales = _unswizzled(tensor.view(torch.uint8), rows, groups).view(torch.float8_e4m3fn)
     else:
         scales = source.expect(scale_name, (torch.float8_e4m3fn,), (rows, groups), "one scale a block of 16")
-    whole = None
+    tensor_scale = None
     if "per_tensor_scale" in parts:
         tensor = source.tensor(f"{module}._weight_per_tensor_scale")
-        whole = source.expect(f"{module}._weight_per_tensor_scale", (torch.float32,), [1] * tensor.dim()).reshape(())
+        tensor_scale = source.expect(
+            f"{module}._weight_per_tensor_scale", (torch.float32,), [1] * tensor.dim()
+        ).reshape(())
     return packed(
         source,
         name,
@@ -220,7 +228,7 @@ def _nvfp4(source: Source, module: str, attributes: dict[str, Any], parts: tuple
         codes=codes.contiguous(),
         scales=scales.contiguous(),
         group_size=16,
-        tensor_scale=whole,
+        tensor_scale=tensor_scale,
     )
 
 

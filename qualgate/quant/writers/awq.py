@@ -22,7 +22,8 @@ _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # the column that each nibble of a word holds
 
 
 def tensors(name: str, weight: PackedWeight) -> dict[str, torch.Tensor]:
-    """qweight int32 [in, out / 8], qzeros int32 [groups, out / 8], scales float16 [groups, out]."""
+    """Return a layer's tensors: qweight int32 [in, out / 8], qzeros int32 [groups, out / 8], scales float16 [groups,
+    out]."""
     require_integers(name, weight, (4,), "AWQ")
     require_whole_words(name, weight, "AWQ", along_in=1, along_out=8)
     if weight.g_idx is not None:
@@ -36,7 +37,8 @@ def tensors(name: str, weight: PackedWeight) -> dict[str, torch.Tensor]:
 
 
 def config(weights: Mapping[str, PackedWeight], plain: Sequence[str]) -> dict[str, Any]:
-    """quantization_config. kept: modules that stay floats. UsageError for group sizes the format cannot tell apart."""
+    """Return quantization_config. plain: modules that stay floats. UsageError for group sizes the format cannot tell
+    apart."""
     sizes = {weight.group_size or weight.shape[1] for weight in weights.values()}
     rows = all(weight.group_size == 0 for weight in weights.values())
     if len(sizes) > 1 and not rows:

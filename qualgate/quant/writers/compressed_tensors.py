@@ -20,7 +20,7 @@ _ARGUMENTS = {
 
 
 def tensors(name: str, weight: PackedWeight, activations: str = "") -> dict[str, torch.Tensor]:
-    """The weight's tensors in the format that `format_of` names. UsageError for what none of them holds."""
+    """Return the weight's tensors in the format that `format_of` names. UsageError for what none of them holds."""
     format = format_of(name, weight, activations)
     rows, columns = weight.shape
     if format == "pack-quantized":
@@ -48,7 +48,7 @@ def tensors(name: str, weight: PackedWeight, activations: str = "") -> dict[str,
 
 
 def format_of(name: str, weight: PackedWeight, activations: str = "") -> str:
-    """The name of the format that holds `weight`. Raises UsageError when none does."""
+    """Return the name of the format that holds `weight`. Raises UsageError when none does."""
     tiled = weight.block_rows not in (0, 1)
     if weight.g_idx is not None:
         raise UsageError(
@@ -69,7 +69,8 @@ def format_of(name: str, weight: PackedWeight, activations: str = "") -> str:
 
 
 def config(weights: Mapping[str, PackedWeight], plain: Sequence[str], activations: Mapping[str, str]) -> dict[str, Any]:
-    """quantization_config. kept: modules that stay floats; activations: what a module's inputs are rounded to."""
+    """Return the quantization_config. plain: modules that stay floats; activations: the dtype of each module's
+    inputs."""
     schemes: list[dict[str, Any]] = []
     members: list[list[str]] = []
     for name, weight in weights.items():
@@ -78,15 +79,15 @@ def config(weights: Mapping[str, PackedWeight], plain: Sequence[str], activation
             schemes.append(scheme)
             members.append([])
         members[schemes.index(scheme)].append(name)
-    alone = len(schemes) == 1
+    uniform = len(schemes) == 1
     groups = {
-        f"group_{number}": {"targets": ["Linear"] if alone else names, **scheme}
+        f"group_{number}": {"targets": ["Linear"] if uniform else names, **scheme}
         for number, (scheme, names) in enumerate(zip(schemes, members, strict=True))
     }
     return {
         "quant_method": "compressed-tensors",
         "quantization_status": "compressed",
-        "format": schemes[0]["format"] if alone else "mixed-precision",
+        "format": schemes[0]["format"] if uniform else "mixed-precision",
         "config_groups": groups,
         "ignore": list(plain),
         "kv_cache_scheme": None,
@@ -98,6 +99,7 @@ def config(weights: Mapping[str, PackedWeight], plain: Sequence[str], activation
 
 
 def _scheme(name: str, weight: PackedWeight, activations: str) -> dict[str, Any]:
+    """Return the config's entry for one weight and the rounding of its inputs ("" for none), without targets."""
     format = format_of(name, weight, activations)
     arguments = {**_ARGUMENTS, "num_bits": weight.bits, "symmetric": weight.zero_points is None}
     arguments["type"] = "int" if weight.code == "int" else "float"

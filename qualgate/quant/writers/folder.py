@@ -89,9 +89,9 @@ def write_folder(
 def _quantization_config(
     model_folder: Path, packed: PackedModel, format: Format, provenance: Provenance, activations: dict[str, str]
 ) -> dict[str, Any]:
-    """What config.json says of the weights. UsageError for layers that the format cannot hold."""
+    """Return what config.json says of the weights. UsageError for layers that the format cannot hold."""
     plain = _kept(model_folder, packed)
-    rounded = sorted({name for name, to in activations.items() if to})
+    rounded = sorted({name for name, precision in activations.items() if precision})
     if rounded and format != "compressed-tensors":
         raise UsageError(
             f"{rounded[0]} rounds its activations, which only the compressed-tensors format can say. Use that one."
@@ -115,7 +115,7 @@ def _kept(model_folder: Path, packed: PackedModel) -> list[str]:
 def _tensors(
     model_folder: Path, packed: PackedModel, format: Format, dtype: torch.dtype, activations: dict[str, str]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor of the folder, one at a time, in the order of their names."""
+    """Yield every tensor of the folder, one at a time, in the order of their names."""
     entries = tensor_entries(model_folder)
     quantized = {f"{name}.weight" for name in packed.weights}
     for name, entry in sorted(entries.items()):

@@ -22,7 +22,8 @@ from qualgate_kernels.packed import PackedWeight
 
 
 def tensors(name: str, weight: PackedWeight, *, v2: bool) -> dict[str, torch.Tensor]:
-    """qweight int32 [in * bits / 32, out], qzeros int32 [groups, out * bits / 32], scales float16 [groups, out],
+    """Return a layer's tensors: qweight int32 [in * bits / 32, out], qzeros int32 [groups, out * bits / 32], scales
+    float16 [groups, out],
     g_idx int32 [in].
 
     v1 stores zero points less one, so a zero point of 0 has no place in it: UsageError. Method gptq makes none.
@@ -50,9 +51,9 @@ def tensors(name: str, weight: PackedWeight, *, v2: bool) -> dict[str, torch.Ten
 
 
 def config(weights: Mapping[str, PackedWeight], plain: Sequence[str], *, v2: bool, made_by: str) -> dict[str, Any]:
-    """quantization_config, and quantize_config.json alike. kept: modules that stay floats.
+    """Return quantization_config, which is also quantize_config.json. plain: modules that stay floats.
 
-    What most layers have stands on top; the others, and those that are kept, are `dynamic` rules by name.
+    Most layers' settings stand on top; other layers, and those that stay floats, have `dynamic` rules by name.
     """
     layouts = [_layout(weight) for weight in weights.values()]
     common = max(layouts, key=layouts.count)

@@ -20,7 +20,7 @@ def packed_words(codes: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def zero_points(weight: PackedWeight) -> torch.Tensor:
-    """The zero point of each scale, uint8 [out_features, groups]: the middle code where none is stored."""
+    """Return the zero point of each scale, uint8 [out_features, groups]: the middle code where none is stored."""
     if weight.zero_points is None:
         return torch.full(weight.scales.shape, 2 ** (weight.bits - 1), dtype=torch.uint8)
     return weight.zero_points.to(torch.uint8)
@@ -37,7 +37,7 @@ def require_integers(name: str, weight: PackedWeight, bits: tuple[int, ...], for
 
 
 def half_scales(name: str, weight: PackedWeight) -> torch.Tensor:
-    """The scales as float16 [out_features, groups]. UsageError where float16 cannot hold one."""
+    """Return the scales as float16 [out_features, groups]. UsageError where float16 cannot hold one."""
     scales = weight.scales.half()
     if not scales.isfinite().all() or (scales == 0).any():
         raise UsageError(
