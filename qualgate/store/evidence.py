@@ -92,9 +92,8 @@ def check_evidence(store: Store, run_id: str, scoring: int | None = None) -> Non
 
 
 def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunEvidence:
-    """Read a run's evidence in one snapshot and check it. scoring: see `evidence`; answers: include tokens, margins
-    and text hash. Faults of single rows are collected in `integrity`. An unknown or pruned run, and one that lacks
-    arms or evalsets of its answers, raises an error."""
+    """Read a run's evidence in one snapshot. answers: with tokens, margins and text hash. Faults of single rows go into
+    `integrity`; an unknown or pruned run, and one without arms or evalsets of its answers, raises an error."""
     with store.read() as connection:
         run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
         if run is None:

@@ -88,8 +88,8 @@ def _check_index_holds(
     if lacking := sorted(model.keys() - names):
         raise UsageError(
             f"{folder} holds {min(model_files)} beside model.safetensors.index.json, whose files ({len(listed_files)} "
-            f"of {len(listed)} are there) do not hold {lacking[0]}: {READINGS['index alone'].sentence}. Remove the index "
-            f"if {min(model_files)} is meant; else fetch the files that it lists and remove {min(model_files)}."
+            f"of {len(listed)} are there) do not hold {lacking[0]}: {READINGS['index alone'].sentence}. Remove the "
+            f"index if {min(model_files)} is meant; else fetch the files that it lists and remove {min(model_files)}."
         )
 
 
