@@ -166,15 +166,15 @@ def _leaving_out(family: Family) -> Speculated:
     return of_model(family, rules.speculative_sampling, Wary(Level(family.drafts[0]), keeping=False))
 
 
-_GOT = "got = RULES[rule](own, below.tokens, below.drawn_from, chance)"
+_ACCEPTED = "accepted = RULES[rule](own, below.tokens, below.drawn_from, chance)"
 KNOWN = {
     "where a token is rejected, one is drawn of p and not of the residual": by_rule(
-        "left if bool(left.any()) else target[place], chance)", "target[place], chance)"
+        "residual if bool(residual.any()) else target[index], chance)", "target[index], chance)"
     ),
     "accepted with p, not with p / q": by_rule("    return p / q", "    return p"),
     "accepted where it is the likeliest, at temperature 1": by_rule(
-        "not chance.accepts(_ratio(target, draft, drawn_from, place) / lenience)",
-        "draft[place] != int(target[place].argmax())",
+        "not chance.accepts(_ratio(target, draft, drawn_from, index) / lenience)",
+        "draft[index] != int(target[index].argmax())",
     ),
     "behind a draft that is accepted whole, a token is drawn of the draft's model": _of_the_drafts_model,
     "typical acceptance": partial(of_model, rule=rules.typical),
@@ -183,41 +183,43 @@ KNOWN = {
     "likeliest tokens as drafts, judged by q": _by_drafts(_likeliest),
     "a drawn token of low probability is left out": _leaving_out,
     "the outer level judges by q of the inner draft": by_cascade(
-        "own[: len(got.tokens)]",
-        "(own if below.drawn_from is None else torch.cat([below.drawn_from, own[-1:]]))[: len(got.tokens)]",
+        "own[: len(accepted.tokens)]",
+        "(own if below.drawn_from is None else torch.cat([below.drawn_from, own[-1:]]))[: len(accepted.tokens)]",
     ),
     "the token that corrects an inner draft is thrown away": by_cascade(
-        _GOT,
-        f"{_GOT}\n    if 0 < got.count < len(below.tokens):\n"
-        "        return Draft(got.tokens[: got.count], kind, 8, own[: got.count])",
+        _ACCEPTED,
+        f"{_ACCEPTED}\n    if 0 < accepted.count < len(below.tokens):\n"
+        "        return Draft(accepted.tokens[: accepted.count], kind, 8, own[: accepted.count])",
     ),
 }
 _BEHIND_ALL = "    return _said(draft, len(draft), target[-1], chance)\n\n\ndef _ratio"
-_SHARE = "shares[-1] * _ratio(target, draft, drawn_from, place)"
-_LEFT = "left = _left(target, draft, drawn_from, count, "
+_SHARE = "shares[-1] * _ratio(target, draft, drawn_from, index)"
+_RESIDUAL = "residual = _residual(target, draft, drawn_from, count, "
 BY_ROUNDS = {
     "one row off behind a draft that is accepted whole": by_rule(
         _BEHIND_ALL, _BEHIND_ALL.replace("target[-1]", "target[max(0, len(draft) - 1)]")
     ),
     "the residual is of q of the token before": by_rule(
-        "left.sub_(drawn_from[place])", "left.sub_(drawn_from[max(0, place - 1)])"
+        "residual.sub_(drawn_from[index])", "residual.sub_(drawn_from[max(0, index - 1)])"
     ),
     "the residual is |p - q|": by_rule(".clamp_(min=0.0)", ".abs_()"),
     "p / q in half precision": by_rule(
         "    return p / q", "    return (torch.tensor(p).half() / torch.tensor(q).half()).item()"
     ),
-    "a one-hot draft's token may be drawn when it was rejected": by_one_hot("        left[draft[place]] = 0.0\n", ""),
+    "a one-hot draft's token may be drawn when it was rejected": by_one_hot(
+        "        residual[draft[index]] = 0.0\n", ""
+    ),
     "block: shares of prefixes may exceed 1": by_block(f"min(1.0, {_SHARE})", _SHARE),
-    "block: the residual of a whole share": by_block(f"{_LEFT}shares[count])", f"{_LEFT}1.0)"),
+    "block: the residual of a whole share": by_block(f"{_RESIDUAL}shares[count])", f"{_RESIDUAL}1.0)"),
     "block: a prefix is accepted by its share": by_block(
         "chance.accepts(mass / (mass + refused))", "chance.accepts(shares[count])"
     ),
-    "a level's rows are one off": by_cascade("own[: len(got.tokens)]", "own.roll(1, 0)[: len(got.tokens)]"),
+    "a level's rows are one off": by_cascade("own[: len(accepted.tokens)]", "own.roll(1, 0)[: len(accepted.tokens)]"),
     "a level drafts by a rule that changes the distribution": by_cascade(
         "if RULES[rule] not in _OF_THEIR_MODEL:", "if False:", "typical"
     ),
     "keyed: the draft's token is said where the target's own is another": by_keys(
-        "tokens.append(own)", "tokens.append(draft[place] if place < len(draft) else own)"
+        "tokens.append(token)", "tokens.append(draft[index] if index < len(draft) else token)"
     ),
 }
 
@@ -247,7 +249,7 @@ _DRAFTED = "ruling.drafted(row.index, "
 AT_ONCE = {
     "every round draws the same numbers": _numbered,
     "a draft model does not tell its passes' numbers from its asker's": by_passes(
-        f"{_DRAFTED}(*row.round, len(row.drafted)), below", f"{_DRAFTED}row.round, below"
+        f"{_DRAFTED}(*row.round, len(row.drafted)), lower_draft", f"{_DRAFTED}row.round, lower_draft"
     ),
     "what was rejected stays among a draft model's keys and values": by_blocks(
         "del row.cached[min(agreed(row.cached, row.text), len(row.text) - 1) :]", "del row.cached[len(row.text) - 1 :]"
