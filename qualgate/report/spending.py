@@ -34,17 +34,19 @@ def foreseen_as_lines(foreseen: Foreseen) -> list[str]:
     elif foreseen.run:
         lines.append("Expected of servers: not known of all of them, as no run has measured them all.")
     if allowed := _allowed(foreseen):
-        likely = foreseen.most if expected is None else expected
-        word = _short_of(foreseen, likely)
-        condition = "as long as answers are shorter" if expected is None else "as it looks"
-        lines.append(
-            f"Budget: {allowed}. "
-            + (f"It does not reach for {word}: the run would stop incomplete (13), and go on with a higher one."
-               if word and expected is not None
-               else f"It reaches {condition}." if word
-               else "It reaches.")
-        )  # fmt: skip
+        lines.append(f"Budget: {allowed}. {_reach(foreseen)}")
     return [visible_line(line) for line in lines]
+
+
+def _reach(foreseen: Foreseen) -> str:
+    """Say whether the budget suffices: surely, if answers are as short as is likely, or not."""
+    if not _short_of(foreseen, foreseen.most):
+        return "It reaches."
+    if foreseen.expected is None:
+        return "It reaches as long as answers are shorter."
+    if lacking := _short_of(foreseen, foreseen.expected):
+        return f"It does not reach for {lacking}: the run would stop incomplete (13), and go on with a higher one."
+    return "It reaches if answers are as long as in that run."
 
 
 def foreseen_as_body(foreseen: Foreseen) -> dict[str, Any] | None:

@@ -29,8 +29,9 @@ def test_a_plan_tells_the_most_what_is_expected_and_whether_the_budget_lets_it()
     assert budget.startswith("Budget: 6,000 tokens. It does not reach for 6,800 tokens: the run would stop incomplete")
     assert (
         foreseen_as_lines(foreseen(max_tokens=6800, max_cost=3.0))[-1]
-        == "Budget: 6,800 tokens and 3.00 EUR. It reaches."
+        == "Budget: 6,800 tokens and 3.00 EUR. It reaches if answers are as long as in that run."
     )
+    assert foreseen_as_lines(foreseen(max_tokens=12_000))[-1] == "Budget: 12,000 tokens. It reaches."
     assert "does not reach for 2.50 EUR" in foreseen_as_lines(foreseen(max_cost=2.0))[-1]
 
 
