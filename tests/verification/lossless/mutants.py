@@ -236,7 +236,7 @@ def _numbered(family: Family) -> Speculated:
 
 def mask_not_rewound() -> type[GrammarMask]:
     """Whose state stays behind what was rejected."""
-    before = "if same < len(self._read) and not self._matcher.rollback(len(self._read) - same):"
+    before = "if shared < len(self._read) and not self._matcher.rollback(len(self._read) - shared):"
     return rewritten(constraint, before, "if False:").GrammarMask
 
 
