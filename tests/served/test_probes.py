@@ -92,7 +92,7 @@ def test_a_planted_fault_is_named(planted, name, said):
         ({"crossed": True}, "the answer to another one"),
         ({"beyond": 5}, "ignores `max_tokens`"),
         ({"context": 300}, "reads a long prompt in part"),
-        ({"context": 60}, "counts 60 tokens in each of prompts"),
+        ({"context": 60}, "in part, or miscounts it: it counts 60 tokens in each of prompts"),
     ],
 )
 def test_what_no_answer_may_rest_on_ends_the_run(planted, said, monkeypatch):
