@@ -358,8 +358,8 @@ async def _context(asking: _Asking, most: int) -> list[Probe]:
     due = 2 * (half - short)  # the last prompt adds twice what the second does
     if short == half == full:
         raise Contradicted(
-            f"{asking.arm.name}: its server reads a long prompt in part, or miscounts it: it counts {short:,} tokens in "
-            f"each of {task}. Raise its context length, or mend its `usage.prompt_tokens`."
+            f"{asking.arm.name}: its server reads a long prompt in part, or miscounts it: it counts {short:,} tokens "
+            f"in each of {task}. Raise its context length, or mend its `usage.prompt_tokens`."
         )
     if half == short or full - half < READ_WHOLE * due:
         raise Contradicted(
