@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from qualgate.errors import Exit
-from qualgate.records import ArmEvidence, FourArm, Policy, RunEvidence, Verdict
+from qualgate.records import FourArm, Policy, RunEvidence, Verdict
 
 PASSES = (Exit.APPROVE, Exit.REVIEW)
 DECIDES = (*PASSES, Exit.UNDECIDED, Exit.BLOCK)
@@ -28,11 +28,6 @@ class Judged:
     def sound(self) -> tuple[Verdict, ...]:
         """Those on evidence that is neither broken nor incomplete."""
         return tuple(verdict for verdict in self.verdicts if verdict.exit not in FAULTY)
-
-    @property
-    def arms(self) -> dict[str, ArmEvidence]:
-        """The variants by name."""
-        return {arm.name: arm for arm in self.evidence.variants}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

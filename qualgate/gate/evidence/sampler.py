@@ -30,9 +30,10 @@ def sampler_remarks(decision: Judged) -> Remarks:
     a step of its own."""
     if decision.policy.four_arm is not None:
         return {}
+    arms = {arm.name: arm for arm in decision.evidence.variants}
     of_baseline, remarks = says_likeliest(decision.evidence.baseline), {}
     for verdict in decision.verdicts:
-        arm = decision.arms.get(verdict.variant)
+        arm = arms.get(verdict.variant)
         lines = tuple(filter(None, (of_baseline, says_likeliest(arm) if arm else "")))
         if lines and verdict.exit != Exit.INTEGRITY:
             remarks[verdict.variant] = Remark(lines=lines, withholds=(*PASSES, Exit.UNDECIDED))
