@@ -35,16 +35,25 @@ def imported(name: str, path: Path, known: set[str]) -> set[str]:
     for node in statements(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom):
+            module = _absolute(node, name, path)
             for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                names.add(inner if inner in known else node.module)
+                inner = f"{module}.{alias.name}"
+                names.add(inner if inner in known else module)
     if "import_module" in path.read_text(encoding="utf-8"):
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Call) and _called(node) == "import_module" and node.args:
                 begin = _beginning(node.args[0], name)
                 names |= {m for m in known if m == begin or (begin.endswith(".") and m.startswith(begin))}
     return (names & known) - {name}
+
+
+def _absolute(node: ast.ImportFrom, name: str, path: Path) -> str:
+    """Return the full name of the module that a statement imports from, also of `from .inner import …`."""
+    if not node.level:
+        return node.module or ""
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    return ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])])
 
 
 def statements(tree: ast.AST) -> Iterator[ast.AST]:

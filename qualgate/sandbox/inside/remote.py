@@ -17,12 +17,9 @@ on in turns while the tests' own loop runs: so several may wait for each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .values import ARITHMETIC, CONSTANT, KEPT, ORDER, UNARY, NotPlain, encode
-
-if TYPE_CHECKING:
-    from .far import Far
 
 
 def _only_values(x: Any) -> list[Any]:
@@ -47,8 +44,8 @@ class Remote:
 
     __slots__ = ("_far", "_made", "_owner", "_place")
 
-    def __init__(self, far: Far, number: int, kind: str) -> None:
-        """_owner: the object of which it is a method, or another attribute."""
+    def __init__(self, far: Any, number: int, kind: str) -> None:
+        """far: the `far.Far` behind which it lives. _owner: the object of which it is a method, or another attribute."""
         _set(self, _far=far, _place=(number, kind), _made=False, _owner=None)
 
     def __eq__(self, other: object) -> bool:
@@ -291,7 +288,7 @@ def names_class(name: str) -> bool:
 class Named:
     """A global of the candidate's, looked up anew at each use."""
 
-    def __init__(self, far: Far, name: str) -> None:
+    def __init__(self, far: Any, name: str) -> None:
         object.__setattr__(self, "_far", far)
         object.__setattr__(self, "_name", name)
 

@@ -83,9 +83,11 @@ def as_reply(sent: Sent, body: Body) -> Reply:
         choice = plain["choices"][0] if plain and not question(body).startswith(probes.NEW) else _whole(sent.text, body)
         whole = as_json({**head, "choices": [choice], "usage": usage})
         return replace(whole, headers=dict(sent.headers))
+    calls = plain["choices"][0].get("message", {}).get("tool_calls") if plain else None
     size = -(-len(sent.text) // sent.cut)
-    parts = [sent.text[at : at + size] for at in range(0, len(sent.text), size)]
-    frames = [{**head, "choices": [{"index": 0, "delta": {"content": one}, "finish_reason": None}]} for one in parts]
+    deltas = [{"content": sent.text[at : at + size]} for at in range(0, len(sent.text), size)]
+    deltas = [{"tool_calls": calls}] if calls else deltas
+    frames = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
     frames.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
     if sent.names:
         frames = [{**one, "model": sent.names[at > 0]} for at, one in enumerate(frames)]

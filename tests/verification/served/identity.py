@@ -28,6 +28,7 @@ TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": 
 TOLD = "look whether that is meant"  # the note of an approval that is not silent
 NAMED = ("several models answered", "asks for: a gateway", "a cache between", "gateway's cache", "as a fallback",
          "lacks its", "one address sends both", "a new question, and one reply", TOLD)  # fmt: skip
+WHOLE = "answers are asked whole"  # the note of an arm whose stream is not trusted
 Act = Callable[[Gateway, Body, Sent], Sent]
 When = Callable[[Gateway, Body], bool]
 
@@ -367,6 +368,8 @@ def judged(way: Way, *, honest: bool) -> Judged:
         done = qualgate("run", "gate.yaml", cwd=folder)
     said = " ".join((done.stdout + done.stderr).split())
     named = any(words in said for words in NAMED)
+    if way.stream and WHOLE in said:  # then the streams of this way were never read
+        return Judged(way=way.name, honest=honest, exit=-1, named=False, said=said[-1500:])
     holds = done.returncode == Exit.APPROVE if honest else named
     return Judged(way=way.name, honest=honest, exit=done.returncode, named=named, said="" if holds else said[-1500:])
 
