@@ -45,7 +45,7 @@ class Remote:
     __slots__ = ("_far", "_made", "_owner", "_place")
 
     def __init__(self, far: Any, number: int, kind: str) -> None:
-        """far: the `far.Far` behind which it lives. _owner: the object of which it is a method, or another attribute."""
+        """far: the `Far` behind which it lives. _owner: the object of which it is a method, or another attribute."""
         _set(self, _far=far, _place=(number, kind), _made=False, _owner=None)
 
     def __eq__(self, other: object) -> bool:
