@@ -88,7 +88,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and exit")
     ] = False,
     log: Annotated[
-        Log, typer.Option("--log", envvar="QUALGATE_LOG", help="how stderr is told: for people, or JSON lines")
+        Log, typer.Option("--log", envvar="QUALGATE_LOG", help="format of the messages on stderr: text or JSON lines")
     ] = Log.TEXT,
 ) -> None:
     os.environ["QUALGATE_LOG"] = log.value  # child processes read it too

@@ -14,11 +14,11 @@ from qualgate.errors import UsageError
 
 GateFileArgument = Annotated[Path, typer.Argument(metavar="GATE.yaml", help="the gate file")]
 OptionalGateFile = Annotated[Path | None, typer.Argument(metavar="[GATE.yaml]", help="the gate file")]
-StoreOption = Annotated[str | None, typer.Option("--store", help="the store's URL, when there is no gate file")]
-RunOption = Annotated[str | None, typer.Option("--run", help="a run's id; the newest by default")]
+StoreOption = Annotated[str | None, typer.Option("--store", help="URL of the store, if no gate file is given")]
+RunOption = Annotated[str | None, typer.Option("--run", help="id of a run; the newest by default")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON on stdout")]
 WarnOnlyOption = Annotated[
-    bool, typer.Option("--warn-only", help="say the verdict's true exit code and exit 0; errors still fail")
+    bool, typer.Option("--warn-only", help="print the verdict's exit code, but exit with 0; errors still fail")
 ]
 
 

@@ -27,7 +27,7 @@ LAST_LINES = 12  # of the log, shown if a run ended without a report
 ClusterOption = Annotated[
     str, typer.Option("--cluster", metavar="URL", help="the dashboard of the Ray cluster, such as http://HEAD:8265")
 ]
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="as `submit` printed it")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="the id that `submit` printed")]
 
 
 def submit(
@@ -36,7 +36,7 @@ def submit(
     folder: Annotated[
         str,
         typer.Option(
-            "--folder", metavar="PATH", help="on storage that the cluster's nodes share: for what the run leaves there"
+            "--folder", metavar="PATH", help="working folder of the run, on storage that all nodes of the cluster share"
         ),
     ] = "",
     blame: BlameOption = False,
@@ -81,15 +81,18 @@ def cancel(job: IdArgument, cluster: ClusterOption) -> None:
 
     server = reach(cluster)
     if not server.stop(job):
-        raise UsageError(f"{job} has ended already ({server.job(job).status}). There is nothing to cancel.")
-    say(f"{job} is asked to stop; `qualgate wait {job} --cluster {cluster}` shows when it has")
+        raise UsageError(f"{job} has already ended ({server.job(job).status}); there is nothing to cancel.")
+    say(f"{job} was asked to stop; `qualgate wait {job} --cluster {cluster}` shows when it has")
 
 
 def wait(
     job: IdArgument,
     cluster: ClusterOption,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0, help="seconds, after which to exit with 13; the run goes on")
+        float | None,
+        typer.Option(
+            "--timeout", min=0, help="stop waiting after this many seconds and exit with 13; the run continues"
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -103,9 +106,9 @@ def wait(
     try:
         state = _ended(server, job, timeout)
     except KeyboardInterrupt:
-        raise Interrupted(f"{job} goes on; `qualgate wait` waits again, `qualgate cancel` ends it") from None
+        raise Interrupted(f"{job} is still running; `qualgate wait` waits again, `qualgate cancel` stops it") from None
     if state is None:
-        raise InfrastructureError(f"{job} has not ended within {timeout:g} s; it goes on")
+        raise InfrastructureError(f"{job} is still running after {timeout:g} s")
     end = server.end(state)
     if end is None or end.fault:
         if as_json:

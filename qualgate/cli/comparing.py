@@ -15,15 +15,21 @@ from qualgate.errors import UsageError
 
 def compare(
     url_a: Annotated[str, typer.Argument(metavar="URL_A", help="an OpenAI-compatible API: http://127.0.0.1:8000/v1")],
-    url_b: Annotated[str, typer.Argument(metavar="URL_B", help="another, which is held against it")],
+    url_b: Annotated[str, typer.Argument(metavar="URL_B", help="the API to compare with it")],
     evalset: Annotated[
         list[str], typer.Option("--evalset", help="a shipped set's name, or a path to one of yours; may be repeated")
     ],
-    model_a: Annotated[str, typer.Option("--model-a", help="as URL_A lists it; left out: the only one it lists")] = "",
-    model_b: Annotated[str, typer.Option("--model-b", help="as URL_B lists it; left out: the only one it lists")] = "",
+    model_a: Annotated[
+        str, typer.Option("--model-a", help="name of the model at URL_A; by default the only one that it lists")
+    ] = "",
+    model_b: Annotated[
+        str, typer.Option("--model-b", help="name of the model at URL_B; by default the only one that it lists")
+    ] = "",
     api_key_env: Annotated[
         list[str] | None,
-        typer.Option("--api-key-env", help="NAME of the variable that holds the key; twice: of URL_A, then of URL_B"),
+        typer.Option(
+            "--api-key-env", help="environment variable that holds the API key; give it twice for URL_A and URL_B"
+        ),
     ] = None,
     limit: LimitOption = None,
     out: Annotated[Path, typer.Option("--out", help="folder for the store, the gate file and the reports")] = Path(

@@ -31,7 +31,7 @@ def db_upgrade(store: StoreAt = "sqlite:///qualgate.db") -> None:
 @db_app.command("copy")
 def db_copy(
     source: Annotated[str, typer.Argument(metavar="FROM", help="the store's URL")],
-    target: Annotated[str, typer.Argument(metavar="TO", help="the URL of one that is new or empty")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="URL of a new or empty store")],
 ) -> None:
     """Move a store to another database or file, whole or not at all, every row and every seal compared."""
     from qualgate.formatting import counted
@@ -49,8 +49,8 @@ def db_copy(
 @db_app.command("roles")
 def db_roles(
     store: Annotated[str | None, typer.Option("--store", help="the store's URL, with --apply")] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="run it, as the store's owner")] = False,
-    prefix: Annotated[str, typer.Option("--prefix", help="what the roles' names begin with")] = "qualgate",
+    apply: Annotated[bool, typer.Option("--apply", help="run the statements; needs the owner of the store")] = False,
+    prefix: Annotated[str, typer.Option("--prefix", help="prefix of the roles' names")] = "qualgate",
 ) -> None:
     """Print SQL that makes a PostgreSQL store's reader, writer and approver, none of whom can rewrite its history."""
     from qualgate.store.roles import apply_roles, roles_sql
@@ -64,10 +64,17 @@ def db_roles(
 @db_app.command("prune")
 def db_prune(
     older_than: Annotated[
-        float, typer.Option("--older-than", metavar="DAYS", min=0, max=100_000, help="runs that ended so long ago")
+        float,
+        typer.Option(
+            "--older-than",
+            metavar="DAYS",
+            min=0,
+            max=100_000,
+            help="prune runs that ended more than this many days ago",
+        ),
     ],
     store: StoreAt = "sqlite:///qualgate.db",
-    yes: Annotated[bool, typer.Option("--yes", help="prune without asking")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")] = False,
 ) -> None:
     """Take texts, token ids, arrays and scores of old runs out of the store for good. Copy it first: `db copy FROM TO`.
 

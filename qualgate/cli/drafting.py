@@ -33,19 +33,24 @@ draft_app = typer.Typer(cls=_Drafts, help="Drafts for a model: try them on your 
 @draft_app.command("compare")
 def draft_compare(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="the target's folder, or `reference`")],
-    evalset: Annotated[list[str], typer.Option("--evalset", help="whose prompts are answered; several are given each")],
+    evalset: Annotated[
+        list[str], typer.Option("--evalset", help="evalset whose prompts are answered; may be repeated")
+    ],
     draft: Annotated[
         list[str] | None,
-        typer.Option("--draft", metavar="DRAFT", help="as in a gate file: ngram, '{quantize: mxfp4}'; several each"),
+        typer.Option(
+            "--draft", metavar="DRAFT", help="a draft as in a gate file: ngram, '{quantize: mxfp4}'; may be repeated"
+        ),
     ] = None,
-    cases: Annotated[int, typer.Option("--cases", help="of each evalset, drawn by the seed")] = 20,
+    cases: Annotated[int, typer.Option("--cases", help="number of cases to draw from each evalset")] = 20,
     quantize: Annotated[
-        str | None, typer.Option("--quantize", metavar="RECIPE", help="the target's, as in a gate file: int4")
+        str | None,
+        typer.Option("--quantize", metavar="RECIPE", help="recipe that quantizes the target, as in a gate file: int4"),
     ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", help="the gate file to write; folders that a draft names are relative to its own")
-    ] = Path("qualgate-drafts.yaml"),
-    cache: Annotated[Path, typer.Option("--cache", help="where packed weights are kept")] = Path(".qualgate"),
+    out: Annotated[Path, typer.Option("--out", help="gate file to write; folders of drafts are relative to it")] = Path(
+        "qualgate-drafts.yaml"
+    ),
+    cache: Annotated[Path, typer.Option("--cache", help="folder for packed weights")] = Path(".qualgate"),
     as_json: JsonOption = False,
 ) -> None:
     """Try drafts for MODEL on your prompts: what is accepted of each, and what it gains, one sequence at a time.

@@ -82,8 +82,10 @@ def evalset_coverage(
     calibration: Annotated[str, typer.Argument(help="a calibration set: shipped name or NAME.yaml")],
     evalset: Annotated[list[str], typer.Argument(help="the evalsets that will judge the variant")],
     model: Annotated[str, typer.Option("--model", help="the baseline's folder")] = "reference",
-    dtype: Annotated[str, typer.Option("--dtype", help="of the baseline's weights")] = "bfloat16",
-    cases: Annotated[int, typer.Option("--cases", min=1, help="of the evalsets, run through the model")] = 256,
+    dtype: Annotated[str, typer.Option("--dtype", help="dtype of the baseline's weights")] = "bfloat16",
+    cases: Annotated[
+        int, typer.Option("--cases", min=1, help="number of evaluation cases to run through the model")
+    ] = 256,
     as_json: JsonOption = False,
 ) -> None:
     """Measure how far a calibration set covers evalsets; exit 64 when they share what they must not."""

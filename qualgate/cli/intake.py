@@ -20,18 +20,22 @@ def intake() -> None:
 
 @intake_app.command("lm-eval")
 def lm_eval(
-    baseline: Annotated[Path, typer.Argument(metavar="BASE.jsonl", help="lm-eval's --log_samples of the baseline")],
-    variant: Annotated[Path, typer.Argument(metavar="VARIANT.jsonl", help="the same task's, of the variant")],
-    gate_file: Annotated[Path | None, typer.Argument(metavar="[GATE.yaml]", help="a gate file, for its rules")] = None,
-    filter: Annotated[str | None, typer.Option("--filter", help="lm-eval's filter that counts")] = None,
-    metric: Annotated[
-        str | None, typer.Option("--metric", help="a metric of lm-eval's own, judged as lm_eval.score")
+    baseline: Annotated[
+        Path, typer.Argument(metavar="BASE.jsonl", help="the baseline's samples, by lm-eval's --log_samples")
+    ],
+    variant: Annotated[Path, typer.Argument(metavar="VARIANT.jsonl", help="samples of the variant for the same task")],
+    gate_file: Annotated[
+        Path | None, typer.Argument(metavar="[GATE.yaml]", help="gate file whose rules decide")
     ] = None,
+    filter: Annotated[str | None, typer.Option("--filter", help="name of the lm-eval filter to judge")] = None,
+    metric: Annotated[str | None, typer.Option("--metric", help="lm-eval metric to judge as lm_eval.score")] = None,
     max_drop: Annotated[
-        float | None, typer.Option("--max-drop", help="of every score, where no gate file says; 0.02 by default")
+        float | None,
+        typer.Option("--max-drop", help="without a gate file: largest drop of a score; 0.02 by default"),
     ] = None,
     max_ratio: Annotated[
-        float | None, typer.Option("--max-ratio", help="of every perplexity, where no gate file says; 1.02 by default")
+        float | None,
+        typer.Option("--max-ratio", help="without a gate file: largest ratio of perplexities; 1.02 by default"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON on stdout")] = False,
 ) -> None:
@@ -49,7 +53,7 @@ def lm_eval(
     from qualgate.store.plain import now
 
     if gate_file is not None and (max_drop, max_ratio) != (None, None):
-        raise UsageError("give a gate file, or --max-drop and --max-ratio: two margins would contradict each other.")
+        raise UsageError("give a gate file or --max-drop and --max-ratio, not both.")
     gate = None if gate_file is None else with_nel_policy(load_gate_file(gate_file, files=False))
     error_texts = gate.error_texts if gate else None
     before, after = read_pair(baseline, variant, filter=filter, metric=metric, error_texts=error_texts)

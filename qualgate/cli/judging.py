@@ -44,27 +44,29 @@ BlameOption = Annotated[
     bool,
     typer.Option(
         "--blame",
-        help="also run packed weights through the torch twin, what speculates without a draft, and what rounds keys "
-        "and values with the baseline's cache: whose fault is it?",
+        help="also run each variant without its fused kernels, its drafts and its rounded KV cache, to find the cause "
+        "of a loss",
     ),
 ]
 LimitOption = Annotated[
     int | None,
-    typer.Option("--limit", metavar="N", help="a trial: N cases of each evalset; decides nothing, exits 12 at best"),
+    typer.Option(
+        "--limit", metavar="N", help="trial with N cases of each evalset; never approves: exits with 12 at best"
+    ),
 ]
 OnlyOption = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="VARIANT", help="a trial: this variant alone, or several by several --only"),
+    typer.Option("--only", metavar="VARIANT", help="trial of this variant only; may be repeated"),
 ]
 IntoOption = Annotated[
-    str | None, typer.Option("--store", help="keep the run in this store, in place of the gate file's")
+    str | None, typer.Option("--store", help="store the run here instead of in the gate file's store")
 ]
 FourArmOption = Annotated[
     bool,
     typer.Option(
         "--four-arm",
-        help="insist on four arms: baseline, quantization, speculation, both (a gate file that names them, and a run "
-        "made of them, are judged so without it)",
+        help="fail unless the gate file names four arms (baseline, quantization, speculation, both); one that does is "
+        "judged so anyway",
     ),
 ]
 
@@ -102,7 +104,7 @@ def run(
         from qualgate.pipeline.trial import as_trial
 
         if warn_only:
-            raise UsageError("--warn-only makes a verdict exit with 0, and a trial has none: take one of the two out.")
+            raise UsageError("--warn-only concerns verdicts, and a trial has none. Remove one of the two.")
         gate = as_trial(gate, limit, only or ())
     if store is not None:
         gate = replace(gate, store_url=store_url(None, store))
@@ -202,25 +204,26 @@ def gate(
         Path | None, typer.Option("--baseline-scores", help="score rows of the baseline, as `score` writes them")
     ] = None,
     variant_scores: Annotated[
-        Path | None, typer.Option("--variant-scores", help="score rows of the variant: judge these, no store")
+        Path | None, typer.Option("--variant-scores", help="score rows of the variant; nothing is stored")
     ] = None,
     arm: Annotated[
         list[str] | None,
-        typer.Option("--arm", help="NAME=FILE: score rows of one of the gate file's four arms; once for each of three"),
+        typer.Option("--arm", help="NAME=FILE: score rows of an arm of a four-arm gate file; give three"),
     ] = None,
-    peers: Annotated[
-        bool, typer.Option("--peers", help="also show what other projects' rules would have said; decides nothing")
-    ] = False,
+    peers: Annotated[bool, typer.Option("--peers", help="also show what other projects' rules would decide")] = False,
     nel_policy: Annotated[
-        Path | None, typer.Option("--nel-policy", help="decide by this NeMo Evaluator policy (version 1) instead")
+        Path | None,
+        typer.Option("--nel-policy", help="decide by this NeMo Evaluator policy (version 1) instead"),
     ] = None,
     looks: Annotated[
         Path | None,
-        typer.Option("--looks", help="keep here how often these score files were judged as they grew; made if missing"),
+        typer.Option("--looks", help="file that counts how often these growing score files were judged"),
     ] = None,
     format: FormatOption = "terminal",
     out: OutOption = None,
-    no_write: Annotated[bool, typer.Option("--no-write", help="store no verdict: the store is only read")] = False,
+    no_write: Annotated[
+        bool, typer.Option("--no-write", help="only read the store; the verdict is not stored")
+    ] = False,
     warn_only: WarnOnlyOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -229,20 +232,20 @@ def gate(
     files of anyone's scores: two, or one for each of four arms."""
     form = _form(format, as_json, out)
     if peers and form not in ("terminal", "json"):
-        raise UsageError(f"--peers is shown on the terminal and in JSON, and --format {form} has no place for it.")
+        raise UsageError(f"--peers works with --format terminal and json, not with {form}.")
     if baseline_scores is None and variant_scores is None and not arm:
         if looks is not None:
-            raise UsageError("--looks goes with files of scores; a store keeps its own looks.")
+            raise UsageError("--looks is for score files; a store counts its own looks.")
         decided = _from_store(gate_file, store, run_id, nel_policy, four_arm=four_arm, peers=peers, keep=not no_write)
     elif gate_file is None or baseline_scores is None or bool(variant_scores) == bool(arm):
         raise UsageError(
-            "scores are gated with a gate file, --baseline-scores and --variant-scores, all three; four arms with "
-            "--arm NAME=FILE for each of three instead of --variant-scores."
+            "to judge score files, give a gate file, --baseline-scores and --variant-scores. For four arms, give "
+            "--arm NAME=FILE three times instead of --variant-scores."
         )
     elif store is not None or run_id is not None:
-        raise UsageError("--store and --run go with a stored run, not with files of scores.")
+        raise UsageError("--store and --run are for stored runs, not for score files.")
     elif four_arm and not arm:
-        raise UsageError("--four-arm decides from four files: give --arm NAME=FILE for each of the three arms.")
+        raise UsageError("--four-arm needs --arm NAME=FILE for each of three arms besides --baseline-scores.")
     else:
         files = {"variant": variant_scores} if variant_scores is not None else four_arm_files(arm or [])
         decided = _from_files(gate_file, baseline_scores, files, nel_policy, looks, peers=peers)
@@ -362,9 +365,7 @@ def report(
     format: FormatOption = "terminal",
     out: OutOption = None,
     as_json: JsonOption = False,
-    schema: Annotated[
-        bool, typer.Option("--schema", help="print the JSON report's JSON Schema, and no report")
-    ] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="print the JSON Schema of the JSON report and exit")] = False,
 ) -> None:
     """Show a stored run's verdicts with their numbers. The same stored evidence gives the same bytes;
     evidence that is not what was recorded ends with 14."""

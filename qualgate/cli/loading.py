@@ -19,10 +19,12 @@ ENDS = {"approve": Exit.APPROVE, "block": Exit.BLOCK, "undecided": Exit.UNDECIDE
 def load(
     gate_file: GateFileArgument,
     definitions: Annotated[
-        str, typer.Option("--as", metavar="NAME", help="whose TTFT, TPOT and throughput: qualgate, vllm or guidellm")
+        str,
+        typer.Option("--as", metavar="NAME", help="definitions of TTFT and TPOT: qualgate, vllm or guidellm"),
     ] = "qualgate",
     out: Annotated[
-        Path | None, typer.Option("--out", help="folder for load.json, load.jsonl and load.svg; qualgate-reports/")
+        Path | None,
+        typer.Option("--out", help="folder for load.json, load.jsonl, load.svg; qualgate-reports/ by default"),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -22,9 +22,9 @@ RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="a run's id; `qu
 def runs(
     gate_file: OptionalGateFile = None,
     store: StoreOption = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="how many, the newest first")] = 10,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="how many runs to list, newest first")] = 10,
     of_loads: Annotated[
-        bool, typer.Option("--loads", help="what `qualgate load` judged by `load.rules`, in place of runs")
+        bool, typer.Option("--loads", help="list the loads that `qualgate load` judged instead of runs")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -51,17 +51,17 @@ def runs(
     else:
         print_runs(lines, total)
     if measured and not of_loads and not as_json:
-        say(f"beside these, {counted(measured, 'load')} of `qualgate load`: qualgate runs --loads")
+        say(f"and {counted(measured, 'load')} of `qualgate load`: qualgate runs --loads")
 
 
 def flips(
     run: RunArgument,
-    variant: Annotated[str, typer.Argument(metavar="VARIANT", help="its name in the gate file")],
+    variant: Annotated[str, typer.Argument(metavar="VARIANT", help="name of a variant in the gate file")],
     store: StoreOption = None,
-    metric: Annotated[str | None, typer.Option("--metric", help="of this metric alone")] = None,
-    evalset: Annotated[str | None, typer.Option("--evalset", help="of this evalset alone")] = None,
-    gained: Annotated[bool, typer.Option("--gained", help="those that were wrong and are right")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="how many are shown")] = 20,
+    metric: Annotated[str | None, typer.Option("--metric", help="only changes of this metric")] = None,
+    evalset: Annotated[str | None, typer.Option("--evalset", help="only changes in this evalset")] = None,
+    gained: Annotated[bool, typer.Option("--gained", help="show answers that became right instead of wrong")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="how many to show")] = 20,
     as_json: JsonOption = False,
 ) -> None:
     """Show a variant's answers that were right and are wrong: prompt, reference, both answers and where they part."""
@@ -92,18 +92,18 @@ def flips(
 
 def answers(
     run: RunArgument,
-    arm: Annotated[str | None, typer.Option("--arm", help="a variant's name; else the first one's answers")] = None,
-    evalset: Annotated[str | None, typer.Option("--set", help="of this evalset alone")] = None,
+    arm: Annotated[str | None, typer.Option("--arm", help="name of a variant; by default the first one")] = None,
+    evalset: Annotated[str | None, typer.Option("--set", help="only cases of this evalset")] = None,
     show: Annotated[
-        str | None, typer.Option("--show", help="lost, gained, both-wrong, same, cut or empty; else every case")
+        str | None, typer.Option("--show", help="only these cases: lost, gained, both-wrong, same, cut or empty")
     ] = None,
-    search: Annotated[str, typer.Option("--search", help="a part of an answer or of the case")] = "",
+    search: Annotated[str, typer.Option("--search", help="text to find in answers and cases")] = "",
     case: Annotated[str | None, typer.Option("--case", metavar="ID", help="one case")] = None,
     scoring: Annotated[
         int | None,
-        typer.Option("--scoring", help="by these scores: 0 as recorded, 1 the first rescore; else the newest"),
+        typer.Option("--scoring", help="scores to use: 0 as recorded, 1 the first rescore, …; the newest by default"),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="how many are shown")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="how many to show")] = 20,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

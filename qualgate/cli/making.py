@@ -18,9 +18,12 @@ def inspect(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="a model folder, quantized or not, or `reference`")],
     tensor: Annotated[str | None, typer.Option("--tensor", help="write this tensor, dequantized, to --out")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="safetensors file for --tensor: float32 [out, in]")] = None,
-    compare: Annotated[Path | None, typer.Option("--compare", help="another form of the same model: the truth")] = None,
+    compare: Annotated[
+        Path | None, typer.Option("--compare", help="another form of the same model, to measure the error against")
+    ] = None,
     determinism: Annotated[
-        str | None, typer.Option("--determinism", metavar="EVALSET", help="do 8 of its cases give the same bits again?")
+        str | None,
+        typer.Option("--determinism", metavar="EVALSET", help="run 8 cases of this evalset twice and compare the bits"),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -73,13 +76,13 @@ MethodOption = Annotated[
 ]
 FormatOption = Annotated[
     str,
-    typer.Option("--format", help="gptq, gptq_v2, awq or compressed-tensors (the default; a backend has its own)"),
+    typer.Option("--format", help="gptq, gptq_v2, awq or compressed-tensors (the default without --backend)"),
 ]
 CalibrationOption = Annotated[
     str | None, typer.Option("--calibration", help="a calibration set: shipped name or NAME.yaml")
 ]
 KeepOption = Annotated[
-    list[str] | None, typer.Option("--keep", metavar="PATTERN=PRECISION", help="layers that get another precision")
+    list[str] | None, typer.Option("--keep", metavar="PATTERN=PRECISION", help="give these layers another precision")
 ]
 OptionOption = Annotated[
     list[str] | None,
@@ -89,38 +92,40 @@ SensitivityOption = Annotated[
     bool,
     typer.Option(
         "--sensitivity",
-        help="rank layers by what each costs when it alone is rounded to nearest on the method's grid (gptq, awq, "
-        "smoothquant and calibrated nvfp4 do better; direct casts are exact); writes nothing",
+        help="rank layers by the error that rounding each one alone to the method's grid causes (an upper estimate for "
+        "gptq, awq, smoothquant and calibrated nvfp4); writes nothing",
     ),
 ]
 BackendOption = Annotated[
-    str | None, typer.Option("--backend", help="let a library do it: gptqmodel, llmcompressor, auto-gptq, autoawq")
+    str | None,
+    typer.Option("--backend", help="quantize with a library: gptqmodel, llmcompressor, auto-gptq or autoawq"),
 ]
 SetupBackendOption = Annotated[
-    str | None, typer.Option("--setup-backend", help="make this library's environment, and do no more")
+    str | None, typer.Option("--setup-backend", help="only create the environment of this library")
 ]
 EvalsetOption = Annotated[
-    list[str] | None, typer.Option("--evalset", help="what the calibration's coverage is measured on")
+    list[str] | None,
+    typer.Option("--evalset", help="evalset on which to measure the coverage of the calibration set; may be repeated"),
 ]
 
 
 def quantize(
     model: Annotated[str | None, typer.Argument(help="a full-precision model's folder, or `reference`")] = None,
     method: MethodOption = None,
-    out: Annotated[Path | None, typer.Option("--out", help="the folder to make")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="folder to create")] = None,
     format: FormatOption = "",
-    bits: Annotated[int | None, typer.Option("--bits", help="of gptq and awq; 4 by default")] = None,
-    group_size: Annotated[int | None, typer.Option("--group-size", help="weights a scale; 0 = a row")] = None,
+    bits: Annotated[int | None, typer.Option("--bits", help="bits of a gptq or awq weight; 4 by default")] = None,
+    group_size: Annotated[int | None, typer.Option("--group-size", help="weights per scale; 0 is a whole row")] = None,
     calibration: CalibrationOption = None,
     keep: KeepOption = None,
     option: OptionOption = None,
     sensitivity: SensitivityOption = False,
     backend: BackendOption = None,
     setup_backend: SetupBackendOption = None,
-    backend_dir: Annotated[Path | None, typer.Option("--backend-dir", help="where environments lie")] = None,
+    backend_dir: Annotated[Path | None, typer.Option("--backend-dir", help="folder of environments")] = None,
     evalset: EvalsetOption = None,
     devices: Annotated[str, typer.Option("--devices", help="auto or cpu")] = "auto",
-    date: Annotated[str, typer.Option("--date", help="for the model card; none by default")] = "",
+    date: Annotated[str, typer.Option("--date", help="date to write into the model card; none by default")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Make a quantized folder that other libraries load. Interrupted, run it again: finished layers are kept."""

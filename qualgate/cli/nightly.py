@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 def nightly(
     nightly_file: Annotated[Path, typer.Argument(metavar="NIGHTLY.yaml", help="the nightly file")],
-    plan: Annotated[bool, typer.Option("--plan", help="say what would be done now, and do nothing")] = False,
-    every: Annotated[bool, typer.Option("--all", help="all of the file, due or not")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="show what would run now, and run nothing")] = False,
+    every: Annotated[bool, typer.Option("--all", help="run every entry, due or not")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Judge what is due by a nightly file, repeat the verdicts of what has not changed, and tell its owners.
@@ -46,19 +46,19 @@ def nightly(
         _say_plan(ahead, as_json)
         raise typer.Exit(exit_of_plan(ahead))
     for line in check_targets(file):
-        tell(f"note: {line}; digests wait until it is")
+        tell(f"note: {line}; digests wait until it is set")
     ended = whole_night(file, _judged, now, every=every, say=_tell_next)
     all_are_about()
     if as_json:
         say(json.dumps(ended.body | {"undelivered": len(ended.waiting)}, indent=2))
     else:
         if not ended.nights and ended.due_next:
-            say(f"nothing is due before {ended.due_next:%Y-%m-%d %H:%M} UTC; the last word stands")
+            say(f"nothing is due before {ended.due_next:%Y-%m-%d %H:%M} UTC; the last results still hold")
         say(fit("\n".join(lines(ended.body | {"undelivered": 0}))))
     for digest in ended.waiting:
         tell(
             f"not delivered: the digest of {digest.created_at[:16]} to {digest.target} ({digest.attempts} x): "
-            f"{digest.error or 'it waits for the one before it'}",
+            f"{digest.error or 'waits for the previous one'}",
             level="warning",
         )
     raise typer.Exit(ended.exit)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ServedByOption = Annotated[
     str | None,
-    typer.Option("--served-by", metavar="ENGINE:PYTHON", help="of --mode served: whose tool parser reads `text`"),
+    typer.Option("--served-by", metavar="ENGINE:PYTHON", help="engine whose tool parser reads `text` in --mode served"),
 ]
 
 
@@ -28,29 +28,30 @@ def score(
     scorer: Annotated[str, typer.Option("--scorer", help="exact_match, numeric, json, tool_call, code, …")],
     mode: Annotated[
         str,
-        typer.Option("--mode", help="strict, served: as servers read calls, compat: as references do"),
+        typer.Option("--mode", help="how to read calls: strict, served (as a server) or compat (as references)"),
     ] = "strict",
-    metric: Annotated[str | None, typer.Option("--metric", help="one of the scorer's; by default its last")] = None,
-    filter: Annotated[str | None, typer.Option("--filter", help="lm-eval's, which extracts what is scored")] = None,
+    metric: Annotated[str | None, typer.Option("--metric", help="metric of the scorer; by default its last")] = None,
+    filter: Annotated[str | None, typer.Option("--filter", help="lm-eval filter that extracts the answer")] = None,
     dialect: Annotated[
         str | None,
-        typer.Option("--dialect", help="of tool calls, for cases that declare none: hermes, mistral, …, auto"),
+        typer.Option("--dialect", help="tool-call dialect of cases that declare none: hermes, mistral, …, auto"),
     ] = None,
     served_by: ServedByOption = None,
     normalizer: Annotated[
-        list[str] | None, typer.Option("--normalizer", help="of exact_match, in order; may be repeated")
+        list[str] | None,
+        typer.Option("--normalizer", help="normalizer of exact_match, in order; may be repeated"),
     ] = None,
     lenient: Annotated[
         list[str] | None,
-        typer.Option("--lenient", help="code_fence, trailing_text, both: of json, code, multiple_choice"),
+        typer.Option("--lenient", help="what json, code and multiple_choice tolerate: code_fence, trailing_text"),
     ] = None,
     k: Annotated[
         str | None,
-        typer.Option("--k", help="pass@k for these, as 1,10: of several outputs to each id, which carry `repeat`"),
+        typer.Option("--k", help="also print pass@k, such as 1,10; needs several outputs with `repeat` for each id"),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--json", help="write the rows to this file")] = None,
+    out: Annotated[Path | None, typer.Option("--json", help="write the score rows to this file")] = None,
     summary: Annotated[
-        Path | None, typer.Option("--summary", help="write rate and pass@k to this file, as JSON")
+        Path | None, typer.Option("--summary", help="write the rate and pass@k to this file as JSON")
     ] = None,
 ) -> None:
     """Score anyone's outputs: one row an output, without a model and without a store."""
@@ -86,10 +87,10 @@ def score(
 def rescore(
     named: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN] [GATE.yaml]", help="a run's id, by default the newest; the gate file"),
+        typer.Argument(metavar="[RUN] [GATE.yaml]", help="id of a run (the newest by default); gate file"),
     ] = None,
     store: StoreOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would change, and store nothing")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would change, and store nothing")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Score a stored run's answers again, without a model: by today's metrics and references, and decide anew."""

@@ -22,16 +22,24 @@ from qualgate.errors.extras import needs
 def dashboard(
     gate_file: OptionalGateFile = None,
     store: StoreOption = None,
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="that it listens on")] = 8501,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="port to listen on")] = 8501,
     address: Annotated[
-        str, typer.Option("--address", help="that it listens on; 0.0.0.0 is every one: whoever reaches it can sign")
+        str,
+        typer.Option("--address", help="address to listen on; with 0.0.0.0 anyone who reaches this machine can sign"),
     ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
-        typer.Option("--allow-host", metavar="NAME", help="a name it is reached by, through a proxy or a container"),
+        typer.Option(
+            "--allow-host",
+            metavar="NAME",
+            help="host name under which a proxy or container reaches the dashboard; may be repeated",
+        ),
     ] = None,
     base_path: Annotated[
-        str, typer.Option("--base-path", metavar="PATH", help="where a proxy has its pages, such as /qualgate")
+        str,
+        typer.Option(
+            "--base-path", metavar="PATH", help="path under which a proxy serves the dashboard, such as /qualgate"
+        ),
     ] = "",
 ) -> None:
     """Open the reviewers' dashboard on this machine: runs, queue, flips, approve and block."""
@@ -48,11 +56,11 @@ def dashboard(
     _check_free(address, port)
     open_store(url, create=False).close()  # refuses a missing, older or newer store, as `runs` does
     url_host = f"[{address}]" if ":" in address else address
-    say(f"dashboard: http://{url_host}:{port}{base_path and f'/{base_path}'}   (Ctrl-C ends it)")
+    say(f"dashboard: http://{url_host}:{port}{base_path and f'/{base_path}'}   (stop it with Ctrl-C)")
     if address not in ("127.0.0.1", "localhost", "::1"):
         here = [] if address in ("0.0.0.0", "::") else [address]
         names = ", ".join(dict.fromkeys(["localhost", "127.0.0.1", *here, *hosts]))
-        say(f"whoever reaches {url_host} can sign. It answers to these names alone: {names} (--allow-host adds one)")
+        say(f"anyone who reaches {url_host} can sign. It answers only to these names: {names} (--allow-host adds one)")
     command = [sys.executable, "-m", "qualgate_app.serve", str(port), address, base_path, *hosts]
     # The server ends when its stdin closes, which happens however this process ends.
     with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "QUALGATE_STORE": url}) as served:
@@ -107,7 +115,7 @@ def doctor(
     service: Annotated[
         bool,
         typer.Option(
-            "--service", help="look at a store, its disks and its cluster instead: exits 13 where a run would stop"
+            "--service", help="check a store, its disks and its cluster instead; exits with 13 if a run would stop"
         ),
     ] = False,
     store: StoreOption = None,

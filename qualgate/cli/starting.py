@@ -23,17 +23,19 @@ def init(
         Path | None, typer.Option("--cases", metavar="MINE.jsonl", help="your cases, one JSON object a line")
     ] = None,
     max_new_tokens: Annotated[
-        int | None, typer.Option("--max-new-tokens", min=1, help="how long an answer may be, in tokens")
+        int | None, typer.Option("--max-new-tokens", min=1, help="length limit of an answer, in tokens")
     ] = None,
     judge: Annotated[
         Path | None,
         typer.Option(
-            "--judge", metavar="JUDGE.yaml", help="a model that compares answers: endpoint, model, rubric, labels"
+            "--judge", metavar="JUDGE.yaml", help="file that describes a judge model: endpoint, model, rubric, labels"
         ),
     ] = None,
     no_look: Annotated[
         bool,
-        typer.Option("--no-look", help="ask the baseline nothing; else its answers to a few cases choose the metric"),
+        typer.Option(
+            "--no-look", help="do not ask the baseline; by default its answers to a few cases choose the metric"
+        ),
     ] = False,
 ) -> None:
     """Write a first gate file and evalset into this folder, each key explained; nothing is overwritten."""

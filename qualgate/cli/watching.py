@@ -28,13 +28,17 @@ if TYPE_CHECKING:
 
 def metrics(
     nightly_file: Annotated[
-        Path | None, typer.Argument(metavar="[NIGHTLY.yaml]", help="whose store, and whose nights that are late")
+        Path | None,
+        typer.Argument(metavar="[NIGHTLY.yaml]", help="nightly file, for its store and for nights that are late"),
     ] = None,
     store: StoreOption = None,
-    port: Annotated[int | None, typer.Option("--port", min=0, max=65_535, help="serve them until it is ended")] = None,
-    host: Annotated[str, typer.Option("--host", help="the address that --port is on")] = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65_535, help="serve the metrics on this port until stopped")
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="address to listen on with --port")] = "127.0.0.1",
     textfile: Annotated[
-        Path | None, typer.Option("--textfile", help="write them here, for node_exporter's textfile collector")
+        Path | None,
+        typer.Option("--textfile", help="write the metrics to this file, for node_exporter's textfile collector"),
     ] = None,
 ) -> None:
     """Show the state of a store and its nights as Prometheus reads it; on stdout without --port and --textfile."""
@@ -96,7 +100,7 @@ def _serve(
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
         raise UsageError(f"{host}:{port} cannot be listened at ({error.strerror}); give another") from None
-    tell(f"metrics: http://{host}:{server.server_port}/metrics   (Ctrl-C ends it)")
+    tell(f"metrics: http://{host}:{server.server_port}/metrics   (stop it with Ctrl-C)")
     thread.join()
 
 

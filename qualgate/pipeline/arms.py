@@ -32,7 +32,9 @@ def as_run(gate: GateFile, *, blame: bool = False, four_arm: bool = False) -> Ga
     gate = with_nel_policy(gate)
     gate = replace(gate, policy=with_sample(gate.policy, gate.labels))
     if blame and gate.policy.stop is not None:
-        raise UsageError("--blame needs every case of a blocked variant, and `stop: early` ends before: choose one.")
+        raise UsageError(
+            "--blame needs every case of a blocked variant, and `stop: early` may end before. Remove one of them."
+        )
     gate = with_witnesses(gate) if blame else gate
     return with_noise_arm(gate) if gate.noise_floor else gate
 
@@ -46,12 +48,12 @@ def as_four_arms(gate: GateFile) -> GateFile:
         )
     if gate.policy.stop is not None:
         raise UsageError(
-            f"{gate.path.name}: four arms are judged on all of their traffic sample, and `stop: early` ends before: "
-            "take one of the two out of the gate file."
+            f"{gate.path.name}: four arms are judged on the whole traffic sample, and `stop: early` may end before. "
+            "Remove one of the two."
         )
     if gate.nel_policy is not None:
         raise UsageError(
-            f"{gate.path.name} decides by an nel policy, which knows no four arms: decide by rules, or name no arms."
+            f"{gate.path.name} has four arms, which an nel policy cannot judge. Decide by rules, or name no arms."
         )
     return replace(gate, policy=replace(gate.policy, four_arm=gate.four_arm))
 
@@ -101,9 +103,8 @@ def with_witnesses(gate: GateFile) -> GateFile:
     rounding = [arm for arm in own_arms if arm.kv_cache != baseline_cache]
     if not packed and not drafting and not rounding:
         raise UsageError(
-            "--blame leaves kernels, drafts and a KV cache in fewer bits out, and no variant of this gate file has "
-            "quantized weights, speculates or has a `kv_cache` that the baseline has not; with `arithmetic: served` "
-            "kernels are not left out."
+            "--blame runs variants without their kernels, drafts or rounded KV cache, and no variant of this gate file "
+            "has any of these. With `arithmetic: served` the kernels stay."
         )
     float32_cache = {"kv_cache": "float32", "kv_said": True}  # padded batches hold nothing else
     twins = [

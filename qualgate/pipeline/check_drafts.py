@@ -40,15 +40,15 @@ def check_speculation(gate: GateFile) -> None:
     files = " ".join(f"--arm {name}={name}.jsonl" for name in (arms.quantization, *speculative_names))
     if undrafted:
         raise UsageError(
-            f"{gate.path.name}: {' and '.join(undrafted)} would speculate by `four_arm`, and nobody drafts for "
-            f"{'them' if len(undrafted) > 1 else 'it'} here: copies of their targets would be held against themselves. "
-            "Say who drafts: `speculation: {draft: {quantize: mxfp4}}`. Or serve the four arms elsewhere and judge "
-            f"what they answered: qualgate gate {gate.path.name} --baseline-scores baseline.jsonl {files}"
+            f"{gate.path.name}: {' and '.join(undrafted)} should speculate by `four_arm` and "
+            f"{'have' if len(undrafted) > 1 else 'has'} no draft, so the comparison would be with a copy of itself. "
+            "Name a draft: `speculation: {draft: {quantize: mxfp4}}`. Or serve the four arms elsewhere and judge "
+            f"their answers: qualgate gate {gate.path.name} --baseline-scores baseline.jsonl {files}"
         )
     if own_arms := [declared.arm for declared in arms.drafting if declared.arm not in served]:
         raise UsageError(
             f"{gate.path.name}: `four_arm.drafting` declares what a server counted, and {' and '.join(own_arms)} runs "
-            "here, where every answer's drafts are counted: take it out of the gate file"
+            "here, where qualgate counts the drafts of every answer. Remove that declaration."
         )
 
 
@@ -56,9 +56,9 @@ def check_not_asked(gate: GateFile) -> None:
     """Raise UsageError if variants of score files declare how this engine drafts."""
     if drafting := [arm.name for arm in gate.variants if arm.speculation is not None]:
         raise UsageError(
-            f"{gate.path.name}: `speculation` of {', '.join(drafting)} says who drafts where qualgate's own engine "
-            "generates, and score files hold what another one answered: take it out. What a server drafted is said "
-            "by its rows (`draft_proposed`, `draft_accepted`), or in all by `four_arm: {drafting: …}`."
+            f"{gate.path.name}: `speculation` of {', '.join(drafting)} sets drafts for qualgate's own engine, but "
+            "score files come from another one. Remove it. What a server drafted belongs in its rows "
+            "(`draft_proposed`, `draft_accepted`), or as totals in `four_arm: {drafting: …}`."
         )
 
 
@@ -116,14 +116,14 @@ def _check_tokens(arm: ArmSpec, draft: ModelFolder, target: ModelFolder) -> None
     if draft.tokenizer_sha256 != target.tokenizer_sha256:
         raise UsageError(
             f"{arm.name}: the tokenizer of its draft {draft.path} ({_entries(draft)}) is not that of its target "
-            f"{target.path} ({_entries(target)}), so what one proposes would be other tokens to the other. Name a "
-            "draft with the target's vocabulary; if it has it, copy tokenizer.json and tokenizer_config.json from the "
-            "target."
+            f"{target.path} ({_entries(target)}), so a proposed token would mean another token to the target. "
+            "Name a draft with the target's vocabulary. If it has that vocabulary, copy tokenizer.json and "
+            "tokenizer_config.json from the target."
         )
 
 
 def _entries(folder: ModelFolder) -> str:
-    return "size not told" if folder.vocabulary is None else f"vocabulary of {folder.vocabulary:,}"
+    return "vocabulary of unknown size" if folder.vocabulary is None else f"vocabulary of {folder.vocabulary:,}"
 
 
 def check_drafted_prompts(arm: ArmSpec, folders: Mapping[str, ModelFolder], prompts: Sequence[Prompt]) -> None:
@@ -154,13 +154,13 @@ def check_targets(gate: GateFile, identities: Mapping[str, ArmIdentity]) -> None
             continue
         if identities[name].weights != identities[target].weights:
             raise UsageError(
-                f"{gate.path.name}: {name} is held against {target} token by token, and its weights are others. Give "
-                f"it the weights of {target}, and who drafts beside them."
+                f"{gate.path.name}: {name} is compared with {target} token by token, but has other weights. Give it "
+                f"the weights of {target} and a draft."
             )
         if identities[name].kv_cache != identities[target].kv_cache:
             caches = [identities[arm_name].kv_cache or "float32" for arm_name in (name, target)]
             raise UsageError(
-                f"{gate.path.name}: {name} is held against {target} token by token, and holds keys and values in "
+                f"{gate.path.name}: {name} is compared with {target} token by token, but has its KV cache in "
                 f"{caches[0]}, {target} in {caches[1]}. Give both the same `kv_cache`."
             )
 

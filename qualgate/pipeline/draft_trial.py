@@ -110,7 +110,9 @@ def try_drafts(gate: GateFile, cases: int, cache: Path, progress: Progress) -> I
     for arm in plan.arms:
         if arm.speculation is not None:
             if any(prompt.requests for prompt in prompts[arm.name]):
-                raise UsageError(f"{gate.path}: its cases are only read, never answered: drafts are tried on answers.")
+                raise UsageError(
+                    f"{gate.path}: no case is answered (all are scored by likelihood), and drafts need answers."
+                )
             progress(f"{arm.name}: {arm.speculation.label}", 0, 0)
             target = replace(arm, name=PLAIN, speculation=None)
             if target not in alone:  # its footprint without a draft; the answers come from the drafted arm's target

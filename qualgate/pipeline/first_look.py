@@ -38,12 +38,12 @@ def look_file(a: Address, b: Address, sets: Sequence[str], folder: Path) -> str:
     models = [address.model or _only_model(address, option) for address, option in ((a, "--model-a"), (b, "--model-b"))]
     if (server_at(arms[0]), models[0]) == (server_at(arms[1]), models[1]):
         raise UsageError(
-            f"URL_A and URL_B are the same model of the same server ({models[0]!r:.80} at {arms[0]}): it differs from "
-            "itself by noise alone. Give the address of another, or by --model-b another model that it lists."
+            f"URL_A and URL_B are the same model of the same server ({models[0]!r:.80} at {arms[0]}): they "
+            "could differ by noise only. Give another address, or another model by --model-b."
         )
     lines = [
-        "# Written by `qualgate compare`, and anew by the next: copy it, say by `max_drop` what loss you accept, and",
-        "# `qualgate run` it. Every key: docs/reference/gate-file.md",
+        "# Written by `qualgate compare`, which overwrites it. Copy it, set `max_drop` to the loss you accept, and",
+        "# `qualgate run` the copy. Every key: docs/reference/gate-file.md",
         "version: 1",
         f"baseline: {_arm(arms[0], models[0], a.key)}",
         f"variants: {{{OTHER}: {_arm(arms[1], models[1], b.key)}}}",

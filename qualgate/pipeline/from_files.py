@@ -69,11 +69,9 @@ def judge_files(
         looks: File that keeps the looks at growing score files, see `gate.growing`; None: looks are not kept.
     """
     if not variants:
-        raise UsageError("a baseline's scores are held against a variant's: give the file of one, or of three arms.")
+        raise UsageError("give the score file of one variant, or of three arms, to compare with the baseline's.")
     if reserved := [name for name in variants if name == BASELINE or "@" in name]:
-        raise UsageError(
-            f"{reserved[0]!r} cannot be a variant's name: `baseline` and what holds an @ have a meaning here."
-        )
+        raise UsageError(f"{reserved[0]!r} cannot be a variant's name: `baseline` and names with @ are reserved.")
     check_not_asked(gate)
     gate = replace(gate, nel_policy=nel_policy) if nel_policy is not None else gate
     if gate.four_arm is not None or len(variants) > 1:

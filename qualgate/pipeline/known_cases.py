@@ -62,8 +62,8 @@ def _sets_beside(gate: GateFile) -> list[Evalset]:
             _refuse_a_near_miss(ref, folder, {evalsets.name_of(ref) for ref in refs})
         elif isinstance(ref, ExternalCases) and (set_path := _external_file(ref.name, folder)):
             raise UsageError(
-                f"{gate.path}: the cases of {ref.name} are called external, and {set_path} lies beside the gate file: "
-                "name that file, which says what there is to answer, or take it away"
+                f"{gate.path}: the cases of {ref.name} are declared external, but {set_path} exists. Name that "
+                "file in `evalsets`, or remove it."
             )
     return [
         load_set(ref, folder)

@@ -241,8 +241,8 @@ def load_set(ref: SetRef, relative_to: Path) -> Evalset:
     cases."""
     if isinstance(ref, ExternalCases):
         raise UsageError(
-            f"evalset {ref.name}: `cases: external` leaves nothing to ask here; only score files are judged by it. "
-            f"To generate answers, name the set's own file: ./{ref.name}.yaml"
+            f"evalset {ref.name}: `cases: external` has no questions to generate answers for; it serves score files "
+            f"only. To generate answers, name the set's own file: ./{ref.name}.yaml"
         )
     return tasks.load(ref) if isinstance(ref, LmEvalTask) else evalsets.load(ref, relative_to)
 

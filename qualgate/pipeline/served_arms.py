@@ -222,26 +222,26 @@ def _check_four(gate: GateFile, served: Sequence[ArmSpec]) -> None:
     if own_arms := [arm.name for arm in (gate.baseline, *gate.variants) if arm not in served]:
         raise UsageError(
             f"{gate.path.name}: of the four arms {', '.join(own_arms)} would be generated here and "
-            f"{', '.join(arm.name for arm in served)} served, so what one costs says nothing of the other: serve all"
+            f"{', '.join(arm.name for arm in served)} served, so their costs cannot be compared. Serve all four."
         )
     for setting, values in _asked_by(served).items():
         if len(set(values)) > 1:
             listed = ", ".join(f"{arm.name} {value}" for arm, value in zip(served, values, strict=True))
             raise UsageError(
-                f"{gate.path.name}: value is held together by what answers take, and four arms are asked with another "
-                f"`{setting}` each ({listed}): say the same of all"
+                f"{gate.path.name}: four arms are compared by the time of their answers, but `{setting}` differs "
+                f"between them ({listed}). Give all the same."
             )
     if gate.policy.slo is not None:
         raise NotInThisVersion(
-            f"{gate.path.name}: `slo` limits what users wait, and how many ask a server at once nobody says here: of "
-            "four served arms it is not judged in this version. Take it out; parity, quality and value are judged"
+            f"{gate.path.name}: `slo` of four served arms is not judged in this version, because nothing states the "
+            "load of the servers. Remove it. Parity, quality and value are still judged."
         )
     for rule in gate.policy.rules:
         if METRICS[rule.metric].kind == "drift":
             raise NotInThisVersion(
-                f"{gate.path}:{rule.line}: a rule on {rule.metric} of four served arms, which take turns: one that "
-                "comes before the baseline has none of its answers to read. Drift among them is not in this version: "
-                "take the rule out, or judge drift by a gate file without `four_arm`."
+                f"{gate.path}:{rule.line}: a rule on {rule.metric} with four served arms. They take turns, so an arm "
+                "may run before the baseline's answers exist, and this version measures no drift between them. Remove "
+                "the rule, or measure drift by a gate file without `four_arm`."
             )
 
 
@@ -262,15 +262,15 @@ def _check_rule(gate: GateFile, rule: Rule, arms: Sequence[ArmSpec]) -> None:
     if rule.metric in TOKEN_FOR_TOKEN:
         if texts := [arm for arm in arms if not arm.reads]:
             raise UsageError(
-                f"{where}: a rule on {rule.metric} compares tokens, and {_arm_names(texts)} is asked by messages and "
-                "tells none. Give it `tokenizer: FOLDER`, and it is asked by token ids; or leave the rule out."
+                f"{where}: a rule on {rule.metric} compares tokens, and {_arm_names(texts)} returns only text. "
+                "Give it `tokenizer: FOLDER`, so that it is asked by token ids, or remove the rule."
             )
     elif kind == "drift":
         _check_drift(gate, rule)
     elif kind in UNSEEN:
         raise NotInThisVersion(
-            f"{where}: a rule on {rule.metric}, where {names} is served: {UNSEEN[kind]}, so it could never be decided; "
-            "that is not in this version. Rules on quality, parity and stability are."
+            f"{where}: a rule on {rule.metric}, where {names} is served: {UNSEEN[kind]}, so this version cannot "
+            "decide it. Rules on quality, parity and stability work with servers."
         )
 
 
@@ -301,15 +301,15 @@ def _check_drift(gate: GateFile, rule: Rule) -> None:
     arms = (gate.baseline, *gate.variants)
     if unread := [arm for arm in arms if arm.served is not None and not arm.served.prompt_logprobs]:
         raise UsageError(
-            f"{gate.path}:{rule.line}: a rule on {rule.metric}, and nothing tells the probabilities behind the answers "
-            f"of {_arm_names(unread)}, so it could never be decided. Give each served arm `prompt_logprobs: 20`, of "
-            "servers that list log-probs of a prompt's tokens as vLLM does, and a `tokenizer`; or leave the rule out."
+            f"{gate.path}:{rule.line}: a rule on {rule.metric} needs the probabilities behind the answers of "
+            f"{_arm_names(unread)}, which are not requested. Give each served arm `prompt_logprobs: 20` and a "
+            "`tokenizer`, if its server lists log-probs of prompt tokens as vLLM does. Otherwise remove the rule."
         )
     if own_arms := [arm.name for arm in arms if arm.served is None]:
         raise NotInThisVersion(
-            f"{gate.path}:{rule.line}: a rule on {rule.metric}, where {', '.join(own_arms)} is generated here and "
-            "others are served: what a server lists is held against what another lists alone in this version. Serve "
-            "all, or leave the rule out."
+            f"{gate.path}:{rule.line}: a rule on {rule.metric}, but {', '.join(own_arms)} is generated here and others "
+            "are served. This version compares a server's log-probs only with another server's. Serve all arms, or "
+            "remove the rule."
         )
 
 
@@ -319,8 +319,8 @@ def _check_mixed(gate: GateFile, arms: Sequence[ArmSpec]) -> None:
     own_arms = [arm for arm in (gate.baseline, *gate.variants) if arm.served is None]
     if own_arms and gate.sampling.drawn:
         raise UsageError(
-            f"{gate.path.name}: {own_arms[0].name} draws its tokens here and {arms[0].name} at its server, by others; "
-            "at a temperature the two are not held together. Serve both, or use temperature 0."
+            f"{gate.path.name}: {own_arms[0].name} samples here and {arms[0].name} at its server, from different "
+            "random numbers, so their answers cannot be compared. Serve both, or use temperature 0."
         )
 
 
@@ -341,15 +341,15 @@ def check_cases(item: Evalset, names: str) -> None:
     read_cases = [case.id for case in item.cases if "requests" in case.body]
     if read_cases:
         raise NotInThisVersion(
-            f"evalset {item.name}: {counted(len(read_cases), 'case')} ({read_cases[0]}, …) are read instead of "
-            f"answered, and a server ({names}) is not asked for the likelihood of a text in this version"
+            f"evalset {item.name}: {counted(len(read_cases), 'case')} ({read_cases[0]}, …) need the likelihood of "
+            f"a text, and this version does not ask a server ({names}) for it."
         )
     other_cases = [
         case.id for case in item.cases if set(case.body.get("constraint", ("json_schema",))) != {"json_schema"}
     ]
     if other_cases:
         raise NotInThisVersion(
-            f"evalset {item.name}: {counted(len(other_cases), 'case')} ({other_cases[0]}, …) hold answers to a regular "
-            f"expression or a grammar, which servers ({names}) name each in a way of their own; of constraints they "
-            "are asked for `json_schema` alone in this version"
+            f"evalset {item.name}: {counted(len(other_cases), 'case')} ({other_cases[0]}, …) constrain answers by a "
+            f"regular expression or a grammar. This version asks servers ({names}) for `json_schema` only, because "
+            "they do not agree on the others."
         )

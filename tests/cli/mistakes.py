@@ -290,5 +290,5 @@ REFUSED_BEFORE = {  # by a run, before anything is generated, and so by `config 
     "a calibration set without text": Mistake(
         calibrated_on({"prompt": ""}), ("cal.jsonl:1", "`prompt` must be a text")
     ),
-    "four arms that do not speculate": Mistake(four_arms_without_drafts, ("`four_arm`", "nobody drafts for them")),
+    "four arms that do not speculate": Mistake(four_arms_without_drafts, ("`four_arm`", "have no draft")),
 }

@@ -133,7 +133,7 @@ def test_a_run_at_work_is_waited_for_until_the_timeout_and_can_be_cancelled(ray,
     done = asked(ray, "wait", job, "--timeout", "0.05")
     assert done.returncode == Exit.INFRASTRUCTURE
     assert f"{job}: at work" in done.stderr
-    assert "it goes on" in done.stderr
+    assert "is still running after" in done.stderr
     assert json.loads(asked(ray, "status", job, "--json").stdout) | {"message": ""} == {
         "id": job, "status": "RUNNING", "gate_file": "gate.yaml", "began": 1.7e9, "ended": None, "message": "",
         "exit": None,
@@ -142,7 +142,7 @@ def test_a_run_at_work_is_waited_for_until_the_timeout_and_can_be_cancelled(ray,
     assert "was cancelled" in asked(ray, "status", job).stdout
     again = asked(ray, "cancel", job)
     assert again.returncode == Exit.USAGE
-    assert "has ended already (STOPPED)" in again.stderr
+    assert "has already ended (STOPPED)" in again.stderr
     assert asked(ray, "wait", job).returncode == Exit.INFRASTRUCTURE
 
 

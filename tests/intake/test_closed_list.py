@@ -42,7 +42,7 @@ def folder(tmp_path) -> Path:
 def test_a_set_that_lies_there_is_not_external_by_other_letters_or_an_ending(folder, name):
     files = gate_file(folder, f"{{name: {name}, cases: external}}"), *sides(folder, EVERY[:100])
     found, text = said(files)
-    assert (found, "set.yaml lies beside the gate file: name that file" in text) == (64, True), text
+    assert (found, "set.yaml exists. Name that file" in text) == (64, True), text
 
 
 @pytest.mark.parametrize("reason", ["''", "' '", '"\\t\\u00a0"'])
@@ -63,7 +63,7 @@ def test_a_reason_of_blanks_is_none(folder, reason):
         ("./elsewhere.yaml", "", 12, "which cases elsewhere has is not known"),
         pytest.param("{lm_eval: gsm8k}", "", 12, "which cases gsm8k has is not known", marks=pytest.mark.proof),
         ("./elsewhere.yaml", "expected: few.jsonl, ", 0, ""),
-        (external("set"), "", 64, "set.yaml lies beside the gate file"),
+        (external("set"), "", 64, "set.yaml exists"),
         (external("theirs"), "", 0, "the expected cases of theirs are those of both files together"),
         (external("theirs"), "expected: few.jsonl, ", 0, ""),
         ("./set.yaml", "expected: few.jsonl, ", 64, "names 100 of the 240 cases of the evalset set"),
@@ -107,5 +107,5 @@ def test_what_expected_leaves_out_of_one_set_is_not_left_out_of_another(folder):
 
 
 def test_only_score_files_are_judged_by_cases_that_others_hold(tmp_path):
-    with pytest.raises(UsageError, match=r"leaves nothing to ask here.*\./theirs\.yaml"):
+    with pytest.raises(UsageError, match=r"has no questions to generate answers for.*\./theirs\.yaml"):
         load_set(ExternalCases(name="theirs"), tmp_path)

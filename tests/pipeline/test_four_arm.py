@@ -124,7 +124,7 @@ TOLD = GATE_FILE.replace("four_arm: {", "four_arm: {drafting: {both: {proposed: 
         (GATE_FILE, ("gate", "asked.yaml", "--nel-policy", "nel.yaml"), "compares four arms"),
         (UNNAMED.replace("  rules:", "  stop: early\n  rules:"), ("gate", "asked.yaml"), "stop: early"),
         (TOLD, ("gate", "asked.yaml"), "which counts by itself"),
-        (TOLD, ("plan", "asked.yaml"), "every answer's drafts are counted"),
+        (TOLD, ("plan", "asked.yaml"), "qualgate counts the drafts of every answer"),
         (GATE_FILE, ("run", "asked.yaml", "--blame"), "names none"),
     ],
 )
@@ -148,10 +148,10 @@ def test_an_arm_that_nobody_drafts_for_is_named_before_anything_is_generated(ran
     folder, _ = ran
     done = qualgate(*command, "gate.yaml", cwd=folder)
     assert done.returncode == 64
-    assert "drafted and both would speculate by `four_arm`, and nobody drafts for them here" in done.stderr
+    assert "drafted and both should speculate by `four_arm` and have no draft" in done.stderr
     assert "--baseline-scores baseline.jsonl --arm int8=int8.jsonl --arm drafted=drafted.jsonl" in done.stderr
     with drafting("drafted"):
-        assert "gate.yaml: both would speculate" in qualgate(*command, "gate.yaml", cwd=folder).stderr
+        assert "gate.yaml: both should speculate" in qualgate(*command, "gate.yaml", cwd=folder).stderr
 
 
 def test_what_an_engine_drafted_is_stored_told_and_not_taken_from_the_baselines_answers(ran):

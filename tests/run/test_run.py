@@ -191,7 +191,7 @@ def test_what_cannot_be_tried_is_told(finished):
     for words, said in (
         (("--only", "sane"), "--only 'sane': gate.yaml has no such variant; did you mean 'same'?"),
         (("--limit", "0"), "--limit 0: a trial asks 1 case of each evalset or more"),
-        (("--limit", "5", "--warn-only"), "--warn-only makes a verdict exit with 0, and a trial has none"),
+        (("--limit", "5", "--warn-only"), "--warn-only concerns verdicts, and a trial has none"),
     ):
         refused = qualgate("run", "gate.yaml", *words, cwd=folder)
         assert (refused.returncode, said in refused.stderr) == (Exit.USAGE, True), refused.stderr

@@ -364,10 +364,10 @@ def test_a_plan_of_served_arms_says_what_is_known_before_they_are_asked(workspac
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        ("{metric: drift.kl_mean, max: 0.1}", "nothing tells the probabilities behind the answers"),
+        ("{metric: drift.kl_mean, max: 0.1}", "needs the probabilities behind the answers"),
         ("{metric: latency.tpot, max_ratio: 1.1}", "a server's times are not judged yet"),
         ("{metric: memory.weights, max: 5}", "a server's weights and memory are not seen"),
-        ("{metric: parity.tokens, min: 0.9}", "is asked by messages and tells none"),
+        ("{metric: parity.tokens, min: 0.9}", "returns only text"),
     ],
 )
 def test_rules_that_could_never_be_decided_are_refused_by_plan(rule, said, workspace, pair):

@@ -50,7 +50,7 @@ def test_they_are_listed_with_why_and_no_command_takes_one_for_a_verdict(tmp_pat
     assert "max_drop 0.05 at 4 at once: 1 of 5 rounds are within it 1 older load: --limit 2 shows all" in listed
     assert "not known" not in listed  # which is no cause of a block
     assert "this store holds no run yet" in said("runs")
-    assert "beside these, 2 loads of `qualgate load`: qualgate runs --loads" in said("runs")
+    assert "and 2 loads of `qualgate load`: qualgate runs --loads" in said("runs")
     assert json.loads(said("runs", "--json")) == []
     for command in ("report", "gate"):
         assert "holds no run yet" in qualgate(command, "--store", url).stderr

@@ -143,7 +143,7 @@ def with_model(gate: GateFile, model: str) -> GateFile:
 def _models(patterns: list[str], folder: Path, gate: GateFile) -> list[str]:
     """Return the matching folders. Raises UsageError for a pattern without match, and for two folders of one name."""
     if gate.four_arm is not None:
-        raise UsageError(f"{gate.path}: four arms are judged together; `models` cannot take the place of its variants.")
+        raise UsageError(f"{gate.path}: `models` cannot replace the variants of a four-arm gate file.")
     models: dict[str, None] = {}
     for pattern in patterns:
         matches = _fitting(pattern, folder)

@@ -74,7 +74,7 @@ LOST_IN_NEITHER = attacks(
         "and the set's path is in capitals": then(unlisted, named("./SET.yaml")),
         "and the path has no ending": then(unlisted, named("./set")),
         "and the path leads up": then(unlisted, named("../set.yaml")),
-        "and the cases are called external": then(unlisted, named({"name": "set", "cases": "external"})),
+        "and the cases are declared external": then(unlisted, named({"name": "set", "cases": "external"})),
         "and an external set's name is in capitals": then(unlisted, named({"name": "Set", "cases": "external"})),
         "and an external set's name ends in .yaml": then(unlisted, named({"name": "set.yaml", "cases": "external"})),
         "and External": then(unlisted, named({"name": "set", "cases": "External"})),
