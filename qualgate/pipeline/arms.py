@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from qualgate.config import GateFile
 from qualgate.engine.arithmetic import default_arithmetic
@@ -105,7 +106,7 @@ def with_witnesses(gate: GateFile) -> GateFile:
             "quantized weights, speculates or has a `kv_cache` that the baseline has not; with `arithmetic: served` "
             "kernels are not left out."
         )
-    float32_cache = {"kv_cache": "float32", "kv_said": True}  # padded batches hold nothing else
+    float32_cache: dict[str, Any] = {"kv_cache": "float32", "kv_said": True}  # padded batches hold nothing else
     twins = [
         replace(arm, name=f"{arm.name}{TWIN}", kernels="torch", speculation=None, **float32_cache) for arm in packed
     ]
