@@ -31,7 +31,7 @@ lint:
 	$(BIN)/ruff format --check .
 
 types: lint
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python --min-severity error
 
 # The rooms of pure functions: what no model, store or process is needed for.
 UNITS := tests/stats tests/gate/comparisons tests/gate/evidence tests/gate/causes tests/records tests/config tests/errors \

@@ -12,7 +12,7 @@ from qualgate_app.text import chip
 from qualgate.errors import IntegrityError, QualgateError, StoreVersionError
 from qualgate.escaping import visible
 
-HEADINGS = {
+HEADINGS: dict[type, str] = {
     StoreVersionError: "This store and this program do not fit together",
     IntegrityError: "Stored evidence is not what was recorded",
 }

@@ -7,7 +7,7 @@ every one multiplies by the same instruction: Hopper's and Blackwell's wider one
 `matmul_dense_torch` and `norm_torch` of dense.py. Compiled and interpreted; not run on a GPU yet.
 """
 
-# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportArgumentType=false
+# pyrefly: ignore-errors[bad-argument-type, unexpected-keyword]
 # Triton's decorator keeps the signature, but a kernel is launched with other arguments than its own.
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def _on_cpu(packed: PackedWeight, activations: str) -> Fused | str:
         prepared = cpu.prepare(packed)
     except cpu.Unsupported as reason:
         return str(reason)
-    weight = replace(prepared, rest=_hollow(prepared.rest))
+    weight = replace(prepared, rest=prepared.rest.to("meta"))
     return Fused(
         kernel=f"c {cpu.path()}",
         multiply=lambda x: cpu.matmul(x, weight),
@@ -185,11 +185,6 @@ def _triton(device: torch.device, code: str = "") -> str:
     has_kernels = device.type == "cuda" or availability.on_triton(device)
     because = unavailable(device, code) if has_kernels else f"no kernel for {device.type}"
     return f"torch twin: {because}" if because else "triton"
-
-
-def _hollow(packed: PackedWeight) -> PackedWeight:
-    """What it is, without its numbers."""
-    return replace(packed, **{name: tensor.to("meta") for name, tensor in packed.tensors.items()})
 
 
 def _tensors(layout: Any) -> dict[str, torch.Tensor]:

@@ -6,7 +6,7 @@ program's own (float32, in the L2 cache), and reduced from there in slices. Part
 merged in order, in float64: a row's bits do not depend on the other rows or on the number of programs.
 """
 
-# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportArgumentType=false
+# pyrefly: ignore-errors[bad-argument-count, bad-argument-type]
 # Triton's decorator keeps the signature, but a kernel is launched with other arguments than its own.
 from __future__ import annotations
 

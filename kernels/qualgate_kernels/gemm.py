@@ -12,7 +12,7 @@ operand has its exponent and mantissa; one exact multiplication by a power of tw
 """
 
 # Inside a kernel the checker takes Triton's language for Python's.
-# pyright: reportAssignmentType=false, reportArgumentType=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
+# pyrefly: ignore-errors[bad-argument-type, bad-assignment, unbound-name, unsupported-operation]
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 
@@ -122,6 +122,11 @@ class PackedWeight:
     def tensors(self) -> dict[str, torch.Tensor]:
         """The tensors that are there, by field name: what is stored and what takes memory."""
         return {name: value for name in TENSORS if (value := getattr(self, name)) is not None}
+
+    def to(self, device: torch.device | str) -> PackedWeight:
+        """Return the weight on another device; on "meta" it is without its numbers."""
+        moved: dict[str, Any] = {name: tensor.to(device) for name, tensor in self.tensors.items()}
+        return replace(self, **moved)
 
     @property
     def nbytes(self) -> int:

@@ -181,7 +181,7 @@ def new_blocks(
 def _shapes(form: Form, count: int, kv_heads: int, dim: int) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
     """Return dtype and shape of each tensor of the blocks, by field."""
     dtype, elements = getattr(torch, form.dtype), dim // form.packed
-    shapes = {
+    shapes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
         "keys": (dtype, (count, kv_heads, elements, SLOTS)),
         "values": (dtype, (count, kv_heads, SLOTS, elements)),
     }

@@ -17,7 +17,7 @@ no value into a block that is not finite: it keeps 0 there and NaN as the positi
 which whoever sees the position gets, in the whole head, and nobody else. Blocks are to be filled by it alone.
 """
 
-# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportArgumentType=false
+# pyrefly: ignore-errors[bad-argument-count, bad-argument-type, unexpected-keyword]
 # Triton's decorator keeps the signature, but a kernel is launched with other arguments than its own.
 from __future__ import annotations
 

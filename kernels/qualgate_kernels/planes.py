@@ -9,6 +9,7 @@ permutation, no trip through shared memory. K order is free as long as the activ
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -166,7 +167,7 @@ def _odd_numbers(packed: PackedWeight) -> str:
 
 def left_to_twin(packed: PackedWeight, activations: str, because: str) -> Prepared:
     """`packed` as it is, for the torch twin."""
-    return Prepared(like=_like(packed), activations=activations, unchanged={}, twin=packed, twin_because=because)
+    return Prepared(like=packed.to("meta"), activations=activations, unchanged={}, twin=packed, twin_because=because)
 
 
 def lay_out(packed: PackedWeight, activations: str = "", splits: int | None = None) -> Prepared:
@@ -202,7 +203,7 @@ def lay_out(packed: PackedWeight, activations: str = "", splits: int | None = No
             row_scales = factor.expand(-(-packed.shape[0] // PADDED_ROWS) * PADDED_ROWS).contiguous()
     blocks = -(-packed.shape[1] // (plane * planes))
     return Prepared(
-        like=_like(packed),
+        like=packed.to("meta"),
         activations=activations,
         plane=plane,
         splits=configs.splits(*packed.shape, packed.code, packed.bits, blocks, splits),
@@ -224,7 +225,7 @@ def restore(prepared: Prepared) -> PackedWeight:
     codes = _unpack_words(words, like, prepared.plane, prepared.activations)
     if prepared.order is not None:
         codes = codes[:, prepared.order.argsort()]
-    tensors = {"codes": pack_codes(codes, like.bits), **prepared.unchanged}
+    tensors: dict[str, Any] = {"codes": pack_codes(codes, like.bits), **prepared.unchanged}
     if prepared.scales is not None:
         bits = prepared.scale_bits
         scales = _unpack_fields(prepared.scales, like, prepared.block_k, bits)
@@ -268,16 +269,12 @@ def concatenate(weights: list[PackedWeight]) -> PackedWeight:
         first.block_rows == 0 or any(weight.shape[0] % first.block_rows for weight in weights[:-1])
     ):
         raise ValueError(f"block_rows: expected blocks that end where a weight ends, got {first.block_rows or 'all'}")
-    joined = {
+    joined: dict[str, Any] = {
         name: torch.cat([getattr(weight, name) for weight in weights])
         for name in first.tensors
         if name not in ("g_idx", "tensor_scale")
     }
     return replace(first, shape=(sum(weight.shape[0] for weight in weights), first.shape[1]), **joined)
-
-
-def _like(packed: PackedWeight) -> PackedWeight:
-    return replace(packed, **{name: tensor.to("meta") for name, tensor in packed.tensors.items()})
 
 
 def _plane(packed: PackedWeight) -> int:

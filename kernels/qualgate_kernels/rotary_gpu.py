@@ -3,7 +3,7 @@
 The result lies row by row, as attention over blocks takes it. Compiled and interpreted; not run on a GPU yet.
 """
 
-# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportArgumentType=false
+# pyrefly: ignore-errors[bad-argument-count, bad-argument-type]
 # Triton's decorator keeps the signature, but a kernel is launched with other arguments than its own.
 from __future__ import annotations
 

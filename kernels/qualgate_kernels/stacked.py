@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -44,7 +45,7 @@ def stacked(weights: Sequence[PackedWeight]) -> PackedWeight | None:
             return None
     if first.block_rows == 0 or any(weight.shape[0] % first.block_rows for weight in weights[:-1]):
         return None
-    joined = {
+    joined: dict[str, Any] = {
         name: torch.cat([weight.tensors[name] for weight in weights])
         for name in ("codes", "scales", "zero_points", "offsets")
         if name in first.tensors
@@ -53,7 +54,7 @@ def stacked(weights: Sequence[PackedWeight]) -> PackedWeight | None:
 
 
 def _scale_a_row(weight: PackedWeight) -> PackedWeight:
-    spread = {
+    spread: dict[str, Any] = {
         name: tensor.expand(weight.shape[0], -1).contiguous()
         for name, tensor in weight.tensors.items()
         if name in ("scales", "zero_points", "offsets")
@@ -81,7 +82,8 @@ class Together:
         must not be written to between the calls of the layers that read it.
         """
         if self._input is not x or self._parts[place] is None:
-            self._input, self._parts = x, list(self.fused.multiply(rows()).split(self.extents, 1))
+            self._input = x
+            self._parts = [*self.fused.multiply(rows()).split(self.extents, 1)]
         part, self._parts[place] = self._parts[place], None
         if not any(remaining is not None for remaining in self._parts):
             self._input, self._parts = None, []

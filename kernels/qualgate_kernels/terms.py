@@ -1,6 +1,5 @@
 """A float32 for tensor cores that have no product of it (Triton): the sum of three bfloat16, exactly."""
 
-# pyright: reportGeneralTypeIssues=false
 # Triton's decorator keeps the signature, but a kernel is launched with other arguments than its own.
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def run_and_show(
     """Run a gate file, show its report, write it in every format beside it, and exit by its verdicts."""
     import gc
 
-    import qualgate.pipeline.plan  # pyright: ignore[reportUnusedImport]  # noqa: F401  # its libraries, before `freeze`
+    import qualgate.pipeline.plan  # noqa: F401  # its libraries, before `freeze`
     from qualgate import run_gate
     from qualgate.report.formats import write_report
     from qualgate.report.peers import print_peers

@@ -115,7 +115,8 @@ def _or_a_folder(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"type": "string", "minLength": 1, "not": {"pattern": "://"}}, mapping]
 
 
-_MERGED = {"type": "object", "required": ["merge"], "properties": {"merge": {"const": True}}}  # to the schema
+# To the schema.
+_MERGED: dict[str, Any] = {"type": "object", "required": ["merge"], "properties": {"merge": {"const": True}}}
 AdapterOf = Annotated[AdapterEntry, BeforeValidator(_as_entry)]
 
 

@@ -237,7 +237,7 @@ def load_nightly(path: Path) -> Nightly:
 
 def _contradictions(model: NightlyModel, path: Path) -> list[tuple[tuple[str, ...], str]]:
     """List faults between parts of a nightly file: (place, message)."""
-    faults = []
+    faults: list[tuple[tuple[str, ...], str]] = []
     store_file = file_of(placed(model.store, path.parent))
     if not model.name and (store_file is None or store_file.parent != path.parent):
         message = "its store may keep the nights of other files too; say which are its own: name: support-team"

@@ -94,7 +94,7 @@ class Per(Written):
 
 
 def _named_or_mapped(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
-    return Per.model_construct(by=_per(value), skip=None) if isinstance(value, str) else read(value)
+    return Per.model_construct(by=_per(value), skip=ABSENT) if isinstance(value, str) else read(value)
 
 
 def _or_a_name(schema: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ class RuleEntry(Written):
                     "if": {"properties": {"metric": {"const": metric.name}}, "required": ["metric"]},
                     "then": {
                         "oneOf": [{"required": [bound]} for bound in metric.bounds],
-                        "properties": {
+                        "properties": {  # pyrefly: ignore[bad-assignment]
                             key: False
                             for key in (*BOUNDS, *(() if metric.kind == "latency" else ("percentile",)))
                             if key not in metric.bounds

@@ -109,13 +109,14 @@ def take_back(model: nn.Module) -> None:
     for name in _names(model, DenseEmbedding):
         module: Any = model.get_submodule(name)
         weight = nn.Parameter(module.weight, requires_grad=False)
-        _put(model, name, nn.Embedding(*weight.shape, _weight=weight).requires_grad_(False))  # pyright: ignore
+        # pyrefly: ignore[bad-argument-type]
+        _put(model, name, nn.Embedding(*weight.shape, _weight=weight).requires_grad_(False))
     for name in _names(model, DenseLinear):
-        module = model.get_submodule(name)
+        module: Any = model.get_submodule(name)
         _put(model, name, (_conv1d if module.turned else _torch_linear)(module.weight, module.bias))
     take_back_experts(model)
     _widen(model)
-    tie = getattr(model, "tie_weights", None)
+    tie: Any = getattr(model, "tie_weights", None)
     if tie is not None:
         tie()
 

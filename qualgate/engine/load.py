@@ -153,7 +153,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
         _refuse_padded(draft)
         return draft
 
-    loaded = tuple(draft_spec and load(draft_spec) for draft_spec in drafts)
+    loaded = tuple(load(draft_spec) if draft_spec else None for draft_spec in drafts)
     return _with_drafts(arm, folders[spec.model], spec.speculation, loaded)
 
 
@@ -190,7 +190,7 @@ def _with_drafts(
     entries = [OutputHead(loaded_arm.model).vocabulary if loaded_arm else 0 for loaded_arm in (arm, *drafts)]
     sizes = with_drafts(arm.footprint, draft_footprints, draft_workspace(speculation, entries))
     costs = pass_costs((arm.model, arm.choice), speculation, runs, head)
-    reusing_levels = lending(arm.choice, speculation, [model and model.choice for model in drafts])
+    reusing_levels = lending(arm.choice, speculation, [model.choice if model else None for model in drafts])
     costs |= batch_costs((arm.model, arm.choice), speculation.tokens, runs, reusing_levels)
     draft = LoadedDraft(spec=speculation, arms=drafts, head=head)
     ahead = head.folder.ahead if head is not None else None

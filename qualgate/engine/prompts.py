@@ -51,7 +51,7 @@ def _loaded(files: ModelFiles) -> PreTrainedTokenizerBase:
     else:
         from transformers import AutoTokenizer as tokenizer_class
     try:
-        return tokenizer_class.from_pretrained(files.path, local_files_only=True)
+        return tokenizer_class.from_pretrained(files.path, local_files_only=True)  # pyrefly: ignore[bad-return]
     except Exception as error:  # tokenizers raises a bare Exception for a damaged tokenizer.json
         raise UsageError(
             f"The tokenizer in {files.path} cannot be loaded: {error}. Save it there again with save_pretrained."

@@ -102,7 +102,7 @@ def open_proposers(
     heads = [engine.head, *(OutputHead(model.model) for model in draft.arms if model is not None)]
     vocabulary = min(head.vocabulary for head in heads)
     with ExitStack() as stack:
-        reusing_levels = lending(arm.choice, draft.spec, [model and model.choice for model in draft.arms])
+        reusing_levels = lending(arm.choice, draft.spec, [model.choice if model else None for model in draft.arms])
         for index, level in reversed(list(enumerate(levels(draft.spec)))):
             name, model = level.names[0], draft.arms[index]
             if level.draft.kind == "head":

@@ -38,6 +38,7 @@ def fix_rope(model: PreTrainedModel, side: str) -> None:
             for layer, kind in switching.items():
                 if side == "long":
                     getattr(module, f"{layer}_inv_freq" if layer else "inv_freq").copy_(_long(module, kind, layer))
+            # pyrefly: ignore[bad-argument-type]
             module.rope_type = {**rope_type, **dict.fromkeys(switching, "fixed")} if by_layer else "fixed"
             is_fixed = side != "" and all(_is_held(module, layer) for layer in switching)
         except Exception:  # of an architecture that keeps its frequencies otherwise

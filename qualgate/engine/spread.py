@@ -80,7 +80,7 @@ def _lay(module: nn.Module, device: torch.device, by_id: dict[int, torch.Tensor]
                 by_id[id(tensor)] = (
                     nn.Parameter(moved, requires_grad=False) if isinstance(tensor, nn.Parameter) else moved
                 )
-            kind[name] = by_id[id(tensor)]  # pyright: ignore[reportArgumentType]
+            kind[name] = by_id[id(tensor)]  # pyrefly: ignore[unsupported-operation]
 
 
 def _moving(device: torch.device) -> Any:

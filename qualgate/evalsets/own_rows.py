@@ -276,7 +276,7 @@ def _question(row: dict[str, Any], reading: _Reading, used: set[str]) -> tuple[d
         texts.append(row["instruction"])
         used.add("instruction")
     used.update(name for name in BEFORE if name in row)
-    text = "\n\n".join(filter(None, [*texts, row[key]]))
+    text = "\n\n".join(part for part in (*texts, row[key]) if part)
     if not reading.chat or (key == "prompt" and {"id", "max_new_tokens"} <= row.keys()):  # the latter is a case of ours
         _note_use(key, "prompt", reading, used)
         return {"prompt": text}, None

@@ -73,5 +73,6 @@ def _with_remark(verdict: Verdict, remark: Remark | None) -> Verdict:
         before, after = verdict.reasons[:1], verdict.reasons[1:]
     if withheld:
         verdict = replace(verdict, word="undecided", exit=int(Exit.UNDECIDED))
-    fields = {"reasons": (*before, *remark.lines, *after), "four_arm": remark.answer or verdict.four_arm}
-    return replace(verdict, **{**fields, **remark.facts})
+    fields: dict[str, Any] = {"reasons": (*before, *remark.lines, *after)}
+    fields |= {"four_arm": remark.answer or verdict.four_arm, **remark.facts}
+    return replace(verdict, **fields)

@@ -55,7 +55,7 @@ def _sampling(temperature: float, cuts: dict[str, Any]) -> Sampling:
     if cuts.get("top_k") == ALL_TOKENS:
         del cuts["top_k"]
     try:
-        shares = {name: float(cuts.pop(name)) for name in ("top_p", "min_p") if name in cuts}
+        shares: dict[str, Any] = {name: float(cuts.pop(name)) for name in ("top_p", "min_p") if name in cuts}
     except (TypeError, ValueError, OverflowError):
         raise UsageError("`top_p` and `min_p` of the task must be numbers") from None
     try:

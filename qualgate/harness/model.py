@@ -86,7 +86,7 @@ class QualgateLM(LM):
         self.arm = load_arm(spec, cache_dir or _cache(), SAMPLING, device=chosen_device)
         self.tokenizer = self.arm.tokenizer
         self._rows = max(1, int(batch_size)) if batch_size is not None and str(batch_size).isdigit() else BATCH
-        self._device, self._seed = chosen_device, seed
+        self._device, self._seed = chosen_device, seed  # pyrefly: ignore[bad-override-mutable-attribute]
         self.max_length = self.arm.context_length or LONGEST_WINDOW
         self._folder = folder
 

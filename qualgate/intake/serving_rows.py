@@ -111,11 +111,8 @@ def with_serving(unit: UnitEvidence, rows: Iterable[Served]) -> UnitEvidence:
     times = {f"latency.{name}": values.pop(name) for name in TIMES if name in values}
     if differing := [name for name, value in times.items() if unit.values.get(name, value) != value]:
         raise ValueError(f"{unit.key.case_id!r:.80} has two values of {differing[0]}: a field's and a row's")
-    return UnitEvidence(
-        **{field.name: getattr(unit, field.name) for field in fields(unit)}
-        | {"tokens": None, "values": unit.values | times}
-        | values
-    )
+    body: dict[str, Any] = {field.name: getattr(unit, field.name) for field in fields(unit)}
+    return UnitEvidence(**(body | {"tokens": None, "values": unit.values | times} | values))
 
 
 def _attempts(value: Any) -> tuple[Attempt, ...] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from qualgate.config import GateFile
 from qualgate.engine.arithmetic import default_arithmetic
@@ -106,7 +107,7 @@ def with_witnesses(gate: GateFile) -> GateFile:
             "--blame runs variants without their kernels, drafts or rounded KV cache, and no variant of this gate file "
             "has any of these. With `arithmetic: served` the kernels stay."
         )
-    float32_cache = {"kv_cache": "float32", "kv_said": True}  # padded batches hold nothing else
+    float32_cache: dict[str, Any] = {"kv_cache": "float32", "kv_said": True}  # padded batches hold nothing else
     twins = [
         replace(arm, name=f"{arm.name}{TWIN}", kernels="torch", speculation=None, **float32_cache) for arm in packed
     ]

@@ -100,9 +100,7 @@ def _over_grpc() -> SpanExporter:
     """Return the OTLP exporter over gRPC. Raises QualgateError, with the command to install it, if it is missing."""
     try:
         # Not part of the extra: HTTP does not need gRPC.
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (  # pyright: ignore[reportMissingImports]
-            OTLPSpanExporter,
-        )
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # pyrefly: ignore
     except ImportError as error:
         raise QualgateError(
             "OTEL_EXPORTER_OTLP_PROTOCOL=grpc needs gRPC (port 4317); http/protobuf (port 4318) needs nothing more. "
@@ -129,7 +127,8 @@ class _Trace:
         _warn_once(warn)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("qualgate")
-        self._began, self._run = time.time(), None
+        self._began = time.time()
+        self._run: Span | None = None
 
     def hear(self, event: Event) -> None:
         """Add the event: open the run's span, note its verdicts, or add a job."""

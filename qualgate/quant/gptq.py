@@ -120,7 +120,7 @@ def _inverse_factor(hessian: torch.Tensor, damping: float = DAMPING) -> torch.Te
         try:
             lower = torch.linalg.cholesky(damped + damping * mean * torch.eye(len(damped), device=damped.device))
             return torch.linalg.cholesky(torch.cholesky_inverse(lower), upper=True)
-        except torch.linalg.LinAlgError:  # pyright: ignore[reportPrivateImportUsage]
+        except torch.linalg.LinAlgError:
             if damping > 10:
                 raise ArithmeticError("H cannot be inverted, however much it is damped") from None
             damping *= 10

@@ -33,7 +33,8 @@ def weights_of(
     they do not fit."""
     weights = {}
     for name, layout in layouts.items():
-        parts: dict[str, Any] = {part: tensors[f"{name}.{part}"] for part in TENSORS if f"{name}.{part}" in tensors}
-        weights[name] = PackedWeight(**{**layout, **parts, "shape": tuple(layout["shape"])})
+        body: dict[str, Any] = {**layout, "shape": tuple(layout["shape"])}
+        body |= {part: tensors[f"{name}.{part}"] for part in TENSORS if f"{name}.{part}" in tensors}
+        weights[name] = PackedWeight(**body)
     folded = {name.removeprefix(_FOLDED): value for name, value in tensors.items() if name.startswith(_FOLDED)}
     return weights, folded

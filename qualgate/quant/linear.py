@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,7 +17,7 @@ from qualgate_kernels.packed import TENSORS, PackedWeight
 from qualgate_kernels.stacked import Together, stacked
 
 # Roundings that a fused kernel may do itself, by the kernels' name for them.
-KERNELS_ROUND = {
+KERNELS_ROUND: dict[Rounding | None, str] = {
     PER_TOKEN["int8"]: "int8",
     PER_TOKEN["fp8"]: "fp8",
     Rounding(code="e4m3", bits=8, group_size=128): "fp8 g128",
@@ -72,7 +73,8 @@ class QuantizedLinear(nn.Module):
         if self._fused is not None:
             raise RuntimeError("this layer's weight is laid out for a fused kernel; read it before `fuse`")
         if self._packed.codes is not self._buffers["codes"]:  # the module was moved to another device
-            self._packed = replace(self._packed, **{name: self._buffers[name] for name in TENSORS})
+            moved: dict[str, Any] = {name: self._buffers[name] for name in TENSORS}
+            self._packed = replace(self._packed, **moved)
         return self._packed
 
     @property

@@ -38,7 +38,7 @@ def load_body(summary: Summary) -> dict[str, Any]:
 
 def _row(row: Row) -> dict[str, Any]:
     """Return one arm's numbers at one level as JSON values, percentiles by name ("p95")."""
-    numbers = asdict(row.numbers)
+    numbers: dict[str, Any] = asdict(row.numbers)
     numbers["failed"], numbers["retried"] = dict(row.numbers.failed), dict(row.numbers.retried)
     numbers["good"] = dict(zip(("share", "low", "high"), row.numbers.good, strict=True)) if row.numbers.good else None
     numbers["times"] = {
@@ -72,7 +72,7 @@ def requests_of(loaded: Loaded) -> Iterator[str]:
     for (arm, level), stages in loaded.stages.items():
         for number, stage in enumerate(stages):
             for request in stage.sent:
-                row = {"arm": arm, "level": level.label, "round": number} | asdict(request)
+                row: dict[str, Any] = {"arm": arm, "level": level.label, "round": number} | asdict(request)
                 for name in ("due", "began", "ended"):
                     row[name] = round(row[name] - stage.start, 6)
                 for name in ("pieces", "events"):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def foretold_as_json(forecast: Foretold) -> str:
     """Return the content of `foretold_as_text` as JSON; null where unknown."""
-    other_keys = {"memory": asdict(forecast.memory), "servers": foreseen_as_body(forecast.spending)}
+    other_keys: dict[str, Any] = {"memory": asdict(forecast.memory), "servers": foreseen_as_body(forecast.spending)}
     other_keys["uncounted"] = forecast.uncounted or None
     optional = forecast.unforeseen, forecast.early, forecast.after, other_keys
     return plan_as_json(forecast.plan, forecast.takes, forecast.quarantine, forecast.rates, *optional)

@@ -167,7 +167,7 @@ def _read(line: str) -> dict[str, Any]:
 
 def _as_spent(entry: Mapping[str, Any]) -> Spent | None:
     """Return an entry's spending; None for a line without any, or with numbers that cannot be."""
-    numbers = [entry.get("requests", 1), entry.get("prompt"), entry.get("answer"), entry.get("estimated", 0)]
+    numbers: list[Any] = [entry.get("requests", 1), entry.get("prompt"), entry.get("answer"), entry.get("estimated", 0)]
     cost = entry.get("cost")
     if "arm" not in entry or any(type(count) is not int or count < 0 for count in numbers):
         return None

@@ -51,7 +51,8 @@ class Pace:
         self._next: float | None = None
         self._until = self._refused = -inf
         self._alone = 0.0  # s that it was left alone since it last answered
-        self._answers, self._began = 0, None  # since it last took requests again
+        self._answers = 0  # since it last took requests again, at `_began`
+        self._began: float | None = None
         self._faster: float | None = None
         self.rounds = 0  # how often in a row it was left alone
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import final
 
 from qualgate.speculation.propose import Draft
 
@@ -45,6 +46,7 @@ class Misses:
         return (self.seen + ONES_WEIGHT) / (self.expected + ONES_WEIGHT)
 
 
+@final
 @dataclass(slots=True)
 class Fate:
     """Acceptance of one row's or task's drafts: of tokens by level, and by margin if that is known."""

@@ -170,7 +170,7 @@ def require(metadata: MetaData) -> None:
                 column.type.required = not column.nullable
 
 
-SQL_KINDS = {
+SQL_KINDS: dict[type, str] = {
     Text: "text", String: "text", Integer: "integer", Float: "real", LargeBinary: "blob", Floats: "blob",
     Boolean: "integer",
 }  # fmt: skip

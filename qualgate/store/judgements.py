@@ -61,6 +61,6 @@ def answers(store: Store, run_id: str) -> dict[UnitKey, tuple[str, str]]:
 
 
 def _row(run_id: str, judge: str, judgement: Judgement) -> dict[str, Any]:
-    values = asdict(judgement) | {"run_id": run_id, "judge": judge, "swapped": int(judgement.swapped)}
+    values: dict[str, Any] = asdict(judgement) | {"run_id": run_id, "judge": judge, "swapped": int(judgement.swapped)}
     values |= {name: storable(values[name]) for name in ("reply", "error", "served", "label") if values[name]}
     return values | {"sha256": content_hash(values)}

@@ -23,7 +23,7 @@ def to_json(value: Any) -> str:
 
 def policy_to_json(policy: Policy) -> str:
     """Return the policy's JSON without line numbers and prices, which must not make another policy or verdict."""
-    body = asdict(policy)
+    body: dict[str, Any] = asdict(policy)
     if policy.judge is not None:
         body["judge"]["served"]["price"] = None  # it decides nothing
     for rule in body["rules"]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, Select, func, insert, select
 
 from qualgate.errors import UsageError
 from qualgate.records import Calls, Case, Evalset, Score, UnitKey
@@ -179,13 +179,13 @@ def scores_by_unit(
     return by_unit
 
 
-def _scores_of(run_id: str, number: int) -> Any:
+def _scores_of(run_id: str, number: int) -> Select[*tuple[Any, ...]]:
     joined = select(scores.c.unit_id, *SCORE).join_from(scores, units)
     chosen = joined.where(units.c.run_id == run_id, scores.c.scoring == number)
     return chosen.order_by(scores.c.unit_id, scores.c.metric)
 
 
-def _sealed_units(run_id: str) -> Any:
+def _sealed_units(run_id: str) -> Select[*tuple[Any, ...]]:
     """Return the query of a complete run's answered units; units ended by a settled verdict have no answer."""
     done = (units.c.run_id == run_id, units.c.status == "done")
     return select(units.c.unit_id, *KEY, units.c.sha256).where(*done).order_by(units.c.unit_id)

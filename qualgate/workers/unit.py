@@ -180,7 +180,9 @@ class _Arms:
         how = {"workers": settings.workers, "ledger": self._ledger, "hand": self._hand}
         name = job.arm.name.removesuffix(NOISE)
         job = replace(job, arm=job.arm.asked_whole(self._whole.get(name, "")))
-        result = run_served(job, settings.sampling, at_once, **how, notify=lambda *rest: self._pipe.send(Rest(*rest)))
+        result = run_served(
+            job, settings.sampling, at_once, **how, notify=lambda seconds, line: self._pipe.send(Rest(seconds, line))
+        )
         self._whole[name] = result.generation.asked_whole
         return result
 

@@ -82,12 +82,12 @@ def rows_of(figures: Mapping[str, Any], failed: Mapping[str, str]) -> list[dict[
     wrong = [id for id, found in checks.items() if not all(one["passed"] for one in found)]
     wrong += [id for id in failed if id.startswith("check ")]
     whole = len(checks) >= 4 + len(FORMS)  # those of packed products stand beside
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"id": "right", "goal": GOALS["right"], "measured": len(checks), "met": False if wrong else whole or None}
         | ({"reason": ", ".join(wrong)} if wrong else {})
     ]
     for id, value in _values(figures).items():
-        row = {"id": id, "goal": GOALS[id], "measured": value, "met": None}
+        row: dict[str, Any] = {"id": id, "goal": GOALS[id], "measured": value, "met": None}
         if value is None:
             row["reason"] = "not measured"
         else:
@@ -321,7 +321,7 @@ def _step(machine: Machine, sizes: Sizes, packed: bool) -> dict[str, Any]:
     shapes = ((heads, sizes.width), (sizes.width, sizes.queries * sizes.dim), (2 * sizes.inner, sizes.width),
               (sizes.width, sizes.inner))  # fmt: skip
     made = [weight("int4 g128", *shape) for shape in shapes]
-    made = [replace(one, **{name: held.to(machine.device) for name, held in one.tensors.items()}) for one in made]
+    made = [one.to(machine.device) for one in made]
     inputs = [_random(machine, 1, shape[1]) for shape in shapes]
     ones, calls = torch.ones(sizes.width, device=machine.device), list[Work]()
     for _ in range(sizes.layers):

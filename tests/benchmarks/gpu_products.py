@@ -37,7 +37,7 @@ def _row(
 def _checks(form: str) -> list[dict[str, Any]]:
     """Bits of a row alone and among 1 to 2047 others; the product against the twin's in float64."""
     packed = weight(form, 1000, 4096)
-    packed = replace(packed, **{name: tensor.cuda() for name, tensor in packed.tensors.items()})
+    packed = packed.to("cuda")
     prepared = lay_out(packed)
     found = []
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
@@ -62,7 +62,7 @@ def _dense(packed: PackedWeight) -> torch.Tensor:
 def _timed(name: str, shape: tuple[int, int], quick: bool) -> list[dict[str, Any]]:
     """Rounds of one shape: {"shape", "rows", "round", provider: seconds a call, ..., "copy": bytes a second}."""
     packed = weight("int4 g128", *shape)
-    packed = replace(packed, **{key: tensor.cuda() for key, tensor in packed.tensors.items()})
+    packed = packed.to("cuda")
     prepared = lay_out(packed)
     providers: dict[str, list[Call]] = {"ours": _ours(prepared)}
     for splits in (1, 2, 4, 8):

@@ -62,8 +62,8 @@ def drafted(target: LoadedArm, *levels: Level) -> LoadedArm:
     if found is None:
         raise ValueError("levels: expected one or more")
     arms = tuple(None if isinstance(level.by, str) else level.by for level in levels)
-    runs = [one and (one.model, one.choice) for one in arms]
-    lent = lending(target.choice, found, [one and one.choice for one in arms])
+    runs = [(one.model, one.choice) if one else None for one in arms]
+    lent = lending(target.choice, found, [one.choice if one else None for one in arms])
     costs = {} if found.tokens else batch_costs((target.model, target.choice), 0, runs, lent)
     return replace(
         target,

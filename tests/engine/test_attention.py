@@ -147,7 +147,7 @@ def part_of(rows: int) -> Part:
 def test_what_the_kernel_does_not_do_is_refused(change):
     arguments = {name: torch.zeros(1, 2, 4, 16) for name in ("query", "key", "value")} | {"attention_mask": None}
     module = torch.nn.Identity()
-    module.layer_idx = 0  # pyright: ignore
+    module.layer_idx = 0
     with attending(batch([part_of(4)], 1), KeysValues(), 1):
         attention.attend(module, **arguments)
         with pytest.raises(NotInThisVersion, match="attention with"):

@@ -87,7 +87,7 @@ def test_a_bfloat16_weight_takes_two_bytes_a_number_and_comes_back_to_the_bit(na
 def test_layers_are_laid_out_one_at_a_time(monkeypatch):
     """Or a model would be held twice meanwhile."""
     model, alive = nn.Sequential(*(nn.Linear(16, 16) for _ in range(6))), []
-    weights = [weakref.ref(layer.weight) for layer in model]  # pyright: ignore
+    weights = [weakref.ref(layer.weight) for layer in model]
 
     def counted(weight: torch.Tensor) -> PreparedDense | str:
         alive.append(sum(one() is not None for one in weights))
@@ -192,7 +192,7 @@ def experts(*, turned: bool) -> tuple[torch.Tensor, DenseWeight]:
     whole = torch.randn(3, 20, 30, generator=torch.Generator().manual_seed(2))
     prepared = [prepare_dense(one.T if turned else one) for one in whole]
     assert all(isinstance(one, PreparedDense) for one in prepared)
-    return whole, DenseWeight(prepared, whole.shape, turned)  # pyright: ignore
+    return whole, DenseWeight(prepared, whole.shape, turned)
 
 
 def test_an_experts_weight_is_multiplied_where_torch_would():

@@ -188,5 +188,5 @@ def test_whenever_a_request_is_aborted_no_level_keeps_a_block_and_the_others_ans
         assert aborted or told.tokens[number] == whole
         assert not aborted or (number == row and len(told.tokens[number]) < len(whole))
     assert len(passing[where].passes) <= at or "abort" in told.reasons or len(told.tokens[row]) == 24
-    assert proposer.blocks_used == under.proposer.blocks_used == 0  # pyright: ignore
+    assert proposer.blocks_used == under.proposer.blocks_used == 0
     assert engine.lend(row, 1) is None, "no run goes on"

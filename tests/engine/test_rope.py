@@ -125,7 +125,7 @@ class Nowhere(nn.Module):
 def test_what_switches_and_cannot_be_held_is_refused(arm):
     for module in (Elsewhere(), Nowhere()):
         with pytest.raises(NotInThisVersion, match=r"0 turns positions by the length of what is read \(rope_type "):
-            fix_rope(nn.Sequential(module), "short")  # pyright: ignore[reportArgumentType]
+            fix_rope(nn.Sequential(module), "short")
     with torch.random.fork_rng():
         again = type(arm.model)(arm.model.config)  # whose config does not tell which
     with pytest.raises(NotInThisVersion, match="cannot be held fixed"):

@@ -37,13 +37,13 @@ class Reader:
 
 def found_of(wrong: Any) -> str:
     decoder, head = Reader(wrong), Head()
-    expected = read(decoder, head, TEXTS, whole(TEXTS))  # pyright: ignore[reportArgumentType]
-    return row_variant(decoder, head, TEXTS, expected)  # pyright: ignore[reportArgumentType]
+    expected = read(decoder, head, TEXTS, whole(TEXTS))
+    return row_variant(decoder, head, TEXTS, expected)
 
 
 def test_every_position_of_every_text_is_read_once_whatever_the_cut():
     for cuts in (whole(TEXTS), [(1, 1)] * 23 + [(17, 0)], [(40, 23)]):
-        for text, logits in zip(TEXTS, read(Reader(), Head(), TEXTS, cuts), strict=True):  # pyright: ignore
+        for text, logits in zip(TEXTS, read(Reader(), Head(), TEXTS, cuts), strict=True):
             assert logits.argmax(-1).tolist() == text
             assert logits.amax(-1).tolist() == [1.0 + place for place in range(len(text))]
 

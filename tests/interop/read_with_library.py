@@ -1,4 +1,3 @@
-# pyright: reportMissingImports=false
 """Runs inside a backend's interpreter: load quantized folders with the library, write what it makes of each.
 
     python -I read_with_library.py LIBRARY

@@ -36,7 +36,7 @@ def weight(code: str, bits: int, rows: int, columns: int, group_size: int, **how
         scales = (torch.rand(shape, generator=random) + 0.05).to(dtype)
     zero_points = torch.randint(0, min(2**bits, 255) + 1, shape, generator=random, dtype=torch.int16)
     return PackedWeight(
-        code=code,  # pyright: ignore[reportArgumentType]
+        code=code,
         bits=bits,
         shape=(rows, columns),
         codes=pack_codes(codes, bits),

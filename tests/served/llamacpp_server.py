@@ -15,7 +15,7 @@ from typing import Any
 
 import gguf
 import numpy as np
-import xllamacpp  # pyright: ignore[reportMissingImports]  # of the Python that this is run by
+import xllamacpp  # of the Python that this is run by
 
 
 def main(folder: Path, kind: str, port: int, name: str = "m") -> None:

@@ -238,7 +238,7 @@ def test_what_is_timed_or_is_served_has_no_copy(tmp_path):
     baseline, variant, _ = every
     assert copies.wanted([(baseline, 9.0), (variant, 9.5)]) == [variant, baseline]
     assert copies.wanted([(replace(variant, timed=True), 9.0)]) == []
-    served = replace(variant, arm=replace(variant.arm, served=object()))  # pyright: ignore[reportArgumentType]
+    served = replace(variant, arm=replace(variant.arm, served=object()))
     assert copies.wanted([(served, 9.0)]) == []
     assert Copies().wanted([(variant, 9.0)]) == [], "nobody knows what its kin take"
 

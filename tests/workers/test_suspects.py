@@ -195,7 +195,7 @@ def test_what_is_timed_is_not_searched(work):
 def test_nor_is_what_a_server_answers_or_what_is_alone():
     [job] = batches(4, arms=(BASELINE,))
     assert Suspects().may_begin(job)
-    served = replace(BASELINE, served=object())  # pyright: ignore[reportArgumentType]
+    served = replace(BASELINE, served=object())
     assert not Suspects().may_begin(replace(job, arm=served))
     assert not Suspects().may_begin(replace(job, prompts=job.prompts[:1]))
 

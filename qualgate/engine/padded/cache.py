@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import PreTrainedConfig
@@ -74,7 +75,7 @@ class CachedRow:
 def new_cache(config: PreTrainedConfig) -> Cache:
     """Return an empty cache for a model. Raises NotInThisVersion for models whose state is not keys and values
     alone."""
-    layers = []
+    layers: list[Any] = []
     for layer in DynamicCache(config=config).layers:
         if type(layer) in (DynamicLayer, DynamicSlidingWindowLayer):
             layers.append(KVLayer())

@@ -133,7 +133,7 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
     steps, order, cheaper = _over_the_choice(four, effects, costs, by_rules)
     words = {name: word_of(steps[name], verdicts[name], policy) for name in names}
     doubted = _only_without_quarantine(words, evidence, policy, now) if quarantine.cases else {}
-    words |= dict.fromkeys(doubted, ("review", Exit.REVIEW))
+    words.update((name, ("review", Exit.REVIEW)) for name in doubted)
     answer = _reply(four, steps, words, effects, costs, choose(four.base, names, steps, order, costs, cheaper=cheaper))
     return tuple(
         replace(

@@ -40,6 +40,7 @@ def pooled_endpoint(model: Prediction, rules: Sequence[PlannedRule]) -> Change |
                     for slice_ in model.critical)  # fmt: skip
         if not exists:
             least = min(bound_of(slice_.rule)[1] for slice_ in slices)
+            # pyrefly: ignore[bad-argument-type]
             added.append(replace(slices[0].rule, scope="pooled", evalset=None, where=None, **{bound: least}))
     return _rewritten(model, failing=_failing(model, rules), added=added, kind="pooled endpoint")
 
@@ -103,9 +104,10 @@ def _replacements(model: Prediction, slices: Sequence[Slice], failing: Sequence[
     alone = [_on_slice_alone(slice_) for slice_ in slices]
     together = rule.scope != "evalset" and len(least) == len(slices)  # one line for all tasks, or all values of a tag
     if together or None in alone:
-        whole = replace(rule, **{name: max(least, default=bound)})
+        whole = replace(rule, **{name: max(least, default=bound)})  # pyrefly: ignore[bad-argument-type]
         return [whole if len(least) == len(slices) else replace(rule, tier="advisory")]
     return [
+        # pyrefly: ignore[bad-argument-type]
         replace(rule, tier="advisory") if margin is None else replace(rule, **{name: margin})
         for rule, margin in zip(alone, margins.values(), strict=True)
         if rule is not None

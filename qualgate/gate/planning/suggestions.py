@@ -53,13 +53,14 @@ def _enlarged_sets(model: Prediction, target: float, factor: float) -> Predictio
     labels_first = sorted(model.critical, key=lambda slice_: slice_.only is None)  # what they need counts for the set
     for slice_ in labels_first:
         total = cases_needed(model, slice_, target)
+        # pyrefly: ignore[bad-argument-type]
         larger = with_cases(larger, slice_, total * factor) if total is not None else None
         if larger is None:
             return None
     for slice_ in model.slices:  # the least number of cases for each rule
         if slice_.rule.tier == "critical":
             least = model.units_needed(slice_) * model.cases(slice_) / max(1, model.sizes(slice_).total())
-            larger = with_cases(larger, slice_, least)
+            larger = with_cases(larger, slice_, least)  # pyrefly: ignore[bad-argument-type]
             if larger is None:
                 return None
     return larger

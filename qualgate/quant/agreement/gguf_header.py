@@ -335,7 +335,7 @@ def _llama3_factors(config: _Config) -> list[float] | None:
         return None
     if width is None or width > _WIDEST:
         return None
-    factor, low, high, base, original = map(float, numbers)
+    factor, low, high, base, original = map(float, numbers)  # pyrefly: ignore[bad-argument-type]
     waves = 2 * np.pi * base ** (np.arange(0, width, 2) / width)
     smooth = np.clip((original / waves - low) / (high - low), 0, 1) if high != low else (waves < original / low) * 1.0
     return (1 / ((1 - smooth) / factor + smooth)).tolist()

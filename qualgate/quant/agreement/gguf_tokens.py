@@ -157,6 +157,7 @@ def _token_differences(files: ModelFiles, file: GGUFFile, model: str) -> Iterato
         kind, is_special = _kind(types, token), special.get(token)
         expected = _BYTE if is_special is None and model == _PIECES and _BYTE_TEXT.fullmatch(text) else is_special
         if kind is not None and kind not in _TYPES[model].get(expected, (_BYTE,)):
+            # pyrefly: ignore[no-matching-overload]
             expected_text = {True: "special", False: "an added token", None: "no special token"}.get(expected, "a byte")
             yield Contradiction(f"tokenizer.ggml.token_type[{token}]", kind, expected_text, _TOKENIZER)
             return

@@ -1,4 +1,4 @@
-# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+# pyrefly: ignore-errors[missing-import]
 """Runs inside a backend's own interpreter, which has that library and not qualgate: ORDER.json in, a folder out.
 
 Standard output carries JSON lines: {"progress": text}, and at the end {"done": {"patches": [...]}}, {"error": text}, or

@@ -78,10 +78,7 @@ def read_checkpoint(shards: Shards, format: Format | None, *, weightless: bool =
 
 
 def _weightless(layer: Layer) -> Layer:
-    weight = layer.weight
-    return replace(
-        layer, weight=replace(weight, **{name: tensor.to("meta") for name, tensor in weight.tensors.items()})
-    )
+    return replace(layer, weight=layer.weight.to("meta"))
 
 
 def layers(folder: Path) -> Iterator[tuple[str, Layer]]:

@@ -101,7 +101,7 @@ def config(weights: Mapping[str, PackedWeight], plain: Sequence[str], activation
 def _scheme(name: str, weight: PackedWeight, activations: str) -> dict[str, Any]:
     """Return the config's entry for one weight and the rounding of its inputs ("" for none), without targets."""
     format = format_of(name, weight, activations)
-    arguments = {**_ARGUMENTS, "num_bits": weight.bits, "symmetric": weight.zero_points is None}
+    arguments: dict[str, Any] = {**_ARGUMENTS, "num_bits": weight.bits, "symmetric": weight.zero_points is None}
     arguments["type"] = "int" if weight.code == "int" else "float"
     if weight.block_rows not in (0, 1):
         arguments |= {"strategy": "block", "block_structure": [weight.block_rows, weight.group_size]}

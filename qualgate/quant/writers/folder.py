@@ -54,7 +54,7 @@ def write_folder(
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is there already. Give another folder, or remove this one.")
-    activations = {
+    activations: dict[str, str] = {
         name: recipe.activations for name in packed.weights if (recipe := layer_recipe(packed.recipe, name)) is not None
     }
     config = _quantization_config(model_folder, packed, format, provenance, activations)

@@ -16,8 +16,7 @@ Everything else starts small and random, and training is free to undo all of it.
 """
 
 # transformers and torch type these attributes and calls too loosely for a checker.
-# pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportTypedDictNotRequiredAccess=false
-# pyright: reportOptionalSubscript=false, reportOptionalOperand=false, reportCallIssue=false, reportOperatorIssue=false
+# pyrefly: ignore-errors[unsupported-operation]
 from __future__ import annotations
 
 import torch

@@ -4,7 +4,7 @@ python -m qualgate.refmodel.training.evaluate FOLDER --seeds 101 102 103 --cases
 """
 
 # transformers and torch type these attributes and calls too loosely for a checker.
-# pyright: reportArgumentType=false, reportCallIssue=false
+# pyrefly: ignore-errors[bad-argument-type, missing-attribute, unsupported-operation]
 from __future__ import annotations
 
 import argparse

@@ -5,7 +5,7 @@ model's own step. Here it runs over all matrices of one shape at once, in bfloat
 """
 
 # transformers and torch type these attributes and calls too loosely for a checker.
-# pyright: reportIncompatibleMethodOverride=false
+# pyrefly: ignore-errors[bad-override]
 from __future__ import annotations
 
 from collections import defaultdict

@@ -8,7 +8,7 @@ progress alone; with `--steps` in place of `--minutes` progress is step / steps,
 """
 
 # transformers and torch type these attributes and calls too loosely for a checker.
-# pyright: reportCallIssue=false, reportReturnType=false, reportArgumentType=false, reportAttributeAccessIssue=false
+# pyrefly: ignore-errors[bad-argument-type, bad-assignment, missing-attribute, unexpected-keyword]
 from __future__ import annotations
 
 import argparse

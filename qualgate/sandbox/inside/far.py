@@ -175,7 +175,8 @@ class Far:
                     names = dict.fromkeys(name for name in own if isinstance(name, str) and name in self.errors)
                     bases = [self.errors[name] for name in names]
                     remote = decode(form, self._object)
-                    members = {"__str__": lambda _: message, "__getattr__": lambda _, name: attribute(remote, name)}
+                    members: dict[str, Any] = {"__str__": lambda _: message}
+                    members["__getattr__"] = lambda _, name: attribute(remote, name)
                     if (standard := _standard_error(modules, own)) is not None and issubclass(standard, error_class):
                         error_class, members["__init__"] = standard, lambda *_: None  # what it is made of is asked for
                     error_class = type(str(own[0]), (*bases, error_class), members)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "HF_HOME")
 
 
-class Vocabulary(dict):
+class Vocabulary(dict[str, int]):
     """A vocabulary that has every token a parser looks up by name."""
 
     def __init__(self, lacks: str) -> None:

@@ -74,7 +74,7 @@ class Remote:
         return hash(Remote)
 
     @property
-    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __class__(self) -> type:  # pyrefly: ignore[bad-override]
         """The builtin type that the object has or derives from, for isinstance."""
         base = _do(self, "base")
         return base if isinstance(base, type) else object

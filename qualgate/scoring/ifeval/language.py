@@ -24,7 +24,7 @@ def language(text: str) -> str | None:
             "langdetect is not installed: `qualgate doctor` shows how to get the extra `harness`"
         ) from None
     detector_factory.init_factory()
-    detector = detector_factory._factory.create()
+    detector = detector_factory._factory.create()  # pyrefly: ignore[missing-attribute]
     detector.seed = 0
     try:
         detector.append(text[:READ])

@@ -127,7 +127,7 @@ def _uncalled(tree: ast.Module) -> list[str]:
                         f"nothing runs the tests' {name} (line {node.lineno}): call it, or make it a function test_… "
                         "without parameters and decorators"
                     )
-                calls = {ast.ClassDef: "__unittest__({})", ast.AsyncFunctionDef: "__await__({}())"}
+                calls: dict[type, str] = {ast.ClassDef: "__unittest__({})", ast.AsyncFunctionDef: "__await__({}())"}
                 uncalled.append(calls.get(type(node), "{}()").format(name))
     return uncalled
 

@@ -90,7 +90,7 @@ def _apart(tree: ast.Module, remote: set[str]) -> None:
                     continue
             for inner in (inner for target in targets for inner in ast.walk(target)):
                 if isinstance(inner, ast.Name):
-                    bound.setdefault(inner.id, set()).update(owners(value))
+                    bound.setdefault(inner.id, set()).update(owners(value))  # pyrefly: ignore[bad-argument-type]
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=func, args=args, keywords=keywords) if len(caller := owners(func)) > 0:

@@ -101,5 +101,5 @@ def _answer(connection: Connection, row: Any) -> Answer:
         kl=seal.kl(row.kl, row.top1_agreement)[0] if row.kl_upper is None else (),
         top1_agreement=row.top1_agreement,
         first_divergence=row.first_divergence,
-        scores=tuple(Score(**score._mapping) for score in rows),
+        scores=tuple(Score(**score._asdict()) for score in rows),
     )

@@ -77,7 +77,7 @@ def changed_scores(store: Store, before: str, after: str) -> tuple[tuple[Changed
         sets_before, sets_after = newest_sets(connection, before), newest_sets(connection, after)
         changes = tuple(
             change
-            for change in (Changed(**row._mapping) for row in differing)
+            for change in (Changed(**row._asdict()) for row in differing)
             if _changes(sets_before, change) == _changes(sets_after, change)  # else the reference changed
         )
         return changes, {(arm, metric): number for arm, metric, number in pairs}

@@ -127,7 +127,7 @@ def flip_counts(store: Store, run_id: str, variant: str) -> tuple[FlipCount, ...
     )
     with store.read() as connection:
         newest = _after.c.scoring == newest_scoring(connection, run_id)
-        return tuple(FlipCount(**row._mapping) for row in connection.execute(statement.where(newest)))
+        return tuple(FlipCount(**row._asdict()) for row in connection.execute(statement.where(newest)))
 
 
 def scored_pairs(
@@ -254,7 +254,7 @@ def _in_order(moved: Subquery) -> tuple[ColumnElement[Any], ...]:
 
 def _flip(row: AnyRow, sets: Mapping[str, RescoredSet]) -> Flip:
     """Build a flip; for a changed case the error takes the place of its prompt, so that a page can show it."""
-    columns = {name: value for name, value in row._mapping.items() if name not in ("body_json", "case_hash")}
+    columns = {name: value for name, value in row._asdict().items() if name not in ("body_json", "case_hash")}
     try:
         body = corrected(check_case(row), row.evalset, sets)
     except IntegrityError as error:

@@ -97,7 +97,7 @@ def test_copies_of_embedding_and_head_are_held_only_where_they_are_others(llama,
     model = save_model_ahead(tmp_path / "model", "llama", copies=copies)
     arm, bare = (loaded(one.folder, tmp_path, "v", dtype="float32", speculation=own()) for one in (model, llama))
     assert drafts_of(arm, text_of(20), 3) == expected(model, text_of(20), 3)
-    numbers = arm.draft.head.numbers - bare.draft.head.numbers  # pyright: ignore[reportOptionalMemberAccess]
+    numbers = arm.draft.head.numbers - bare.draft.head.numbers
     assert numbers == (2 * 260 * 64 if copies == "others" else 0)
 
 

@@ -135,7 +135,7 @@ def test_answers_are_read_on_without_keys_and_values_where_nothing_is_to_be_said
 
 def test_states_that_are_told_do_not_hold_all_that_was_computed():
     told, head = [], SimpleNamespace(logits=lambda states: states, vocabulary=5)
-    transcript = Transcript(asked(2), head, told.append, None, Tally())  # pyright: ignore[reportArgumentType]
+    transcript = Transcript(asked(2), head, told.append, None, Tally())
     logits = torch.nn.functional.one_hot(torch.tensor([2, 3]), 5).float()
     transcript.say(transcript.rows, logits, torch.zeros(2, 1000, 8)[:, -1])
     assert told[0].states.untyped_storage().nbytes() == 2 * 8 * 4

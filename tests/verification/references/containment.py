@@ -155,7 +155,7 @@ def ours(pair: Pair) -> bool:
 def of_lm_eval(found: list[Pair]) -> list[bool]:
     """lm-eval's own function's verdicts. NoReference where lm-eval is not installed."""
     try:
-        from lm_eval.tasks.squad_completion.task import contains_score  # pyright: ignore[reportMissingImports]
+        from lm_eval.tasks.squad_completion.task import contains_score
     except ImportError as why:
         raise NoReference(f"lm-eval: {why}") from None
     return [bool(contains_score(said, references)) for said, references in found]

@@ -123,7 +123,7 @@ class Grammar:
 
 
 def _skip(text: str, at: int) -> int:
-    return _SPACE.match(text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
+    return _SPACE.match(text, at).end()  # pyrefly: ignore[missing-attribute]
 
 
 def _name(name: str) -> str:

@@ -50,7 +50,7 @@ def _parsed(text: str) -> ast.expr:
     """
     if len(text) > MAX_CHARACTERS:
         raise BadCall("too_large", f"more than {MAX_CHARACTERS:,} characters")
-    end = _LITERALS.match(text).end()  # pyright: ignore[reportOptionalMemberAccess]
+    end = _LITERALS.match(text).end()  # pyrefly: ignore[missing-attribute]
     if end < len(text):
         if text[end] in "\"'":
             raise BadCall("unbalanced_quotes", f"a string is not closed: {quote(text[end:])}")
@@ -117,7 +117,7 @@ def _value(node: ast.expr) -> Any:
             int,
             float,
         ):
-            return _finite(-number if isinstance(sign, ast.USub) else number)  # pyright: ignore
+            return _finite(-number if isinstance(sign, ast.USub) else number)  # pyrefly: ignore
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return [_value(item) for item in items]
         case ast.Dict(keys=keys, values=values):

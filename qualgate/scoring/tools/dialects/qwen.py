@@ -90,7 +90,7 @@ def _end_of_value(text: str, start: int, key: str, to_come: Collection[str] | No
     depth, first_inner = 1, ""
     for tag in _TAG.finditer(text, start):
         if tag["key"] is None:
-            follows = _NEXT.match(text, tag.end())[1]  # pyright: ignore[reportOptionalSubscript]
+            follows = _NEXT.match(text, tag.end())[1]  # pyrefly: ignore[unsupported-operation]
             if follows and (depth > 1 or follows != "</parameter>"):
                 depth -= 1
                 if not depth:
@@ -119,7 +119,7 @@ class Blocks(Stream):
         """Return whether a marker is mere words of the answer; None: the text so far does not decide that."""
         text, end = self.text, start + len(marker)
         if marker in self.dialect.open:
-            first = text[_SPACE.match(text, end).end() :][:1]  # pyright: ignore[reportOptionalMemberAccess]
+            first = text[_SPACE.match(text, end).end() :][:1]  # pyrefly: ignore[missing-attribute]
             return first not in "<{[" if first else None
         if marker in (self.dialect.close, END):
             return text[max(0, start - NEAR) : start].rstrip()[-1:] != ">"
@@ -129,7 +129,7 @@ class Blocks(Stream):
         assert named is not None, "it begins with the marker"
         if not named[2]:
             return None if named.end() == len(text) and len(named[1]) < 256 else True
-        following = text[_SPACE.match(text, named.end()).end() :][:12]  # pyright: ignore[reportOptionalMemberAccess]
+        following = text[_SPACE.match(text, named.end()).end() :][:12]  # pyrefly: ignore[missing-attribute]
         tags = ("<parameter=", END)
         if following.startswith(tags):
             return False

@@ -311,7 +311,7 @@ class Stream:
 
     def _anchor(self) -> bool:
         """State where a value may be a call although no marker begins it."""
-        start = _SEPARATOR.match(self.text, self._seek).end()  # pyright: ignore[reportOptionalMemberAccess]
+        start = _SEPARATOR.match(self.text, self._seek).end()  # pyrefly: ignore[missing-attribute]
         if start == len(self.text):
             return False
         marked = self._marked(start)
@@ -335,7 +335,7 @@ class Stream:
     def _between(self) -> bool:
         """State within a frame, before a block or the frame's end. BadCall for other text there."""
         dialect = self.dialect
-        start = _SPACE.match(self.text, self._seek).end()  # pyright: ignore[reportOptionalMemberAccess]
+        start = _SPACE.match(self.text, self._seek).end()  # pyrefly: ignore[missing-attribute]
         self._seek = start
         if match := dialect.in_frame.match(self.text, start):
             self._seek = self._start = match.end()
@@ -347,7 +347,7 @@ class Stream:
             self._kept = self._seek
             self._state = self._outside
             return True
-        possible = (*dialect.open, dialect.frame[1])  # pyright: ignore[reportOptionalSubscript]
+        possible = (*dialect.open, dialect.frame[1])  # pyrefly: ignore[unsupported-operation]
         for end in range(start, len(self.text) + 1):
             if not any(marker.startswith(self.text[start:end]) for marker in possible):
                 raise BadCall("stray_text", f"{quote(self.text[start:end])} between calls")
@@ -370,7 +370,7 @@ class Stream:
 
     def _header(self) -> bool:
         """State between a marker and its value, where a name may stand."""
-        start = _SPACE.match(self.text, self._start).end()  # pyright: ignore[reportOptionalMemberAccess]
+        start = _SPACE.match(self.text, self._start).end()  # pyrefly: ignore[missing-attribute]
         if start == len(self.text):
             return False
         if self.text[start] not in "[{":

@@ -7,7 +7,6 @@ Release 0.9.0 with torch 2.13.0 and transformers 5.19.0 made those that are here
 read and what the library's own forward pass drafts of it: for each step of an unrolled draft the logits at each place.
 """
 
-# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import os
