@@ -37,8 +37,8 @@ class Click:
 def show_decision(shown: ShownRun, stored: StoredVerdict) -> None:
     """Show earlier decisions, and the form. A click closes the form, writes the decision, and redraws the page."""
     with st.container(border=True, key="decision"):
-        if (trial := shown.run.policy.trial) is not None:
-            st.caption(f"A {trial.said}. Nothing is decided about it.")
+        if why := shown.run.policy.decides_nothing:
+            st.caption(f"A {why}. Nothing is decided about it.")
             return
         _show_decided(stored)
         _show_form(shown, stored)

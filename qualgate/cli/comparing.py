@@ -41,7 +41,8 @@ def compare(
     ends with 12, or with 13, 14 or 64, never with 0."""
     keys = _keys(api_key_env or [], url_a, url_b)
     from qualgate.config import load_gate_file
-    from qualgate.pipeline.first_look import Address, as_first_look, look_file
+    from qualgate.pipeline.few_cases import as_first_look
+    from qualgate.pipeline.first_look import Address, look_file
     from qualgate.report.render import write_atomically
 
     address_a = Address(url=url_a, model=model_a, key=keys[0])

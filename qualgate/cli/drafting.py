@@ -58,8 +58,8 @@ def draft_compare(
     Decides nothing. The gate file that it writes has each draft as a variant: `qualgate run` judges them.
     """
     from qualgate.config import load_gate_file
-    from qualgate.pipeline.draft_trial import WRITTEN, trial_file, try_drafts
-    from qualgate.report.draft_trial import trial_lines
+    from qualgate.pipeline.draft_compare import WRITTEN, drafts_file, try_drafts
+    from qualgate.report.draft_compare import comparison_lines
     from qualgate.report.progress import shown_progress
     from qualgate.report.render import write_atomically
     from qualgate.report.screen import fit
@@ -67,8 +67,8 @@ def draft_compare(
     if out.exists() and not (out.is_file() and out.read_bytes().startswith(WRITTEN.encode())):
         raise UsageError(f"{out} is there already, and `qualgate draft compare` did not write it: name another --out.")
     folder = model if model == "reference" else str(Path(model).absolute())
-    write_atomically(out, trial_file(folder, draft or (), evalset, quantize, Path.cwd()))
+    write_atomically(out, drafts_file(folder, draft or (), evalset, quantize, Path.cwd()))
     with shown_progress("prompts") as progress:
-        trials = list(try_drafts(load_gate_file(out), cases, cache, progress))
-    bodies = [trial.as_json() for trial in trials]
-    say(json.dumps(bodies, indent=2) if as_json else fit("\n".join(trial_lines(trials, str(out)))))
+        results = list(try_drafts(load_gate_file(out), cases, cache, progress))
+    bodies = [result.as_json() for result in results]
+    say(json.dumps(bodies, indent=2) if as_json else fit("\n".join(comparison_lines(results, str(out)))))

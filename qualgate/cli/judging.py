@@ -101,11 +101,11 @@ def run(
 
     gate = load_gate_file(gate_file)  # before the slow imports, so a misspelt key is reported at once
     if limit is not None or only:
-        from qualgate.pipeline.trial import as_trial
+        from qualgate.pipeline.few_cases import with_few_cases
 
         if warn_only:
             raise UsageError("--warn-only concerns verdicts, and a trial has none. Remove one of the two.")
-        gate = as_trial(gate, limit, only or ())
+        gate = with_few_cases(gate, limit, only or ())
     if store is not None:
         gate = replace(gate, store_url=store_url(None, store))
     from qualgate.pipeline.first_worker import first_worker
@@ -151,9 +151,9 @@ def run_and_show(
     report = _report(gate.store_url, outcome.run_id, gate, warn_only)
     _show(report, as_json)
     if gate.policy.trial is not None and gate.policy.trial.limit and not outcome.failures and not as_json:
-        from qualgate.cli.looking import show_trial
+        from qualgate.cli.looking import show_few_cases
 
-        show_trial(gate, outcome.run_id)
+        show_few_cases(gate, outcome.run_id)
     if outcome.nel and not as_json:
         print_peers((), outcome.nel, outcome.verdicts)
     _tell_host(report)

@@ -134,8 +134,8 @@ def answers(
         print_answers(variant, cases, total, summary.scorings[scoring_number - 1].text if scoring_number else recorded)
 
 
-def show_trial(gate: GateFile, run_id: str) -> None:
-    """Every case of a trial with its answers, and whether another metric would read them better."""
+def show_few_cases(gate: GateFile, run_id: str) -> None:
+    """Show every case of a run of few with its answers, and whether another metric would read them better."""
     from qualgate.pipeline.first_answers import CASES, read_otherwise
     from qualgate.report.answer_list import print_answers
     from qualgate.report.screen import fit

@@ -111,7 +111,7 @@ class Drafting:
         ]
         best = max(offers, key=lambda offer: offer.gain)
         if best.gain <= 1.0:
-            best = self._trial(offers, sequences)
+            best = self._probe(offers, sequences)
             if best is None or best.plan is None:
                 self._rests.rested += 1
                 self._rests.because = self._learned.lengths(self._proposer.name).because
@@ -290,13 +290,13 @@ class Drafting:
             offer.gain = tokens * cost.token(sequences) / cost.seconds(sequences, sequences + drafted)
         return offer
 
-    def _trial(self, offers: Sequence[_Offer], sequences: int) -> _Offer | None:
+    def _probe(self, offers: Sequence[_Offer], sequences: int) -> _Offer | None:
         """Return an offer to try although it is not expected to pay; None, and a rest, if there is none."""
         looked = [offer for offer in offers if offer.plan is None]
         for candidate in offers:
             if candidate.plan is None:
                 continue
-            candidate.plan = self._learned.lengths(candidate.proposer.name).trial(
+            candidate.plan = self._learned.lengths(candidate.proposer.name).probe(
                 candidate.rows, self._batch(sequences)
             )
             if candidate.plan.drafted:

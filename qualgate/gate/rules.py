@@ -51,10 +51,9 @@ def check_policy(
     slices = tuple(
         slice_ for rule in policy.rules for slice_ in _slices_of_rule(rule, metrics, labels, bool(policy.nel))
     )
-    looked = policy.trial is not None and policy.trial.first_look  # it decides nothing, by no rule
     if (
         not policy.nel
-        and not looked
+        and not policy.first_look
         and not any(rule.tier == "critical" and METRICS[rule.metric].approves for rule in policy.rules)
     ):
         raise UsageError(

@@ -17,12 +17,11 @@ NO_POLICY = (
 
 def trial_remarks(decision: Judged) -> Remarks:
     """Withhold what a trial decides, whichever policy judges it. Broken or incomplete evidence stays that."""
-    trial, policy = decision.evidence.trial, decision.policy
+    trial, policy = decision.evidence.decides_nothing, decision.policy
     if not trial:
         return {}
-    first_look = policy.trial is not None and policy.trial.first_look  # else it was given rules later
-    return {
-        verdict.variant: _first_look(verdict) if first_look else _trial(verdict, f"{trial}: it decides nothing")
+    return {  # rules given to a first look later are judged as a trial's
+        verdict.variant: _first_look(verdict) if policy.first_look else _trial(verdict, f"{trial}: it decides nothing")
         for verdict in decision.verdicts
     }
 

@@ -58,7 +58,7 @@ def _readers(scored: tuple[str, ...], keys: tuple[str, ...] | None) -> frozenset
 
 def uncounted_before(sets: Sequence[Evalset], policy: Policy) -> str:
     """Predict what a verdict on these sets says about uncounted cases; "" for nothing."""
-    if policy.nel or policy.trial:
+    if policy.nel or policy.decides_nothing:
         return ""
     metrics = {item.name: item.metrics for item in sets}
     of_sets = {(item.name, case.id): case for item in sets for case in item.cases}
@@ -121,10 +121,10 @@ def _kind(evalset: str, readers: frozenset[str], missing: Sequence[str], scored:
 def uncounted_remarks(judged: Judged) -> Remarks:
     """Withhold approvals and reviews where no critical rule counts some cases, unless the policy allows it.
 
-    An nel policy gates by other means, and a trial decides nothing.
+    An nel policy gates by other means, and a run that decides nothing has no approval.
     """
     evidence, policy = judged.evidence, judged.policy
-    if policy.nel or evidence.trial:
+    if policy.nel or evidence.decides_nothing:
         return {}
     quarantined = hold(policy, evidence.expected, judged.now[:10]).cases
     missed = uncounted(cases_of(evidence, quarantined), slices_of(evidence, policy))

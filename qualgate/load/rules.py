@@ -180,9 +180,9 @@ def _is_within(rule: LoadRule, value: float | None, baseline_value: float | None
     return value <= (1 + rule.max_increase) * baseline_value
 
 
-def sign_test(successes: int, trials: int) -> float:
-    """Return the probability of at least so many successes in `trials` throws of a fair coin; 1 for none."""
-    return sum(comb(trials, heads) for heads in range(successes, trials + 1)) / 2**trials
+def sign_test(successes: int, throws: int) -> float:
+    """Return the probability of at least so many successes in `throws` throws of a fair coin; 1 for none."""
+    return sum(comb(throws, heads) for heads in range(successes, throws + 1)) / 2**throws
 
 
 def rounds_needed(alpha: float) -> int:

@@ -25,7 +25,7 @@ def known(store: Store, run_id: str, *, answers: bool = False) -> RunEvidence:
 
 def asked_again(store: Store, run_id: str, policy: Policy) -> Iterator[str]:
     """Yield a warning for each variant that was judged before on these answers: see `gate.decide`."""
-    if policy.trial is None:
+    if not policy.decides_nothing:
         for variant, before in queries.judged_before(store, run_id).items():
             yield (
                 f"{variant} was judged before at {counted(before, 'answer')} of this list, by another test or when it "

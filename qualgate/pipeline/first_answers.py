@@ -18,7 +18,7 @@ from qualgate.evalsets.own_rows import BY_FORM, SETTINGS, OwnSet, question_of, r
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.quality import LEAST_BASELINE_RATE
 from qualgate.metrics import MARGINS_OF_BASELINE
-from qualgate.pipeline.trial import as_trial
+from qualgate.pipeline.few_cases import with_few_cases
 from qualgate.records import Case, Evalset
 from qualgate.scoring import score
 from qualgate.scoring.outcome import quote
@@ -88,7 +88,7 @@ def first_answers(gate: GateFile, progress: Callable[[str], None]) -> dict[str, 
     from qualgate.engine.load import load_arm
     from qualgate.pipeline.plan import make_plan
 
-    plan = make_plan(as_trial(gate, CASES, ()))
+    plan = make_plan(with_few_cases(gate, CASES))
     cases = {(item.name, case.id): case.body for item in plan.evalsets for case in item.cases}
     jobs = [job for job in plan.jobs if job.arm.is_baseline]
     progress(f"asking the baseline {sum(len(job.prompts) for job in jobs)} cases")
@@ -265,7 +265,7 @@ def _too_short(own_set: OwnSet) -> str:
 
 
 def read_otherwise(store: Store, run_id: str, variant: str) -> Iterator[str]:
-    """Yield a note for each set of a trial on which another metric would find many more right answers."""
+    """Yield a note for each set of the run on which another metric would find many more right answers."""
     by_set: dict[str, list[CaseDetail]] = {}
     for row in side_by_side(store, run_id, variant, limit=CASES)[0]:
         detail = case_detail(store, run_id, variant, row.evalset, row.case_id, row.repeat)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from qualgate import evalsets
-from qualgate.config import GateFile
 from qualgate.config.served import environment_name, named_address, server_at
 from qualgate.errors import UsageError
-from qualgate.pipeline.trial import as_trial
 from qualgate.records import Evalset, Served
 from qualgate.served.declared import only_model
 
@@ -54,15 +52,6 @@ def look_file(a: Address, b: Address, sets: Sequence[str], folder: Path) -> str:
         "store: sqlite:///qualgate.db",
     ]
     return "\n".join(lines) + "\n"
-
-
-def as_first_look(gate: GateFile, limit: int | None) -> GateFile:
-    """Return the gate file as a trial whose rules are all advisory, so that nothing can be approved."""
-    gate = as_trial(gate, limit, ())
-    assert gate.policy.trial is not None, "made so"
-    rules = tuple(replace(rule, tier="advisory") for rule in gate.policy.rules)
-    trial = replace(gate.policy.trial, first_look=True)
-    return replace(gate, policy=replace(gate.policy, rules=rules, trial=trial))
 
 
 def _checked(address: Address) -> str:

@@ -119,10 +119,10 @@ def foretell(
 
 def doubts(plan: Plan) -> Iterator[str]:
     """Yield warnings before a run: faults of the quarantine, repeated cases, a policy that hardly ever decides. For a
-    trial: that it decides nothing, and where its prompts go."""
-    if plan.policy.trial is not None:
+    run that decides nothing: just that, and where its prompts go."""
+    if plan.policy.decides_nothing:
         yield from leaves_the_machine((*plan.arms, *judges_of(plan.policy)))
-        yield f"{plan.policy.trial.said}: it decides nothing, whatever it shows, and ends with 12 at best"
+        yield f"{plan.policy.decides_nothing}: it decides nothing, whatever it shows, and ends with 12 at best"
         return
     quarantine = hold(plan.policy, plan.expected, plain.now()[:10])
     yield from quarantine.faults

@@ -44,6 +44,7 @@ from qualgate.pipeline.check_drafts import (
 )
 from qualgate.pipeline.check_packages import packages_held
 from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head, with_config_differences
+from qualgate.pipeline.few_cases import choose_cases, key_of_few_cases
 from qualgate.pipeline.judging import too_few_labels
 from qualgate.pipeline.memory import check_memory, memory_for
 from qualgate.pipeline.prompts import prompts_of
@@ -52,7 +53,6 @@ from qualgate.pipeline.residency import fit_together, weight_counts
 from qualgate.pipeline.served_arms import check_served, drift_is_read, of_server, tokenizers_of, told_of, with_weights
 from qualgate.pipeline.servers_read import servers_held, with_servers
 from qualgate.pipeline.taught_dialects import with_dialects
-from qualgate.pipeline.trial import tried
 from qualgate.quant.model_folder import ModelFolder, read_folders
 from qualgate.records import (
     NOISE,
@@ -86,10 +86,10 @@ class PlanSoFar:
     planning: Callable[[str], None]  # receives progress lines
     tell: Callable[[str], None]  # receives notes
     sets: tuple[Evalset, ...] = ()
-    chosen: tuple[Evalset, ...] = ()  # the sets with the cases that are asked: a trial asks some
+    chosen: tuple[Evalset, ...] = ()  # the sets with the cases that are asked: some, or all
     folders: Mapping[str, ModelFolder] = field(default_factory=dict)  # by `ArmSpec.model` and `ArmSpec.reads`
     facts: dict[str, ModelFacts] = field(default_factory=dict)  # by `ArmSpec.model`
-    policy: Policy | None = None  # the gate file's, with its looks and trial laid out
+    policy: Policy | None = None  # the gate file's, with its looks and cases laid out
     stages: tuple[frozenset[Question], ...] = ()
     identities: dict[str, ArmIdentity] = field(default_factory=dict)
     plan: Plan | None = None
@@ -153,12 +153,12 @@ def _resolve_auto(so_far: PlanSoFar) -> PlanSoFar:
 
 
 def _lay_out_cases(so_far: PlanSoFar) -> PlanSoFar:
-    """Lay out the looks of `stop: early`, with the questions that each adds, and choose a trial's cases."""
+    """Lay out the looks of `stop: early`, with the questions that each adds, and choose the cases to ask."""
     policy, stages = so_far.gate.policy, ()
     if policy.stop is not None:
         stop, stages = lay_out(policy, (case for item in so_far.sets for case in item.cases), so_far.gate.repeats)
         policy = replace(policy, stop=stop)
-    policy, chosen = tried(policy, so_far.sets, so_far.gate.seed)
+    policy, chosen = choose_cases(policy, so_far.sets, so_far.gate.seed)
     return replace(so_far, policy=policy, stages=stages, chosen=chosen)
 
 
@@ -334,7 +334,7 @@ def _key_content(
         **({"calibrations": calibrations} if calibrations else {}),
         # These policies decide what is generated.
         **({"stop": _as_plain(policy)} if policy.stop else {}),
-        **({"trial": asdict(policy.trial)} if policy.trial else {}),
+        **key_of_few_cases(policy),
     }
 
 

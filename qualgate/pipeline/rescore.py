@@ -113,8 +113,8 @@ def rescore(
     with open_store(store_url, create=False) as store:
         run = run_meant(store, run_id, gate)
         scoring = scorings.read(store, run)
-        trial = runs.policy(store, run).trial is not None
-        sets = sets_today(gate, run, scoring.recorded, trial=trial) if gate is not None else scoring.evalsets
+        partial = bool(runs.policy(store, run).decides_nothing)
+        sets = sets_today(gate, run, scoring.recorded, partial=partial) if gate is not None else scoring.evalsets
         stands = standing(store, run, gate, sets if gate is not None else ())
         if stands.evidence.integrity:
             raise IntegrityError(f"run {run} cannot be scored again: {stands.evidence.integrity[0]}")

@@ -42,7 +42,7 @@ class DriftNumbers:
     max: float | None  # of these positions; it has no bounds
     same_top: float | None  # 0..1; this and the next fields are None if it is not known by position
     same_top_error: float | None  # standard error, cases as clusters; 0 if all agree, which proves little
-    same_top_lower: float | None  # 95 % bounds each side, exact with clusters as trials: never of zero width
+    same_top_lower: float | None  # 95 % bounds each side, exact with clusters as draws: never of zero width
     same_top_upper: float | None
 
 

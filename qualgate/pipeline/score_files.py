@@ -94,7 +94,7 @@ class Rate:
 
     @classmethod
     def of(cls, values: Sequence[tuple[float, Case]]) -> Rate | None:
-        """Return the rate; None without values. Answers to one case, and cases of one `cluster`, count as one trial."""
+        """Return the rate; None without values. Answers to one case, and cases of one `cluster`, count once."""
         n, total = len(values), sum(value for value, _ in values)
         if not n:
             return None

@@ -29,10 +29,11 @@ RESOLVED = ("reasoning", "dialect")  # keys that the run's plan may have added t
 CASES_NAMED = 5
 
 
-def sets_today(gate: GateFile, run_id: str, recorded: Sequence[Evalset], *, trial: bool) -> tuple[Evalset, ...]:
+def sets_today(gate: GateFile, run_id: str, recorded: Sequence[Evalset], *, partial: bool) -> tuple[Evalset, ...]:
     """Return the recorded sets with their files' current metrics and references. lm-eval tasks stay as they were.
 
-    trial: only some of each set's cases were asked. Raises UsageError, naming cases, if a file asks other questions.
+    partial: the run may have asked only some of each set's cases. Raises UsageError, naming cases, if a file asks other
+    questions.
     """
     refs = {name_of(ref): ref for ref in set_refs(gate)}
     sets, faults = [], []
@@ -43,7 +44,7 @@ def sets_today(gate: GateFile, run_id: str, recorded: Sequence[Evalset], *, tria
             continue
         today = read_by(load_set(ref, gate.path.parent), (gate.baseline, *gate.variants), gate.served_by)
         cases = {case.id: case for case in today.cases}
-        faults += _other_questions(item, cases, {*item.metrics, *today.metrics}, trial=trial)
+        faults += _other_questions(item, cases, {*item.metrics, *today.metrics}, partial=partial)
         merged = tuple(_merged(case, cases[case.id]) for case in item.cases if case.id in cases)
         sets.append(replace(today, description=item.description, path="", cases=merged))
     if faults:
@@ -57,7 +58,7 @@ def sets_today(gate: GateFile, run_id: str, recorded: Sequence[Evalset], *, tria
     return tuple(sets)
 
 
-def _other_questions(item: Evalset, today: Mapping[str, Case], metrics: Set[str], *, trial: bool) -> list[str]:
+def _other_questions(item: Evalset, today: Mapping[str, Case], metrics: Set[str], *, partial: bool) -> list[str]:
     """Return a line for each kind of case for which the stored answers are no answers to the current file.
 
     metrics: the set's recorded and current metrics.
@@ -69,7 +70,7 @@ def _other_questions(item: Evalset, today: Mapping[str, Case], metrics: Set[str]
         if case_id in today and (keys := _differing(case, today[case_id], metrics))
     ]
     gone = [case_id for case_id in recorded if case_id not in today]
-    new = [case_id for case_id in today if case_id not in recorded] if not trial else []
+    new = [case_id for case_id in today if case_id not in recorded] if not partial else []
     groups = (("with another question", changed), ("missing from the file", gone), ("that the run did not ask", new))
     return [f"{item.name}: {counted(len(ids), 'case')} {fault}: {_few(ids)}" for fault, ids in groups if ids]
 

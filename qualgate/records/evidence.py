@@ -156,5 +156,5 @@ class RunEvidence:
     looks: tuple[Looked, ...] | None = None  # at this list as it grew, this one last; None: nobody kept them
     # Of a run: variant → answers of this list that it was judged on before, see `queries.judged_before`.
     judged_before: Mapping[str, int] = field(default_factory=dict)
-    trial: str = ""  # of a run that was made to decide nothing: `Trial.said`
+    decides_nothing: str = ""  # of its run's policy, see there
     scored_again: ScoredAgain | None = None  # None: as it was recorded, but perhaps by newer scorers

@@ -149,7 +149,7 @@ class Trial:
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         """For people: "trial: 40 of 2,800 cases, 1 of 4 variants"; "first look: 40 of 2,800 cases"."""
         counts = (f"{self.asked[0]:,} of {self.asked[1]:,} cases", f"{self.variants[0]} of {self.variants[1]} variants")
         return ("first look: " if self.first_look else "trial: ") + ", ".join(counts[: 2 if self.only else 1])
@@ -181,3 +181,13 @@ class Policy:
         if self.stop is None or self.four_arm is not None or self.nel:
             return "fixed"
         return f"early, seed {self.stop.seed}"
+
+    @property
+    def decides_nothing(self) -> str:
+        """Why a run by this policy decides nothing, such as "trial: 40 of 2,800 cases"; "" for a run that decides."""
+        return self.trial.label if self.trial is not None else ""
+
+    @property
+    def first_look(self) -> bool:
+        """Whether nobody has accepted any loss, so that no rule can decide: `qualgate compare`."""
+        return self.trial is not None and self.trial.first_look

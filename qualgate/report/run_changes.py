@@ -79,10 +79,11 @@ def _word(run: RunSummary, variant: str) -> str | None:
 
 
 def _differences(run_before: RunSummary, run_after: RunSummary) -> Iterator[str]:
-    """Yield a line for each arm, evalset, rule, and alpha that is not the same in both runs; trials are named first."""
+    """Yield a line for each arm, evalset, rule, and alpha that is not the same in both runs; runs that
+    decide nothing are named first."""
     for run in (run_before, run_after):
-        if run.policy.trial:
-            yield f"{run.run_id} is a {run.policy.trial.said}"
+        if run.policy.decides_nothing:
+            yield f"{run.run_id} is a {run.policy.decides_nothing}"
     arms_before, arms_after = ({arm.name: arm for arm in run.arms} for run in (run_before, run_after))
     for name in dict.fromkeys([*arms_before, *arms_after]):
         if name not in arms_before or name not in arms_after:

@@ -50,9 +50,9 @@ class Report:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Sentences to be read before the verdicts."""
-        trial = self.run.policy.trial
+        why = self.run.policy.decides_nothing
         sentences = (
-            f"{trial.said[0].upper()}{trial.said[1:]}. It decides nothing." if trial else "",
+            f"{why[0].upper()}{why[1:]}. It decides nothing." if why else "",
             f"The run was {self.run.pruned}."
             if self.run.pruned and not self.run.verdicts
             else "",  # else in each verdict
@@ -64,7 +64,7 @@ class Report:
     @property
     def first_look(self) -> bool:
         """Whether the run is a first look without a policy: `qualgate compare`."""
-        return self.run.policy.trial is not None and self.run.policy.trial.first_look
+        return self.run.policy.first_look
 
     @property
     def decided_otherwise(self) -> str:

@@ -59,19 +59,19 @@ def make(memory_bytes: int) -> Cgroup | None:
 
 @functools.cache
 def _parent() -> Path | None:
-    """Return a folder in which a cgroup can be made and entered, found by trial; None if there is none."""
+    """Return a folder in which a cgroup can be made and entered, found by making one; None if there is none."""
     for parent in _candidates():
-        trial = _made(parent, 2**30)
-        if trial is None:
+        group = _made(parent, 2**30)
+        if group is None:
             continue
         with contextlib.suppress(OSError):  # it may be made and yet not be moved into
             if (
-                subprocess.run(trial.within(["/bin/sh", "-c", ""]), stderr=subprocess.DEVNULL, check=False).returncode
+                subprocess.run(group.within(["/bin/sh", "-c", ""]), stderr=subprocess.DEVNULL, check=False).returncode
                 == 0
             ):
-                trial.remove()
+                group.remove()
                 return parent
-        trial.remove()
+        group.remove()
     return None
 
 

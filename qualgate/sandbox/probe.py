@@ -1,4 +1,4 @@
-"""Find this machine's strongest wall by trial: a short escape suite runs before any model-written code."""
+"""Find this machine's strongest wall: a short escape suite runs before any model-written code."""
 
 from __future__ import annotations
 

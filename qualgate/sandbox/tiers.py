@@ -53,7 +53,7 @@ class Tier:
 
 
 def candidates() -> tuple[list[Tier], list[str]]:
-    """Return the tiers worth a trial here, best first, and why the others are not."""
+    """Return the tiers worth trying here, best first, and why the others are not."""
     if sys.platform != "linux" or not seccomp.supported(platform.machine()):
         return [], [
             f"model-written code is run on Linux on x86_64 or aarch64, not on {sys.platform} {platform.machine()}"

@@ -66,7 +66,7 @@ class Acceptance:
         """Learn from the verifier's tokens at the place of `draft`, for a row of this task.
 
         Give the draft uncut: the verifier's tokens also judge draft tokens that were not verified, so returning success
-        is noticed without a trial. Tokens after the first difference tell nothing.
+        is noticed without a probe. Tokens after the first difference tell nothing.
         """
         kind = self._kinds.setdefault(draft.kind, _Kind())
         task_fate = self._fate(draft.kind, task)

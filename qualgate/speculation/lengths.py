@@ -17,13 +17,13 @@ from qualgate.speculation.plan import Balance, Plan, Prices, best_plan, faster, 
 from qualgate.speculation.remaining import Remaining
 from qualgate.speculation.text import MOST_MATCHED
 
-TRIAL = 2  # tokens
-TRIED = 2  # rows of a trial
-TRIALS = 0.005  # of all seconds that trials may take
+PROBE_TOKENS = 2  # tokens
+PROBE_ROWS = 2  # rows of a probe
+PROBE_SHARE = 0.005  # of all seconds that probes may take
 SELDOM = 0.2  # of these, where drafts would not pay even if all were right
 BEGINNING = 3  # tokens of the first drafts; each token whose fate was seen lets the next be one longer
 BELIEVED = 12  # tokens whose fate was seen before it is believed that drafts do not pay
-SURE = 24  # tokens whose fate was seen before more rows than TRIED are drafted for
+SURE = 24  # tokens whose fate was seen before more rows than PROBE_ROWS are drafted for
 AHEAD = 8  # tokens of a pass, by which it is guessed how many an answer takes still
 DOUBT = 3.0  # times the reading of a text must be saved before that
 RIGHT = 0.98  # the chance of a token, as well as one may hope
@@ -84,8 +84,8 @@ class Lengths:
         self._acceptance, self._target = acceptance, target
         self._reading = 0.0  # seconds, of a token of a text; 0: none was read
         self._a_step = 1.0  # tokens that a step gives a row
-        self._spent = self._tried = 0.0  # seconds
-        self._trial = False
+        self._spent = self._probed = 0.0  # seconds
+        self._probing = False
         self.hopeless = False  # it would not pay if all were accepted
         self._least: dict[int, int] = {}  # tokens that are drafted to learn of them
         self._proposed, self._accepted = 0.0, 0.0  # of the last drafts
@@ -105,16 +105,16 @@ class Lengths:
         shares = self._shares(rows, chances, batch)
         best = self._admitted(rows, chances, shares)
         gain = faster(best, self._prices, batch.sequences, shares) if best.drafted else 1.0
-        self._least, self._trial = {}, False
+        self._least, self._probing = {}, False
         if tested < SURE and best.drafted:
             few = sorted(
                 (prospect for prospect in rows if prospect.row in best.drafted), key=lambda prospect: prospect.unread
-            )[:TRIED]
+            )[:PROBE_ROWS]
             self._least = best.drafted = {prospect.row: best.drafted[prospect.row] for prospect in few}
         return best, gain
 
-    def trial(self, rows: Sequence[Prospect], batch: Batch) -> Plan:
-        """Return a plan of few tokens for few rows to test whether drafts pay, if there were few trials so far. Call it
+    def probe(self, rows: Sequence[Prospect], batch: Batch) -> Plan:
+        """Return a plan of few tokens for few rows to test whether drafts pay, if there were few probes so far. Call it
         if `plan` has no rows; `because` then gives the reason."""
         price, plan, seldom = self._prices, Plan({}, {}, {}), 1.0
         if not self._target.now.seconds(1, 1) > 0:
@@ -133,12 +133,12 @@ class Lengths:
             self.because = f"{self._proposed:.2g} proposed, {self._accepted:.2g} accepted"
         else:
             self.because = "it is not expected to pay"
-        few = sorted(rows, key=lambda prospect: prospect.unread)[:TRIED]
-        verified = TRIAL * price.verified * len(few)
-        extra = TRIAL * (price.step + price.drafted * len(few)) + self._reading * sum(map(_text, few))
-        if self._tried + extra + verified <= seldom * TRIALS * self._spent:
-            self._least = plan.drafted = {prospect.row: min(TRIAL, prospect.most) for prospect in few}
-            self._trial, self._tried = True, self._tried + verified
+        few = sorted(rows, key=lambda prospect: prospect.unread)[:PROBE_ROWS]
+        verified = PROBE_TOKENS * price.verified * len(few)
+        extra = PROBE_TOKENS * (price.step + price.drafted * len(few)) + self._reading * sum(map(_text, few))
+        if self._probed + extra + verified <= seldom * PROBE_SHARE * self._spent:
+            self._least = plan.drafted = {prospect.row: min(PROBE_TOKENS, prospect.most) for prospect in few}
+            self._probing, self._probed = True, self._probed + verified
         return plan
 
     def begin(self, plan: Plan, rows: Sequence[Prospect], batch: Batch) -> None:
@@ -181,8 +181,8 @@ class Lengths:
     def stepped(self, texts: int, rows: int, read: int, tokens: int, seconds: float) -> None:
         """Learn the time of a draft step. read: tokens of texts read in it; tokens: that it drafted."""
         self._spent += seconds
-        if self._trial:
-            self._tried += seconds
+        if self._probing:
+            self._probed += seconds
         if read:
             reading = max(0.0, seconds - self.draft.now.seconds(texts, texts)) / read
             self._reading = MEMORY * self._reading + (1 - MEMORY) * reading if self._reading else reading

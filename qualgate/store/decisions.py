@@ -70,7 +70,7 @@ def append(
 
     Raises:
         UsageError: Nothing is recorded, because name or reason is empty or invisible, the verdict, the evidence or
-            the decisions are no longer what they saw, an invalid run would be approved, or the run is a trial.
+            the decisions are no longer what they saw, an invalid run would be approved, or the run decides nothing.
         IntegrityError: What the decision rests on is not what was recorded.
     """
     name, reason = plain.storable(name).strip(), plain.storable(reason).strip()
@@ -115,7 +115,7 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
         if action == "approve":
             refuse_pruned(connection, run_id)  # it may have been pruned since its evidence was checked
         word = check_verdict(verdict).word
-        _refuse_trial(connection, run_id)
+        _check_decides(connection, run_id)
         if action == "approve" and word == "invalid":
             raise UsageError(f"{variant!r} cannot be approved: its run is invalid. Run it again.")
         recorded = chain(connection)
@@ -151,11 +151,11 @@ def _is_double_click(newest: Decision, row: dict[str, Any]) -> bool:
     return abs(datetime.fromisoformat(row["created_at"]) - datetime.fromisoformat(newest.created_at)) < DOUBLE_CLICK
 
 
-def _refuse_trial(connection: Connection, run_id: str) -> None:
+def _check_decides(connection: Connection, run_id: str) -> None:
     run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one()
     check_run(run)
-    if (trial := plain.policy(run.policy_json).trial) is not None:
-        raise UsageError(f"run {run_id} is a {trial.said}. Nothing is decided about it: make a run of all cases.")
+    if why := plain.policy(run.policy_json).decides_nothing:
+        raise UsageError(f"run {run_id} is a {why}. Nothing is decided about it: make a run of all cases.")
 
 
 def _seen(text: str) -> bool:

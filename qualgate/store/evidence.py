@@ -122,7 +122,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         later = None if fault or not number else _LaterScoring.read(connection, run_id, number)
         run_faults = list(_faults(check_run, [run]))
         stopped, stop_faults = ({}, []) if run_faults else stoppings.read(connection, run)
-    trial = None if run_faults else plain.policy(run.policy_json).trial
+    decides_nothing = "" if run_faults else plain.policy(run.policy_json).decides_nothing
     integrity = [*run_faults, *stop_faults, *_faults(check_arm, arm_rows), *_faults(check_case, bodies)]
     integrity += [fault] if fault else []
     facts_of = {row.case_hash: _case_facts(row) for row in bodies}
@@ -148,7 +148,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         budgets={case: facts.budget for case, facts in case_facts.items() if facts.budget is not None},
         tasks={case: facts.task for case, facts in case_facts.items() if facts.task is not None},
         references={case: facts.references for case, facts in case_facts.items() if facts.references is not None},
-        trial=trial.said if trial else "",
+        decides_nothing=decides_nothing,
     )
     return later.applied(as_recorded, unit_rows, bodies, recorded, scored) if later else as_recorded
 

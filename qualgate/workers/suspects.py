@@ -1,7 +1,7 @@
 """Which of a batch's cases kills its workers: that one is set apart, and the others of the batch are answered.
 
 Of a batch that has killed as many as it may, a half is run to see whether its worker lives; then a half of the half
-that is left under suspicion, until one case is alone, and kills twice: a worker may be lost by chance. What trials
+that is left under suspicion, until one case is alone, and kills twice: a worker may be lost by chance. What halves
 answer is thrown away: the batch is run again without the case, so that its answers, and the artifact that it leaves,
 are those of one batch. Where a second search of a batch finds nothing, or the arm's cases kill one after the other, it
 is not the case, and the batch is set apart whole.
@@ -34,10 +34,10 @@ class _Search:
     killed: int = 0  # workers, by the one that is left
 
     @property
-    def trial(self) -> Job:
+    def half(self) -> Job:
         """The half that comes later: it holds the longest prompts, which memory may not hold. It leaves no artifact of
         the batch."""
-        return replace(self.whole, prompts=self.suspects[len(self.suspects) // 2 :], attempt="trial")
+        return replace(self.whole, prompts=self.suspects[len(self.suspects) // 2 :], attempt="half")
 
 
 @dataclass(slots=True)
@@ -58,46 +58,46 @@ class Suspects:
         return max(self._vain[arm.name], self._fruitless[_key(job)]) < IN_VAIN and self._found[arm.name] < MOST
 
     def begin(self, job: Job) -> Job:
-        """Start a search and return its first trial."""
+        """Start a search and return its first half to run."""
         self._vain[job.arm.name] += 1
         self._open[_key(job)] = search = _Search(job, job.prompts)
-        return search.trial
+        return search.half
 
     def tries(self, job: Job) -> bool:
-        """Whether the job is a trial, of which only the worker's survival counts."""
-        return (search := self._open.get(_key(job))) is not None and job == search.trial
+        """Whether the job is a half under suspicion, of which only the worker's survival counts."""
+        return (search := self._open.get(_key(job))) is not None and job == search.half
 
     def answered(self, arm: str) -> None:
         """Note that an arm gave an answer."""
         self._vain[arm] = 0
 
-    def lived(self, trial: Job) -> Job:
-        """Return the next trial; or the whole job, if the only suspect kills nobody: the cases do it together, or it
+    def lived(self, half: Job) -> Job:
+        """Return the next half; or the whole job, if the only suspect kills nobody: the cases do it together, or it
         was chance."""
-        search = self._open[_key(trial)]
-        self.answered(trial.arm.name)
+        search = self._open[_key(half)]
+        self.answered(half.arm.name)
         if len(search.suspects) == 1:
-            return self.give_up(trial)
+            return self.give_up(half)
         search.suspects = search.suspects[: len(search.suspects) // 2]
-        return search.trial
+        return search.half
 
-    def died(self, trial: Job) -> Job | Found:
-        """Return the next trial, or the result once a case alone has killed ALONE workers."""
-        search = self._open[_key(trial)]
-        search.suspects = trial.prompts
-        case, *other_cases = trial.prompts
+    def died(self, half: Job) -> Job | Found:
+        """Return the next half, or the result once a case alone has killed ALONE workers."""
+        search = self._open[_key(half)]
+        search.suspects = half.prompts
+        case, *other_cases = half.prompts
         search.killed += not other_cases
         if search.killed < ALONE:
-            return search.trial
-        del self._open[_key(trial)]
-        self._found[trial.arm.name] += 1
+            return search.half
+        del self._open[_key(half)]
+        self._found[half.arm.name] += 1
         other_prompts = tuple(prompt for prompt in search.whole.prompts if prompt != case)
         return Found(case, replace(search.whole, prompts=other_prompts))
 
-    def give_up(self, trial: Job) -> Job:
+    def give_up(self, half: Job) -> Job:
         """Return the job of a search without a result."""
-        self._fruitless[_key(trial)] += 1
-        return self._open.pop(_key(trial)).whole
+        self._fruitless[_key(half)] += 1
+        return self._open.pop(_key(half)).whole
 
 
 def _key(job: Job) -> tuple[str, int]:

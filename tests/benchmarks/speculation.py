@@ -23,7 +23,7 @@ import torch
 from qualgate.engine.device import Device
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.parted import parted
-from qualgate.pipeline.draft_trial import uncollected
+from qualgate.pipeline.draft_compare import uncollected
 from tests.benchmarks import assisted, bits, cells, turns, verify_cost, vllm_peer
 from tests.benchmarks.goals import SPECULATION
 from tests.benchmarks.pass_times import kinds, pass_times

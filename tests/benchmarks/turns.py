@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from qualgate.pipeline.draft_trial import uncollected
+from qualgate.pipeline.draft_compare import uncollected
 from qualgate.records import Prompt
 from tests.benchmarks.shape import told
 

@@ -67,7 +67,7 @@ def test_a_trial_neither_passes_nor_blocks_by_whichever_policy_it_is_judged(poli
     evidence = four.evidence(right, seconds) if policy is four.POLICY else run(lost=lost)
     if policy in (PLAIN, four.POLICY):
         assert door.decide(evidence, policy).exit == (10 if lost and policy is PLAIN else 0)
-    decided = door.decide(replace(evidence, trial="trial: 10 of 60 cases"), policy)
+    decided = door.decide(replace(evidence, decides_nothing="trial: 10 of 60 cases"), policy)
     assert {one.word for one in decided.verdicts} == {"undecided"}
     assert (decided.exit, {one.exit for one in decided.verdicts}) == (12, {12})
     assert all(one.reasons[0].startswith("trial: 10 of 60 cases: it decides nothing") for one in decided.verdicts)
@@ -75,5 +75,5 @@ def test_a_trial_neither_passes_nor_blocks_by_whichever_policy_it_is_judged(poli
 
 @pytest.mark.parametrize(("fault", "code"), [({"integrity": ("changed",)}, 14), ({"expected": ()}, 14)])
 def test_a_trial_that_is_broken_is_broken(fault, code):
-    (verdict,) = door.decide(replace(run(), trial="trial: 10 of 60 cases", **fault), PLAIN).verdicts
+    (verdict,) = door.decide(replace(run(), decides_nothing="trial: 10 of 60 cases", **fault), PLAIN).verdicts
     assert (verdict.exit, verdict.word) == (code, "invalid")

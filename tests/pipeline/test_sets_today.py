@@ -244,10 +244,10 @@ def test_choices_that_a_model_read_or_named_by_letter_are_part_of_the_question(f
 
     recorded, today = read("red", "blue", "green"), read(*choices)
     if told is None:
-        assert sets_today(gate, "r", (recorded,), trial=False)[0].cases == today.cases
+        assert sets_today(gate, "r", (recorded,), partial=False)[0].cases == today.cases
         return
     with pytest.raises(UsageError, match=re.escape(told)):
-        sets_today(gate, "r", (recorded,), trial=False)
+        sets_today(gate, "r", (recorded,), partial=False)
 
 
 def test_a_null_that_was_recorded_stays():
@@ -279,10 +279,10 @@ def test_a_trial_holds_a_part_of_the_file_s_cases(folder):
     with open_store("sqlite:///qualgate.db") as store:
         [item] = scorings.read(store, latest()).recorded
     few, gate = replace(item, cases=item.cases[:5]), load_gate_file(folder / "gate.yaml")
-    [found] = sets_today(gate, "r", (few,), trial=True)
+    [found] = sets_today(gate, "r", (few,), partial=True)
     assert found.cases == few.cases
     with pytest.raises(UsageError, match="75 cases that the run did not ask: c"):
-        sets_today(gate, "r", (few,), trial=False)
+        sets_today(gate, "r", (few,), partial=False)
 
 
 def test_other_tags_are_named_for_rules_choose_by_them(folder):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from qualgate.speculation.acceptance import Fate
-from qualgate.speculation.lengths import SURE, TRIAL, TRIED, Batch, Learned, Lengths, Prospect
+from qualgate.speculation.lengths import SURE, PROBE_TOKENS, PROBE_ROWS, Batch, Learned, Lengths, Prospect
 from qualgate.speculation.plan import Plan
 from qualgate.speculation.propose import Draft
 
@@ -41,7 +41,7 @@ def test_what_pays_is_drafted_long_and_what_does_not_is_not():
 def test_the_first_drafts_are_few_and_short():
     plan, gain = learned()[1].plan(rows(16), Batch(16))
     assert gain > 1
-    assert len(plan.drafted) == TRIED
+    assert len(plan.drafted) == PROBE_ROWS
     assert max(plan.drafted.values()) <= 3
     later, _ = learned(right=SURE)[1].plan(rows(16), Batch(16))
     assert len(later.drafted) == 16
@@ -94,11 +94,11 @@ def test_what_would_not_pay_if_all_were_accepted_is_tried_still_more_seldom():
     def tried(step: float, passed: float) -> bool:
         _, lengths = learned(step=step, wrong=50)
         lengths.passed(passed)
-        return bool(lengths.trial([ROW], Batch(1)).drafted)
+        return bool(lengths.probe([ROW], Batch(1)).drafted)
 
     assert (tried(9e-3, 8.0), tried(12e-3, 8.0), tried(12e-3, 100.0)) == (True, False, True)
     _, lengths = learned(step=12e-3, wrong=50)
-    assert lengths.trial([ROW], Batch(1)).drafted == {}
+    assert lengths.probe([ROW], Batch(1)).drafted == {}
     assert lengths.because == "it would not pay if all were accepted: a step takes 1.20 passes, a row 0.02"
 
 
@@ -106,12 +106,12 @@ def test_what_does_not_pay_is_tried_for_a_small_share_of_all_seconds():
     _, lengths = learned(wrong=50)
     for _ in range(5):
         lengths.fared(5, 1)
-    assert lengths.trial([ROW], Batch(1)).drafted == {}
+    assert lengths.probe([ROW], Batch(1)).drafted == {}
     assert lengths.because == "5 proposed, 1 accepted"
     lengths.passed(100.0)
-    assert lengths.trial([ROW], Batch(1)).drafted == {0: TRIAL}
+    assert lengths.probe([ROW], Batch(1)).drafted == {0: PROBE_TOKENS}
     lengths.stepped(1, 1, 0, 1, 100.0)  # a step that took long
-    assert lengths.trial([ROW], Batch(1)).drafted == {}
+    assert lengths.probe([ROW], Batch(1)).drafted == {}
 
 
 def test_reading_is_told_from_steps_and_why_nobody_is_drafted_for_where_texts_are_long():
@@ -122,5 +122,5 @@ def test_reading_is_told_from_steps_and_why_nobody_is_drafted_for_where_texts_ar
     assert lengths.draft.now.seconds(1, 1) == pytest.approx(3e-3, rel=0.2)
     _, lengths = learned(reading=1.0, right=50)
     assert lengths.plan([replace(ROW, unread=100)], Batch(1))[0].drafted == {}
-    lengths.trial([replace(ROW, unread=100)], Batch(1))
+    lengths.probe([replace(ROW, unread=100)], Batch(1))
     assert lengths.because == "texts to be read take longer than drafts would save"

@@ -70,7 +70,7 @@ def test_a_trial_is_resumed_as_the_trial_that_it_is(store):
     first = runs.begin(store, plan)
     again = runs.begin(store, plan)
     assert (again.run_id, again.resumed) == (first.run_id, True)
-    assert runs.evidence(store, again.run_id).trial == "trial: 12 of 36 cases"
+    assert runs.evidence(store, again.run_id).decides_nothing == "trial: 12 of 36 cases"
 
 
 def test_taking_the_mark_off_a_trial_breaks_its_seal(store):

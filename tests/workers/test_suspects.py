@@ -164,14 +164,14 @@ def test_a_batch_that_three_workers_were_lost_at_by_chance_is_answered(work):
     assert {type(outcome) for outcome in outcomes} == {JobResult}
 
 
-def test_what_a_trial_leaves_is_not_what_the_batch_leaves(work):
+def test_what_a_half_leaves_is_not_what_the_batch_leaves(work):
     nodes, _ = work(batches(4, 4, arms=(BASELINE,)), holding("1-2"))
     left = {len(job.prompts): Path(job.left_at).name for _, job in nodes.handed if job.index == 1}
-    assert left[2] == left[1] == "trial-job-1.part"
+    assert left[2] == left[1] == "half-job-1.part"
     assert left[3] != left[2]
 
 
-def test_a_trial_that_hangs_sets_its_batch_apart(monkeypatch):
+def test_a_half_that_hangs_sets_its_batch_apart(monkeypatch):
     every = batches(4, 4, arms=(BASELINE,))
 
     def says(seat: Seat, job: Job):

@@ -92,7 +92,7 @@ def judge_notes(arm: JudgedArm | None, alpha: float) -> tuple[str, ...]:
 
 
 def biases(arm: JudgedArm, alpha: float = BIAS_ALPHA) -> tuple[Bias, ...]:
-    """Find biases by exact sign tests of which way contradictions and errors lean: a trial per question, Holm-adjusted.
+    """Find biases by exact sign tests of which way contradictions and errors lean: a sign per question, Holm-adjusted.
 
     position: the place preferred where the two orders contradict each other. length, format: where the judge and the
     label differ, whether it errs toward the longer answer, or toward the one with more formatting.

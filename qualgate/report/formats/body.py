@@ -58,7 +58,7 @@ def report_as_json(report: Report) -> str:
         run=run.run_id,
         status=run.status,
         exit=int(report.exit),
-        trial=run.policy.trial.said if run.policy.trial else "",
+        trial=run.policy.decides_nothing,
         policy=report.policy,
         evalsets=run.evalsets,
         arms=tuple(

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Select, func, select
 from qualgate.records import ArmIdentity
 from qualgate.store import plain
 from qualgate.store.database import Store
-from qualgate.store.queries.trials import IS_TRIAL
+from qualgate.store.queries.deciding import DECIDES
 from qualgate.store.rows import check_arm, check_run, check_verdict
 from qualgate.store.tables import arms, evalsets, runs, units, verdicts
 from qualgate.store.typed import read
@@ -37,7 +37,7 @@ def judged_before(store: Store, run_id: str) -> dict[str, int]:
         run_arms = _arms(connection, [run_id]).get(run_id, {})
         own_looks = _first_verdicts(connection, [run_id]).get(run_id, {})
         sets, baseline = _sets(connection, [run_id]).get(run_id, {}), next(iter(run_arms), "")
-        other_runs = select(runs.c.run_id).where(runs.c.run_id != run_id, ~IS_TRIAL)
+        other_runs = select(runs.c.run_id).where(runs.c.run_id != run_id, DECIDES)
         other_runs = other_runs.where(runs.c.run_id.in_(select(evalsets.c.run_id).where(evalsets.c.name.in_(sets))))
         arms_of_runs, sets_of_runs = _arms(connection, other_runs), _sets(connection, other_runs)
         looks_of_runs = _first_verdicts(connection, other_runs)

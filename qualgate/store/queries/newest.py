@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Table, and_, exists, func, select
 from sqlalchemy.sql import ColumnElement
 
-from qualgate.errors import IntegrityError, UsageError
+from qualgate.errors import IntegrityError
 from qualgate.store.database import Store
 from qualgate.store.prunings import pruned_runs
-from qualgate.store.queries.trials import IS_TRIAL
+from qualgate.store.queries.deciding import DECIDES, nothing_decided
 from qualgate.store.tables import arms, decisions, evalsets, runs, verdicts
 
 _newer_verdict, _newer_decision = verdicts.alias("newer_verdict"), decisions.alias("newer_decision")
@@ -51,25 +51,20 @@ def check_verdicts_placed(connection: Connection) -> None:
 
 
 def latest_run(store: Store) -> str:
-    """Return the id of the newest run that is no trial. Raises UsageError if there is none."""
+    """Return the id of the newest run that decides. Raises UsageError if there is none."""
     with store.read() as connection:
         newest = select(runs.c.run_id).order_by(runs.c.created_at.desc()).limit(1)
-        run_id = connection.execute(newest.where(~IS_TRIAL)).scalar()
-        trial = connection.execute(newest).scalar()
-    if run_id is None and trial is not None:
-        raise UsageError(
-            f"{store.url} holds trials alone, which decide nothing. `qualgate run GATE_FILE` makes a run; "
-            f"--run {trial} shows the newest trial."
-        )
+        run_id = connection.execute(newest.where(DECIDES)).scalar()
+        newest_id = connection.execute(newest).scalar()
     if run_id is None:
-        raise UsageError(f"{store.url} holds no run yet. `qualgate run GATE_FILE` makes one.")
+        raise nothing_decided(store.url, newest_id)
     return run_id
 
 
 def latest_run_of(
     store: Store, arm_names: Sequence[str], evalset_names: Sequence[str], *, before: str = ""
 ) -> str | None:
-    """Return the id of the newest run of exactly these arms and sets that is no trial; None if there is none.
+    """Return the id of the newest run of exactly these arms and sets that decides; None if there is none.
 
     Two gate files may share a store: one's policy must never judge the other's run. before: a run to leave out, such as
     the one under way.
@@ -77,7 +72,7 @@ def latest_run_of(
     statement = (
         select(runs.c.run_id)
         .where(
-            _named_exactly(arms, arm_names), _named_exactly(evalsets, evalset_names), ~IS_TRIAL, runs.c.run_id != before
+            _named_exactly(arms, arm_names), _named_exactly(evalsets, evalset_names), DECIDES, runs.c.run_id != before
         )
         .order_by(runs.c.created_at.desc())
         .limit(1)
@@ -91,7 +86,7 @@ def newest_complete(store: Store, plan_key: str) -> tuple[str, str] | None:
     none."""
     statement = (
         select(runs.c.run_id, runs.c.finished_at)
-        .where(runs.c.plan_key == plan_key, runs.c.status == "complete", ~IS_TRIAL)
+        .where(runs.c.plan_key == plan_key, runs.c.status == "complete", DECIDES)
         .order_by(runs.c.created_at.desc())
     )
     with store.read() as connection:

@@ -15,7 +15,7 @@ from qualgate.store.prunings import pruned_runs
 from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT, check_verdicts_placed
 from qualgate.store.queries.progress import unit_counts
 from qualgate.store.queries.superseded import Called, called, superseded
-from qualgate.store.queries.trials import IS_TRIAL
+from qualgate.store.queries.deciding import DECIDES, IS_TRIAL
 from qualgate.store.rows import check_arm, check_run, check_verdict
 from qualgate.store.tables import arms, runs, scorings, verdicts
 
@@ -103,7 +103,7 @@ def count_runs(store: Store) -> int:
 
 
 def queue(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[VariantLine, ...]:
-    """Return variants of complete runs, trials excepted, whose newest verdict has no decision, newest run first. Of one
+    """Return variants of complete runs that decide, whose newest verdict has no decision, newest run first. Of one
     gate file only the newest run is listed."""
     with store.read() as connection:
         passed = superseded(connection)
@@ -163,7 +163,7 @@ _WAITING = and_(
     runs.c.status == "complete",
     CURRENT_VERDICT.c.word.is_not(None),
     CURRENT_DECISION.c.action.is_(None),
-    ~IS_TRIAL,
+    DECIDES,
 )
 
 

@@ -14,7 +14,7 @@ from qualgate.store.tables import arms, runs
 
 
 def finished_before(connection: Connection, time: str) -> list[str]:
-    """Return complete runs, including trials, that ended before this time (UTC text), oldest first."""
+    """Return complete runs, whether they decide or not, that ended before this time (UTC text), oldest first."""
     ended = select(runs.c.run_id).where(runs.c.status == "complete", runs.c.finished_at < time)
     return list(connection.scalars(ended.order_by(runs.c.created_at, runs.c.run_id)))
 

@@ -16,13 +16,13 @@ from sqlalchemy import Connection, select
 
 from qualgate.store.night_tables import nights
 from qualgate.store.prunings import emptied_runs
-from qualgate.store.queries.trials import IS_TRIAL
+from qualgate.store.queries.deciding import DECIDES
 from qualgate.store.tables import arms, evalsets, runs
 
 
 def superseded(connection: Connection) -> dict[str, str]:
-    """Return run → the newest complete run of the same gate file, if that is another. Trials do not count, nor runs
-    that a nightly file made for another of its gates."""
+    """Return run → the newest complete run of the same gate file, if that is another. Only runs that
+    decide count, and none that a nightly file made for another of its gates."""
     gates, replaced = _gates(connection), {}
     for group in by_gate_file(connection):
         for index, run_id in enumerate(group):
@@ -33,9 +33,9 @@ def superseded(connection: Connection) -> dict[str, str]:
 
 
 def nights_until(connection: Connection, run_id: str) -> list[str]:
-    """Return complete runs of the same gate file up to this one, oldest first, without trials, pruned runs, and runs
-    that a nightly file made for another of its gates. Raises IntegrityError for a run that is recorded as pruned and is
-    not."""
+    """Return complete runs of the same gate file up to this one, oldest first: those that decide, without pruned runs,
+    and runs that a nightly file made for another of its gates. Raises IntegrityError for a run that is recorded as
+    pruned and is not."""
     gates = _gates(connection)
     same = next((group for group in by_gate_file(connection) if run_id in group), [])
     away = emptied_runs(connection, same)
@@ -58,7 +58,7 @@ def _gates(connection: Connection) -> dict[str, set[tuple[str, str]]]:
 
 
 def by_gate_file(connection: Connection) -> list[list[str]]:
-    """Return complete runs without trials, grouped by gate file, newest first. A run without a stored file name is in
+    """Return complete runs that decide, grouped by gate file, newest first. A run without a stored file name is in
     each group that it may belong to."""
     contents, names = _contents(connection), _names(connection)
     by_content = defaultdict[frozenset[tuple[str, ...]], list[str]](list)
@@ -85,7 +85,7 @@ def by_gate(connection: Connection) -> list[list[str]]:
 
 
 def _complete(connection: Connection) -> list[str]:
-    complete = select(runs.c.run_id).where(runs.c.status == "complete", ~IS_TRIAL)
+    complete = select(runs.c.run_id).where(runs.c.status == "complete", DECIDES)
     return list(connection.scalars(complete.order_by(runs.c.created_at.desc(), runs.c.run_id.desc())))
 
 

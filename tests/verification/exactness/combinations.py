@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.config import load_gate_file
-from qualgate.pipeline.draft_trial import Tried, try_drafts
+from qualgate.pipeline.draft_compare import Tried, try_drafts
 from qualgate.quant.model_folder import read_model_folder
 from tests.benchmarks.questions import MODEL
 from tests.benchmarks.shape import told

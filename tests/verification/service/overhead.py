@@ -19,7 +19,7 @@ from qualgate.config import GateFile, load_gate_file
 from qualgate.errors import InfrastructureError
 from qualgate.pipeline.jobs import worker_settings
 from qualgate.pipeline.plan import make_plan
-from qualgate.pipeline.trial import as_trial
+from qualgate.pipeline.few_cases import with_few_cases
 from qualgate.records import JobFailure, Plan
 from qualgate.workers.pool import run_jobs
 from qualgate.workers.ray_reach import RAY_HERE
@@ -98,4 +98,4 @@ def _gate(work: Path, name: str, address: str, cases: int) -> GateFile:
     text = GATE_FILE.replace("BACKEND", name).replace("address: ADDRESS, ", f"address: '{address}', " * (name == "ray"))
     (work / name).mkdir()
     (work / name / "gate.yaml").write_text(text)
-    return replace(as_trial(load_gate_file(work / name / "gate.yaml"), cases, ()), devices="cpu")
+    return replace(with_few_cases(load_gate_file(work / name / "gate.yaml"), cases), devices="cpu")

@@ -273,14 +273,14 @@ BY_EACH_WAY = attacks(losing_external, {
 })  # fmt: skip
 
 
-def _decided(metric: str, policy: Policy, trial: str) -> Ask:
+def _decided(metric: str, policy: Policy, why: str) -> Ask:
     """The exit code of a whole evidence of which one set lost three tenths, by a metric of its own."""
 
     def ask(folder: Path) -> Code:
         evidence = run(n=400, lost={("tools", metric): 0.3}, metrics={"code": ("exact_match",), "tools": (metric,)})
         labels = {(unit.key.evalset, unit.key.case_id): ("tag:hard",) if unit.key.evalset == "code" else ()
                   for unit in evidence.baseline.units}  # fmt: skip
-        return exit_code(lambda: int(decide(replace(evidence, labels=labels, trial=trial), policy, NOW).exit))
+        return exit_code(lambda: int(decide(replace(evidence, labels=labels, decides_nothing=why), policy, NOW).exit))
 
     return ask
 

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from qualgate.config import load_gate_file
 from qualgate.errors import Exit
-from qualgate.pipeline.draft_trial import try_drafts
-from qualgate.report.draft_trial import trial_lines
+from qualgate.pipeline.draft_compare import try_drafts
+from qualgate.report.draft_compare import comparison_lines
 from tests.command_line import qualgate
 from tests.gated_model import make_workspace
 from tests.tiny_models import save_tiny_model
@@ -90,12 +90,12 @@ def test_prompts_without_references_are_enough(folder):
 def test_another_answer_is_called_a_defect_but_where_the_rule_draws_anew(folder):
     gate = load_gate_file(folder / "qualgate-drafts.yaml")
     [found] = try_drafts(gate, 1, folder / "cache", lambda *_: None)
-    assert "token for token" in " ".join(trial_lines([found], "drafts.yaml"))
+    assert "token for token" in " ".join(comparison_lines([found], "drafts.yaml"))
     other = replace(found, unlike=1)
-    assert any("others in 1 of 1: A DEFECT" in line for line in trial_lines([other], "drafts.yaml"))
+    assert any("others in 1 of 1: A DEFECT" in line for line in comparison_lines([other], "drafts.yaml"))
     drawn = replace(found.found.spec, rule="block_verification")
     for anew in (True, False):
-        lines = trial_lines([replace(other, found=replace(found.found, spec=drawn), drawn=anew)], "drafts.yaml")
+        lines = comparison_lines([replace(other, found=replace(found.found, spec=drawn), drawn=anew)], "drafts.yaml")
         assert any("DEFECT" in line for line in lines) != anew, "at temperature 0 every rule says the same"
 
 

@@ -23,9 +23,9 @@ from qualgate.gate.comparisons.chunk_gaps import METRIC
 from qualgate.gate.comparisons.draft_gain import gain_of
 from qualgate.gate.comparisons.speculation import speculated
 from qualgate.gate.evidence.checks import paired
+from qualgate.pipeline.few_cases import with_few_cases
 from qualgate.pipeline.first_look import margins
 from qualgate.pipeline.plan import make_plan
-from qualgate.pipeline.trial import as_trial
 from qualgate.records import (
     ArmEvidence,
     ArmFootprint,
@@ -68,7 +68,7 @@ class Tried:
         return asdict(self)
 
 
-def trial_file(model: str, drafts: Sequence[str], sets: Sequence[str], quantize: str | None, folder: Path) -> str:
+def drafts_file(model: str, drafts: Sequence[str], sets: Sequence[str], quantize: str | None, folder: Path) -> str:
     """Return the text of a gate file with a variant for each draft. model: an absolute path, or `reference`; drafts:
     values of `draft:` or of a whole `speculation:`; folder: the folder that evalset paths are relative to."""
     quantize_entry = f"quantize: {quantize}, " if quantize else ""
@@ -101,7 +101,7 @@ def _whole(draft: str) -> str:
 def try_drafts(gate: GateFile, cases: int, cache: Path, progress: Progress) -> Iterator[Tried]:
     """Compare each speculative variant with itself without a draft. cases: per evalset; cache: folder of packed
     weights. Raises UsageError and NotInThisVersion as a run of the gate file does."""
-    plan = make_plan(as_trial(gate, cases, ()), lambda line: progress(line, 0, 0))
+    plan = make_plan(with_few_cases(gate, cases), lambda line: progress(line, 0, 0))
     prompts = {
         arm.name: [prompt for job in plan.jobs if job.arm.name == arm.name for prompt in job.prompts]
         for arm in plan.arms

@@ -1,9 +1,10 @@
-"""Trials: runs of a few cases or variants, to see whether everything works. They decide nothing."""
+"""Runs of a few cases or variants, to see whether everything works: trials, which decide nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 from qualgate.config import GateFile
 from qualgate.documents import nearest, quote
@@ -12,7 +13,7 @@ from qualgate.gate.early import seeded_order
 from qualgate.records import Evalset, Policy, Trial
 
 
-def as_trial(gate: GateFile, limit: int | None, only: Sequence[str]) -> GateFile:
+def with_few_cases(gate: GateFile, limit: int | None, only: Sequence[str] = ()) -> GateFile:
     """Return the gate file as a trial of `limit` cases of each evalset (None: all) and of these variants ((): all).
 
     It has no looks, and compares four arms only if all are in it. Raises UsageError for an invalid limit or variant.
@@ -30,7 +31,16 @@ def as_trial(gate: GateFile, limit: int | None, only: Sequence[str]) -> GateFile
     return replace(gate, variants=variants, four_arm=four_arm, policy=policy)
 
 
-def tried(policy: Policy, sets: Sequence[Evalset], seed: int) -> tuple[Policy, tuple[Evalset, ...]]:
+def as_first_look(gate: GateFile, limit: int | None) -> GateFile:
+    """Return the gate file as a trial whose rules are all advisory, so that nothing can be approved."""
+    gate = with_few_cases(gate, limit)
+    assert gate.policy.trial is not None, "made so"
+    rules = tuple(replace(rule, tier="advisory") for rule in gate.policy.rules)
+    trial = replace(gate.policy.trial, first_look=True)
+    return replace(gate, policy=replace(gate.policy, rules=rules, trial=trial))
+
+
+def choose_cases(policy: Policy, sets: Sequence[Evalset], seed: int) -> tuple[Policy, tuple[Evalset, ...]]:
     """Return the policy with its trial's case counts, and the sets with its cases; without a trial all cases."""
     if policy.trial is None:
         return policy, tuple(sets)
@@ -38,6 +48,11 @@ def tried(policy: Policy, sets: Sequence[Evalset], seed: int) -> tuple[Policy, t
     chosen = tuple(sets) if limit is None else tuple(_first(item, limit, seed) for item in sets)
     counts = sum(len(item.cases) for item in chosen), sum(len(item.cases) for item in sets)
     return replace(policy, trial=replace(policy.trial, asked=counts)), chosen
+
+
+def key_of_few_cases(policy: Policy) -> dict[str, Any]:
+    """Return the part of a run's key that a trial adds."""
+    return {"trial": asdict(policy.trial)} if policy.trial is not None else {}
 
 
 def _first(item: Evalset, limit: int, seed: int) -> Evalset:

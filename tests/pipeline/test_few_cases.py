@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qualgate.pipeline.trial import tried
+from qualgate.pipeline.few_cases import choose_cases
 from qualgate.records import Case, Evalset, Policy, Trial
 
 CASES = tuple(
@@ -19,17 +19,17 @@ POLICY = Policy(rules=(), trial=Trial(limit=7))
 
 
 def test_a_trial_asks_whole_clusters_of_a_seeded_order():
-    policy, (asked,) = tried(POLICY, (OURS,), seed=1)
+    policy, (asked,) = choose_cases(POLICY, (OURS,), seed=1)
     chosen = [case.body["cluster"] for case in asked.cases]
     assert {chosen.count(one) for one in chosen} == {3}
     assert len(chosen) == 9, "the cluster in which the seventh falls is taken whole"
-    assert (policy.trial.asked, policy.trial.said) == ((9, 30), "trial: 9 of 30 cases")
-    assert tried(POLICY, (OURS,), seed=1) == (policy, (asked,))
-    assert tried(POLICY, (OURS,), seed=2)[1] != (asked,)
+    assert (policy.trial.asked, policy.decides_nothing) == ((9, 30), "trial: 9 of 30 cases")
+    assert choose_cases(POLICY, (OURS,), seed=1) == (policy, (asked,))
+    assert choose_cases(POLICY, (OURS,), seed=2)[1] != (asked,)
 
 
 def test_every_set_is_tried_and_a_run_that_is_no_trial_asks_all():
     other = replace(OURS, name="other", cases=tuple(Case(evalset="other", body=case.body) for case in CASES[:2]))
-    _, (one, two) = tried(POLICY, (OURS, other), seed=0)
+    _, (one, two) = choose_cases(POLICY, (OURS, other), seed=0)
     assert (len(one.cases), len(two.cases)) == (9, 2)
-    assert tried(Policy(rules=()), (OURS, other), seed=0) == (Policy(rules=()), (OURS, other))
+    assert choose_cases(Policy(rules=()), (OURS, other), seed=0) == (Policy(rules=()), (OURS, other))
