@@ -60,5 +60,9 @@ class RequestRefused(NotServed):
     """A refusal by the request's own fault, such as a prompt longer than the server's context."""
 
 
+class LimitLasts(InfrastructureError):
+    """A limit that lasts longer than patience: the server gets no more such requests in this run."""
+
+
 class BudgetSpent(InfrastructureError):
     """The budget does not suffice for the next request, which is not sent."""

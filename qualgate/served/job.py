@@ -48,6 +48,7 @@ from qualgate.served.faults import ModelGone, NotServed
 from qualgate.served.forms import Forms
 from qualgate.served.ledger import Ledger
 from qualgate.served.one_by_one import Fault, ask_each
+from qualgate.served.retries import Pace
 from qualgate.served.questions import answer_to, check_streams
 from qualgate.served.told_odds import odds_of_drawing
 from qualgate.served.turns import Notify
@@ -62,19 +63,19 @@ def run_served(
     sampling: Mapping[str, Any],
     at_once: int,
     *,
-    workers: int = 1,
     ledger: Ledger | None = None,
     hand: Hand | None = None,
     notify: Notify = lambda seconds, line: None,
+    pace: Pace | None = None,
 ) -> JobResult:
     """Ask every prompt of `job`, `at_once` at a time. sampling: of the run, for the identity (`sampling_settings`).
-    workers: processes that ask its server at the same time, by whose number its rate is parted. ledger: in
-    which requests are counted; None: they are not. hand: takes each answer as it comes, and each case that fails, where
-    `comes_in_parts`; the result is then the rest. None: all answers are in the result, or one that fails is raised.
-    notify: see `Client`.
+    ledger: in which requests are counted; None: they are not. hand: takes each answer as it comes, and each case that
+    fails, where `comes_in_parts`; the result is then the rest. None: all answers are in the result, or one that fails
+    is raised. notify, pace: see `Client`.
 
     UsageError for what the server refuses, naming the case; InfrastructureError if an answer does not come whole, and
-    as BudgetSpent if the budget does not suffice, before any request if that is known by then.
+    as BudgetSpent if the budget does not suffice, before any request if that is known by then, as LimitLasts if the
+    server's limit lasts longer than patience.
     """
     served = job.arm.served
     assert served is not None, "asked of served arms alone"
@@ -83,8 +84,7 @@ def run_served(
     if ledger is not None:
         ledger.check_room(job.arm.name, served.price, *batch_most(job.prompts))
         charges = Charges(ledger, job.arm.name, served)
-    paced = replace(served, requests_per_minute=served.requests_per_minute / workers)
-    client = Client(job.arm.name, paced, at_once, charges=charges, notify=notify)
+    client = Client(job.arm.name, served, at_once, charges=charges, notify=notify, pace=pace)
     results = _Results(job, folder, sampling, client.forms)
     if hand is None or not comes_in_parts(job):
         return asyncio.run(_ask(client, job, results, lambda: answer_all(client, job, folder)))

@@ -314,14 +314,19 @@ def test_times_that_are_compared_are_of_whole_jobs():
 @pytest.mark.parametrize(
     ("status", "words", "refused"),
     [
-        (503, "no answer within `budget: {patience", False),
+        (200, "asked 3 times, no answer", False),
         (400, 'refuses the request (400): {"error": "no"}', True),
     ],
 )
 def test_a_case_that_fails_is_named_with_the_servers_words_and_the_others_are_answered(status, words, refused):
-    strikes = as_json({"error": "no"}, status, Retry_After="9999")
-    with scripted(strikes, strikes, otherwise=always_x) as server:  # the check's, and another
-        parts, _ = handed(server, *map(prompt, range(6)))
+    strikes = as_json({"error" if status == 400 else "result": "no"}, status)
+
+    def but_one(body: dict[str, Any]) -> Reply:
+        return strikes if body["messages"][0]["content"] == "2" else always_x(body)
+
+    cases = [Case(evalset="s", body={"id": "c", "messages": [{"role": "user", "content": f"{n}"}]}) for n in range(6)]
+    with scripted(otherwise=but_one) as server:
+        parts, _ = handed(server, *map(prompt, range(6), cases))
     [failure] = [part for part in parts if isinstance(part, JobFailure)]
     [key] = failure.keys
     assert failure.error.startswith(f"s/{key.case_id}: x (")
