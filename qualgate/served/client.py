@@ -42,9 +42,10 @@ from qualgate.served.gateways import answerers
 from qualgate.served.half_characters import with_halves
 from qualgate.served.limit_headers import asked_wait
 from qualgate.served.network import UNSENT, Broken, Exchange, Network, Question, Response
+from qualgate.served.received import Received
 from qualgate.served.refusals import parameter_cure
 from qualgate.served.replies import Completed, Reply
-from qualgate.served.retries import FORM_TRIES, LIMIT, RETRIED, TRIES, Limits, Pace, pause
+from qualgate.served.retries import FORM_TRIES, LIMIT, RETRIED, TRIES, USED_UP, Limits, Pace, pause
 from qualgate.served.stream import BOM, Events
 from qualgate.served.turns import Notify, Turns
 
@@ -86,6 +87,7 @@ class Client:
         self._sleep = sleep
         pace = pace or Pace(served.requests_per_minute, served.patience)
         self._turns = Turns(self._where, pace, at_once, self._sleep, notify, self._shown)
+        self.received = Received()  # by an earlier attempt at what is requested
         self.forms = Forms(served.whole, self._shown)
         self._key = _key_of(name, served.api_key_env)
         self._headers = {
@@ -322,6 +324,7 @@ class Client:
         if status in RETRIED or status in self._served.passing:
             waits = asked_wait(response.headers, datetime.now(UTC), at_limit=status == LIMIT)
             limit, words = status == LIMIT or bool(waits), await self._words(response)
+            waits = inf if status == LIMIT and any(code in words for code in USED_UP) else waits
             raise WireFault(f"It answers {status}: {words}", waits, f"status {status}", unanswered=True, limit=limit)
         if 300 <= status < 400:
             location = self._shown(response.headers.get("location", ""))

@@ -48,8 +48,9 @@ from qualgate.served.faults import ModelGone, NotServed
 from qualgate.served.forms import Forms
 from qualgate.served.ledger import Ledger
 from qualgate.served.one_by_one import Fault, ask_each
-from qualgate.served.retries import Pace
 from qualgate.served.questions import answer_to, check_streams
+from qualgate.served.received import received_of
+from qualgate.served.retries import Pace
 from qualgate.served.told_odds import odds_of_drawing
 from qualgate.served.turns import Notify
 
@@ -87,7 +88,12 @@ def run_served(
     client = Client(job.arm.name, served, at_once, charges=charges, notify=notify, pace=pace)
     results = _Results(job, folder, sampling, client.forms)
     if hand is None or not comes_in_parts(job):
-        return asyncio.run(_ask(client, job, results, lambda: answer_all(client, job, folder)))
+        client.received = received_of(job)
+        try:
+            return asyncio.run(_ask(client, job, results, lambda: answer_all(client, job, folder)))
+        except IntegrityError:
+            client.received.forget()
+            raise
     handed = _Handed(job, results, hand)
     try:
         return asyncio.run(_ask(client, job, results, lambda: handed.ask(client, at_once)))
@@ -97,9 +103,8 @@ def run_served(
 
 
 def comes_in_parts(job: Job) -> bool:
-    """Return whether each answer can be handed on as it comes: it depends on no other arm's, is read no further, and
-    its time is not compared."""
-    return job.arm.served is not None and not job.artifact and not job.timed
+    """Return whether each answer can be handed on as it comes: it depends on no other arm's and is read no further."""
+    return job.arm.served is not None and not job.artifact
 
 
 class _Results:
@@ -156,6 +161,7 @@ class _Handed:
     def __init__(self, job: Job, results: _Results, hand: Hand) -> None:
         self._job, self._results, self._hand = job, results, hand
         self._answered: list[UnitKey] = []
+        self._in_turn = asyncio.Lock()
 
     async def ask(self, client: Client, at_once: int) -> Answered:
         """Request every answer; hand on each, and each case that fails. Returns no answers."""
@@ -164,7 +170,7 @@ class _Handed:
 
         async def checked(prompt: Prompt) -> None:
             answer = await answer_to(client, self._job, prompt)
-            self._answer(rows.pop(prompt.key), answer)
+            await self._answer(rows.pop(prompt.key), answer)
 
         with suppress(NotServed):  # of a case that is refused: it is asked again with the others, and fails there
             await check_streams(client, self._job, checked)
@@ -183,13 +189,21 @@ class _Handed:
         )  # fmt: skip
         return Answered(answers=(), proposed=(), accepted=())
 
-    def _answer(self, row: int, answer: Answer) -> None:
+    async def _answer(self, row: int, answer: Answer) -> None:
         self._answered.append(self._job.prompts[row].key)
-        self._hand(self._results.of([row], plain_answers([answer]), part=True))
+        await self._handed(self._results.of([row], plain_answers([answer]), part=True))
 
-    def _fail(self, row: int, fault: Fault) -> None:
+    async def _fail(self, row: int, fault: Fault) -> None:
         key, refused = self._job.prompts[row].key, isinstance(fault, NotServed)
-        self._hand(self._failure((key,), f"{key.question}: {fault}", refused=refused))
+        await self._handed(self._failure((key,), f"{key.question}: {fault}", refused=refused))
+
+    async def _handed(self, part: JobResult | JobFailure) -> None:
+        """Hand on a part; in a thread if times are compared, which must not contain the wait for the store."""
+        async with self._in_turn:
+            if self._job.timed:
+                await asyncio.to_thread(self._hand, part)
+            else:
+                self._hand(part)
 
     def take_back(self, error: str) -> None:
         """Declare all handed answers void."""

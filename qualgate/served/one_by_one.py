@@ -21,8 +21,8 @@ async def ask_each(
     prompts: Sequence[Prompt],
     at_once: int,
     ask: Callable[[Prompt], Awaitable[Answer]],
-    answered: Callable[[int, Answer], None],
-    failed: Callable[[int, Fault], None],
+    answered: Callable[[int, Answer], Awaitable[None]],
+    failed: Callable[[int, Fault], Awaitable[None]],
 ) -> None:
     """Ask all prompts, `at_once` at a time. answered, failed: called once for each, with its row.
 
@@ -42,7 +42,7 @@ async def ask_each(
             except (BudgetSpent, LimitLasts) as error:
                 last = error
             except (NotServed, InfrastructureError) as error:
-                failed(row, error)
+                await failed(row, error)
                 if any_answer and isinstance(error, RequestRefused):
                     return  # the case's own: the server answers others
                 fruitless += 1
@@ -50,7 +50,7 @@ async def ask_each(
                     last = error
             else:
                 fruitless, any_answer = 0, True
-                answered(row, answer)
+                await answered(row, answer)
 
     await together(ask_one(row) for row in range(len(prompts)))
     if last is not None:

@@ -12,6 +12,7 @@ FIRST, MOST = 0.5, 30.0  # s waited after the first failure, doubled after each 
 # Statuses that may pass; from 520 on those of Cloudflare and other gateways.
 RETRIED = frozenset({408, 409, 425, 429, 499, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529, 530})
 LIMIT = 429  # the status of a limit on how much is asked
+USED_UP = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")  # codes of limits that stay
 WINDOW = 60.0  # s: limits are by the minute
 ALONE = 2 * WINDOW  # s that one request waits for limits which others do not meet
 FASTER = 0.8  # of the time between two requests, after a window without a limit

@@ -97,11 +97,17 @@ class Turns:
     def _too_long(self, asked: float, words: str) -> str:
         """Return the message on a limit that lasts longer than patience. asked: s that the server asks to wait."""
         patience = f"`budget: {{patience: {_as_written(self._pace.patience)}}}`"
+        if asked == inf:
+            return (
+                f"its quota is used up, and no wait changes that, so it is asked no more in this run. {words}. Raise "
+                "the quota, then run again: what was answered is kept."
+            )
         if asked > self._pace.patience:
             date = datetime.now(UTC) + timedelta(seconds=min(asked, DATED))
-            until = f"after {date:%Y-%m-%d %H:%M} UTC" if asked < DATED else "then"
+            wait, until = time_text(asked), f"after {date:%Y-%m-%d %H:%M} UTC"
+            wait, until = (wait, until) if asked < DATED else ("more than a year", "once it takes requests")
             return (
-                f"it asks to wait for {time_text(asked)}, longer than {patience}, so it is asked no more in this run. "
+                f"it asks to wait for {wait}, longer than {patience}, so it is asked no more in this run. "
                 f"{words}. Run again {until}: what was answered is kept."
             )
         pace = f": {self._pace.per_minute:.3g}" if self._pace.per_minute else ""

@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -158,7 +159,7 @@ class _Arms:
 
     def __init__(self, settings: WorkerSettings, pipe: Connection) -> None:
         """Prepare a worker. pipe: to the pool, for jobs and results."""
-        self._settings, self._pipe = settings, pipe
+        self._settings, self._pipe, self._sending = settings, pipe, threading.Lock()
         self._sent: set[UnitKey] = set()
         self._whole: dict[str, str] = {}  # why servers are asked for whole answers, by arm
         self._paces: dict[tuple[object, ...], Pace] = {}  # of requests, as learnt so far, by server and model
@@ -184,7 +185,7 @@ class _Arms:
         how = {"pace": pace, "ledger": self._ledger, "hand": self._hand}
         name = job.arm.name.removesuffix(NOISE)
         job = replace(job, arm=job.arm.asked_whole(self._whole.get(name, "")))
-        result = run_served(job, settings.sampling, at_once, **how, notify=lambda *rest: self._pipe.send(Rest(*rest)))
+        result = run_served(job, settings.sampling, at_once, **how, notify=lambda *rest: self._send(Rest(*rest)))
         self._whole[name] = result.generation.asked_whole
         return result
 
@@ -193,10 +194,14 @@ class _Arms:
         answers in flight."""
         self._sent.update(part.keys)
         try:
-            self._pipe.send(part)
+            self._send(part)
             self._pipe.recv()
         except (EOFError, OSError):  # the coordinator has gone
             os._exit(1)
+
+    def _send(self, message: Any) -> None:
+        with self._sending:  # parts may be handed on in a thread
+            self._pipe.send(message)
 
     def failure(self, job: Job, error: str) -> JobFailure:
         """Return the failure of the units without a result."""

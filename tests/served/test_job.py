@@ -283,13 +283,21 @@ def test_one_answer_that_does_not_come_fails_the_job_whole():
         answered(server, *map(prompt, range(6)))
 
 
-def handed(server: Scripted, *prompts: Prompt, job: dict[str, Any] | None = None) -> tuple[list[Any], Any]:
-    """What is handed back of a job before its end, and its end."""
+def handed(
+    server: Scripted, *prompts: Prompt, job: dict[str, Any] | None = None, threads: Any = None
+) -> tuple[list[Any], Any]:
+    """What is handed back of a job before its end, and its end. threads: in which it is handed back."""
     parts: list[Any] = []
+
+    def hand(part: Any) -> None:
+        parts.append(part)
+        if threads is not None:
+            threads.append(threading.current_thread())
+
     arm = ArmSpec(name="x", model="m", served=Served(endpoint=server.address))
     asked = Job(index=3, arm=arm, prompts=prompts, artifact="", drafted=False, **(job or {}))
     try:
-        return parts, run_served(asked, {"temperature": 0}, 2, hand=parts.append)
+        return parts, run_served(asked, {"temperature": 0}, 2, hand=hand)
     except (InfrastructureError, UsageError, IntegrityError) as error:
         return parts, error
 
@@ -305,10 +313,12 @@ def test_answers_are_handed_back_as_they_come_and_together_they_are_the_job():
     assert together == whole.generation
 
 
-def test_times_that_are_compared_are_of_whole_jobs():
+def test_answers_whose_times_are_compared_are_handed_on_outside_the_loop_that_measures_them():
+    threads = list[threading.Thread]()
     with scripted(otherwise=always_x) as server:
-        parts, whole = handed(server, *map(prompt, range(3)), job={"timed": True})
-    assert (parts, len(whole.completions)) == ([], 3)
+        parts, rest = handed(server, *map(prompt, range(3)), job={"timed": True}, threads=threads)
+    assert ([len(part.completions) for part in parts], rest.completions) == ([1, 1, 1], ())
+    assert threading.current_thread() not in threads
 
 
 @pytest.mark.parametrize(
