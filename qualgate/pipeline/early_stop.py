@@ -69,6 +69,13 @@ class Settling:
                 stoppings.stop(self._store, self._run_id, variant, settled)
                 self.stopped.add(variant)
 
+    def taken_back(self, keys: Iterable[UnitKey]) -> None:
+        """Note answers that do not count any more: the looks that had them are taken anew."""
+        if self._plan.policy.stop is not None:
+            for key in keys:
+                self._answered[key.arm].discard((key.evalset, key.case_id, key.repeat))
+            self._evidence, self._looked = None, dict.fromkeys(self._variants, 0)
+
     def _read(self) -> RunEvidence:
         """Return the evidence for this look. After the first look only units stored since are read."""
         if self._evidence is None:

@@ -17,6 +17,7 @@ from qualgate.pipeline.locks import interrupted
 from qualgate.pipeline.outcome import Progress
 from qualgate.pipeline.served_arms import probing
 from qualgate.pipeline.spending import ledger_of, spending
+from qualgate.pipeline.streams import Streams
 from qualgate.records import JobFailure, JobResult, Plan
 from qualgate.served.launch import with_servers
 from qualgate.store import runs
@@ -42,18 +43,21 @@ def generate(
     Returns a line for each failed job, or failed case of a server, whose answers are still needed. Raises Interrupted
     if a stop was requested, and UsageError if a server refused REFUSALS cases and answered none.
     """
-    cases, total, done = cases_of(plan), len(plan.expected), len(record.done)
-    settling = Settling(plan, record, store, labels_of(plan.evalsets))
+    cases, total, stored = cases_of(plan), len(plan.expected), set(record.done)
+    settling, streams = Settling(plan, record, store, labels_of(plan.evalsets)), Streams(plan, record, store)
     failures: list[tuple[str, str]] = []  # (arm, message)
     parts: dict[tuple[str, int], JobResult] = {}  # results so far of jobs under way
     answering, refusals = {key.arm for key in record.done}, Counter[str]()
-    progress("", done, total)
+    progress("", len(stored), total)
     open_jobs = remaining([job for job in plan.jobs if settling.wants(job)], record.done)
-    how = worker_settings(gate, plan), workers_for(gate, plan), lambda: stop() is not None
+    stopped = lambda: stop() is not None  # noqa: E731
+    how = worker_settings(gate, plan), workers_for(gate, plan), stopped
     run = lambda jobs: run_jobs(jobs, *how, needed=settling.wants, tell=warn)  # noqa: E731
     answered = probing(run, warn, ledger_of(gate, plan.artifacts))
+    outcomes = streams.and_again(open_jobs, lambda jobs: with_servers(jobs, gate.path.parent, stopped, answered))
+
     with spending(gate, plan, store, record.run_id) as spent:
-        for outcome in with_servers(open_jobs, gate.path.parent, lambda: stop() is not None, answered):
+        for outcome in outcomes:
             job = outcome.arm, outcome.index
             if isinstance(outcome, JobFailure):
                 runs.record_failure(store, record.run_id, outcome)
@@ -64,17 +68,22 @@ def generate(
                 if refusals[outcome.arm] >= REFUSALS and outcome.arm not in answering:
                     raise UsageError(outcome.error)
                 continue
-            new = [key for key in outcome.keys if key not in record.done]
+            void = streams.take_back(outcome, settling, warn)
+            stored -= void
+            if not void.isdisjoint(outcome.keys):
+                continue
+            new = [key for key in outcome.keys if key not in stored]
             scored = scores_of(outcome, cases, plan.also)
             runs.record(store, record.run_id, outcome, scored, spent(outcome.arm) if outcome.part else None)
-            progress(outcome.arm, done := done + len(new), total)
+            stored.update(new)
+            progress(outcome.arm, len(stored), total)
             answering.add(outcome.arm)
             joined_result = parts.pop(job).joined(outcome) if job in parts else outcome
             if outcome.part:
                 parts[job] = joined_result
             else:
-                observe(events.answered(record.run_id, joined_result, done, total))
+                observe(events.answered(record.run_id, joined_result, len(stored), total))
             settling.answered(new)
     if (received := stop()) is not None:
-        raise interrupted(received, f"stopped with {done} of {counted(total, 'unit')} done and stored")
+        raise interrupted(received, f"stopped with {len(stored)} of {counted(total, 'unit')} done and stored")
     return tuple(failure for arm, failure in failures if settling.needed(arm))

@@ -97,11 +97,13 @@ def cases_of(plan: Plan) -> Cases:
 
 def remaining(jobs: Sequence[Job], done: frozenset[UnitKey]) -> list[Job]:
     """Return the jobs with units to do, and baseline jobs whose missing artifact such a variant's job needs. A partly
-    answered job keeps only its open prompts, except a baseline job with an artifact or a timed job."""
+    answered job keeps only its open prompts, except a baseline job with an artifact or our own engine's timed job."""
     open_prompts = {id(job): tuple(prompt for prompt in job.prompts if prompt.key not in done) for job in jobs}
     needed = {job.index for job in jobs if open_prompts[id(job)] and not job.arm.is_baseline and job.artifact}
     return [
-        job if (job.arm.is_baseline and job.artifact) or job.timed else replace(job, prompts=open_prompts[id(job)])
+        job
+        if (job.arm.is_baseline and job.artifact) or (job.timed and job.arm.served is None)
+        else replace(job, prompts=open_prompts[id(job)])
         for job in jobs
         if open_prompts[id(job)] or (job.arm.is_baseline and job.index in needed and not Path(job.artifact).is_file())
     ]

@@ -160,6 +160,7 @@ class JobFailure:
     keys: tuple[UnitKey, ...]
     error: str
     unpaid: bool = False  # the remaining budget was too small
+    limited: bool = False  # a limit of its server lasts too long: its other jobs would not be answered either
     part: bool = False  # the worker continues the job
     refused: bool = False  # by the server, which would refuse it again
     void: bool = False  # returned answers to these units do not count: the server changed meanwhile

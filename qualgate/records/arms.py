@@ -75,6 +75,11 @@ class ArmSpec:
         """Whether the arm has a draft, here or, by declaration, at its server."""
         return self.speculation is not None or (self.served is not None and self.served.drafts)
 
+    @property
+    def limited_as(self) -> tuple[str, ...]:
+        """What a server's limit applies to: its address, the model and the key; () without a server."""
+        return () if self.served is None else (self.served.endpoint, self.model, self.served.api_key_env)
+
     def asked_whole(self, why: str) -> ArmSpec:
         """A copy whose server is asked for whole answers, for the reason `why`; unchanged for ""."""
         return self if not why or self.served is None else replace(self, served=replace(self.served, whole=why))

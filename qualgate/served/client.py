@@ -40,10 +40,12 @@ from qualgate.served.faults import ADDRESS, UNLISTED, NotServed, RequestRefused,
 from qualgate.served.forms import Forms, unstreamed
 from qualgate.served.gateways import answerers
 from qualgate.served.half_characters import with_halves
+from qualgate.served.limit_headers import asked_wait
 from qualgate.served.network import UNSENT, Broken, Exchange, Network, Question, Response
+from qualgate.served.received import Received
 from qualgate.served.refusals import parameter_cure
 from qualgate.served.replies import Completed, Reply
-from qualgate.served.retries import FORM_TRIES, LIMIT, RETRIED, TRIES, Limits, Pace, asked_wait, pause
+from qualgate.served.retries import FORM_TRIES, LIMIT, RETRIED, TRIES, USED_UP, Limits, Pace, pause
 from qualgate.served.stream import BOM, Events
 from qualgate.served.turns import Notify, Turns
 
@@ -64,7 +66,8 @@ class Client:
 
     name: the arm's, for messages. at_once: requests under way at most. tries: of one request, the first among them.
     sleep: how it waits before a retry. charges: counts what each request takes. notify: called with the seconds of a
-    pause before it begins, and a line about it for people, "" for none.
+    pause before it begins, and a line about it for people, "" for none. pace: as learnt by earlier clients of the
+    same server; None: nothing is known.
     """
 
     def __init__(
@@ -77,12 +80,14 @@ class Client:
         *,
         charges: Charges | None = None,
         notify: Notify = lambda seconds, line: None,
+        pace: Pace | None = None,
     ) -> None:
         self._where = name if name == served.endpoint else f"{name} ({served.endpoint})"
         self._served, self._tries, self._charges = served, tries, charges
         self._sleep = sleep
-        pace = Pace(served.requests_per_minute, served.patience)
+        pace = pace or Pace(served.requests_per_minute, served.patience)
         self._turns = Turns(self._where, pace, at_once, self._sleep, notify, self._shown)
+        self.received = Received()  # by an earlier attempt at what is requested
         self.forms = Forms(served.whole, self._shown)
         self._key = _key_of(name, served.api_key_env)
         self._headers = {
@@ -317,8 +322,9 @@ class Client:
         """
         status = response.status
         if status in RETRIED or status in self._served.passing:
-            waits = asked_wait(response.headers, datetime.now(UTC), status)
+            waits = asked_wait(response.headers, datetime.now(UTC), at_limit=status == LIMIT)
             limit, words = status == LIMIT or bool(waits), await self._words(response)
+            waits = inf if status == LIMIT and any(code in words for code in USED_UP) else waits
             raise WireFault(f"It answers {status}: {words}", waits, f"status {status}", unanswered=True, limit=limit)
         if 300 <= status < 400:
             location = self._shown(response.headers.get("location", ""))

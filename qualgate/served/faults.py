@@ -18,9 +18,9 @@ UNLISTED = "Of a server that lists no models by their names, write `list_models:
 class WireFault(Exception):
     """A reply that is no whole answer, by the machinery's fault. It is requested again, and never counts as an answer.
 
-    asked_wait: seconds that the server asked to wait, None if it did not. cause: in a word or two, for counting:
-    "status 503", "connection", "timeout", "an error under 200", or UNREADABLE. unanswered: certainly no token was
-    generated. limit: the server refuses all requests for a while.
+    asked_wait: seconds that the server asked to wait, None if it did not, inf if no wait helps. cause: in a word or
+    two, for counting: "status 503", "connection", "timeout", "an error under 200", or UNREADABLE. unanswered: certainly
+    no token was generated. limit: the server refuses all requests for a while.
     """
 
     def __init__(
@@ -58,6 +58,10 @@ class ModelGone(NotServed):
 
 class RequestRefused(NotServed):
     """A refusal by the request's own fault, such as a prompt longer than the server's context."""
+
+
+class LimitLasts(InfrastructureError):
+    """A limit that lasts longer than patience: the server gets no more such requests in this run."""
 
 
 class BudgetSpent(InfrastructureError):

@@ -25,7 +25,14 @@ WHY = {
 }
 # Of a server that is not at fault: its model repeats words, and each such stream would be asked whole again.
 REPEATS = "two pieces in a row are alike in answer after answer, and whole answers show that none came twice"
+UNREAD = "its streams cannot be read, and whole answers can"
 ROW = 3  # cases in a row after which a fault is no accident
+
+
+def proves_streams_wrong(why: str) -> bool:
+    """Return whether the reason for which answers are requested whole casts doubt on streams that looked right. why: as
+    of `Forms.whole`."""
+    return bool(why) and why != REPEATS and not why.startswith(UNREAD)
 
 
 class Forms:
@@ -56,7 +63,7 @@ class Forms:
             try:
                 if streams and len(faults) % 2 and (answer := await self._whole(answering, body)) is not None:
                     reason = self._shown(str(faults[0]))
-                    self._row_ends(enough, f"its streams cannot be read, and whole answers can ({reason})")
+                    self._row_ends(enough, f"{UNREAD} ({reason})")
                     return answer
                 answer, doubt = await answering(body if streams else unstreamed(body))
             except WireFault as fault:
@@ -68,6 +75,9 @@ class Forms:
                 return await self._instead(answering, body, answer, enough, doubt)
             if not faults:
                 self._row = 0
+            is_doubtful = streams and answer.pieces > 1 and answer.token_ids is None
+            if is_doubtful and proves_streams_wrong(self.whole):  # by another, while this one was under way
+                return await self._whole(answering, body) or answer
             return answer
 
         return tried

@@ -49,6 +49,8 @@ from qualgate.served.forms import Forms
 from qualgate.served.ledger import Ledger
 from qualgate.served.one_by_one import Fault, ask_each
 from qualgate.served.questions import answer_to, check_streams
+from qualgate.served.received import received_of
+from qualgate.served.retries import Pace
 from qualgate.served.told_odds import odds_of_drawing
 from qualgate.served.turns import Notify
 
@@ -62,19 +64,19 @@ def run_served(
     sampling: Mapping[str, Any],
     at_once: int,
     *,
-    workers: int = 1,
     ledger: Ledger | None = None,
     hand: Hand | None = None,
     notify: Notify = lambda seconds, line: None,
+    pace: Pace | None = None,
 ) -> JobResult:
     """Ask every prompt of `job`, `at_once` at a time. sampling: of the run, for the identity (`sampling_settings`).
-    workers: processes that ask its server at the same time, by whose number its rate is parted. ledger: in
-    which requests are counted; None: they are not. hand: takes each answer as it comes, and each case that fails, where
-    `comes_in_parts`; the result is then the rest. None: all answers are in the result, or one that fails is raised.
-    notify: see `Client`.
+    ledger: in which requests are counted; None: they are not. hand: takes each answer as it comes, and each case that
+    fails, where `comes_in_parts`; the result is then the rest. None: all answers are in the result, or one that fails
+    is raised. notify, pace: see `Client`.
 
     UsageError for what the server refuses, naming the case; InfrastructureError if an answer does not come whole, and
-    as BudgetSpent if the budget does not suffice, before any request if that is known by then.
+    as BudgetSpent if the budget does not suffice, before any request if that is known by then, as LimitLasts if the
+    server's limit lasts longer than patience.
     """
     served = job.arm.served
     assert served is not None, "asked of served arms alone"
@@ -83,11 +85,15 @@ def run_served(
     if ledger is not None:
         ledger.check_room(job.arm.name, served.price, *batch_most(job.prompts))
         charges = Charges(ledger, job.arm.name, served)
-    paced = replace(served, requests_per_minute=served.requests_per_minute / workers)
-    client = Client(job.arm.name, paced, at_once, charges=charges, notify=notify)
+    client = Client(job.arm.name, served, at_once, charges=charges, notify=notify, pace=pace)
     results = _Results(job, folder, sampling, client.forms)
     if hand is None or not comes_in_parts(job):
-        return asyncio.run(_ask(client, job, results, lambda: answer_all(client, job, folder)))
+        client.received = received_of(job)
+        try:
+            return asyncio.run(_ask(client, job, results, lambda: answer_all(client, job, folder)))
+        except IntegrityError:
+            client.received.forget()
+            raise
     handed = _Handed(job, results, hand)
     try:
         return asyncio.run(_ask(client, job, results, lambda: handed.ask(client, at_once)))
@@ -97,9 +103,8 @@ def run_served(
 
 
 def comes_in_parts(job: Job) -> bool:
-    """Return whether each answer can be handed on as it comes: it depends on no other arm's, is read no further, and
-    its time is not compared."""
-    return job.arm.served is not None and not job.artifact and not job.timed
+    """Return whether each answer can be handed on as it comes: it depends on no other arm's and is read no further."""
+    return job.arm.served is not None and not job.artifact
 
 
 class _Results:
@@ -156,6 +161,7 @@ class _Handed:
     def __init__(self, job: Job, results: _Results, hand: Hand) -> None:
         self._job, self._results, self._hand = job, results, hand
         self._answered: list[UnitKey] = []
+        self._in_turn = asyncio.Lock()
 
     async def ask(self, client: Client, at_once: int) -> Answered:
         """Request every answer; hand on each, and each case that fails. Returns no answers."""
@@ -164,7 +170,7 @@ class _Handed:
 
         async def checked(prompt: Prompt) -> None:
             answer = await answer_to(client, self._job, prompt)
-            self._answer(rows.pop(prompt.key), answer)
+            await self._answer(rows.pop(prompt.key), answer)
 
         with suppress(NotServed):  # of a case that is refused: it is asked again with the others, and fails there
             await check_streams(client, self._job, checked)
@@ -183,13 +189,21 @@ class _Handed:
         )  # fmt: skip
         return Answered(answers=(), proposed=(), accepted=())
 
-    def _answer(self, row: int, answer: Answer) -> None:
+    async def _answer(self, row: int, answer: Answer) -> None:
         self._answered.append(self._job.prompts[row].key)
-        self._hand(self._results.of([row], plain_answers([answer]), part=True))
+        await self._handed(self._results.of([row], plain_answers([answer]), part=True))
 
-    def _fail(self, row: int, fault: Fault) -> None:
+    async def _fail(self, row: int, fault: Fault) -> None:
         key, refused = self._job.prompts[row].key, isinstance(fault, NotServed)
-        self._hand(self._failure((key,), f"{key.question}: {fault}", refused=refused))
+        await self._handed(self._failure((key,), f"{key.question}: {fault}", refused=refused))
+
+    async def _handed(self, part: JobResult | JobFailure) -> None:
+        """Hand on a part; in a thread if times are compared, which must not contain the wait for the store."""
+        async with self._in_turn:
+            if self._job.timed:
+                await asyncio.to_thread(self._hand, part)
+            else:
+                self._hand(part)
 
     def take_back(self, error: str) -> None:
         """Declare all handed answers void."""

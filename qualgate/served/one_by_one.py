@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from qualgate.errors import InfrastructureError
 from qualgate.records import Prompt
 from qualgate.served.answer import Answer
-from qualgate.served.faults import BudgetSpent, NotServed, RequestRefused
+from qualgate.served.faults import BudgetSpent, LimitLasts, NotServed, RequestRefused
 from qualgate.served.questions import together
 
 ROUNDS = 2  # of failures, each as many as are asked at once: with no answer between, the server is down
@@ -21,13 +21,13 @@ async def ask_each(
     prompts: Sequence[Prompt],
     at_once: int,
     ask: Callable[[Prompt], Awaitable[Answer]],
-    answered: Callable[[int, Answer], None],
-    failed: Callable[[int, Fault], None],
+    answered: Callable[[int, Answer], Awaitable[None]],
+    failed: Callable[[int, Fault], Awaitable[None]],
 ) -> None:
     """Ask all prompts, `at_once` at a time. answered, failed: called once for each, with its row.
 
-    A failure that affects every other case too (the budget, `ROUNDS` of failures) is raised, after requests under way
-    have ended, because an answer that is on its way may be paid for.
+    A failure that affects every other case too (the budget, a lasting limit, `ROUNDS` of failures) is raised, after
+    requests under way have ended, because an answer that is on its way may be paid for.
     """
     turns, fruitless, any_answer, last = asyncio.Semaphore(at_once), 0, False, None
 
@@ -39,10 +39,10 @@ async def ask_each(
                 return
             try:
                 answer = await ask(prompts[row])
-            except BudgetSpent as error:
+            except (BudgetSpent, LimitLasts) as error:
                 last = error
             except (NotServed, InfrastructureError) as error:
-                failed(row, error)
+                await failed(row, error)
                 if any_answer and isinstance(error, RequestRefused):
                     return  # the case's own: the server answers others
                 fruitless += 1
@@ -50,7 +50,7 @@ async def ask_each(
                     last = error
             else:
                 fruitless, any_answer = 0, True
-                answered(row, answer)
+                await answered(row, answer)
 
     await together(ask_one(row) for row in range(len(prompts)))
     if last is not None:

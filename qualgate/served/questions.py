@@ -35,13 +35,18 @@ async def together(work: Iterable[Coroutine[Any, Any, Of]]) -> list[Of]:
 async def answer_to(client: Client, job: Job, prompt: Prompt) -> Answer:
     """Return the answer to the prompt. NotServed if the server counts another number of prompt tokens than was sent."""
     odds = prompt.sampling.drawn or job.timed  # whether it draws; of four arms, what is a near tie
-    answer = await _asked(client.ask, prompt, request_of(prompt, job.arm, job.seed, odds=odds))
+    request = request_of(prompt, job.arm, job.seed, odds=odds)
+    if (answer := client.received.take(prompt.key.question, request)) is not None:
+        return answer
+    answer = await _asked(client.ask, prompt, request)
     if prompt.token_ids and answer.prompt_tokens not in (None, len(prompt.token_ids)):
         raise NotServed(
             f"{job.arm.name}: its server reads other tokens than it is sent: {len(prompt.token_ids):,} of "
             f"{prompt.key.evalset}/{prompt.key.case_id}, of which it counts {answer.prompt_tokens:,}. Its context is "
             "too short for the case, or it adds tokens of its own to a prompt of token ids."
         )
+    if answer.token_ids is not None:
+        client.received.keep(prompt.key.question, request, answer)
     return answer
 
 
@@ -56,8 +61,11 @@ async def check_streams(client: Client, job: Job, then: Callable[[Prompt], Await
     checked = generator.sample(candidates, max(1, len(candidates) // CHECKED))
 
     async def check(prompt: Prompt) -> None:
+        request = request_of(prompt, job.arm, job.seed)
+        if client.received.has(prompt.key.question, request):
+            return
         with suppress(InfrastructureError):  # it is asked again with the others, and fails there
-            await _asked(client.check, prompt, request_of(prompt, job.arm, job.seed))
+            await _asked(client.check, prompt, request)
             if then is not None:
                 await then(prompt)
 
@@ -69,15 +77,20 @@ async def read_by(
 ) -> tuple[list[Place], Answer]:
     """Return the server's list at each token of an answer, and its whole reply. NotServed if it lists nothing, or other
     tokens."""
-    reply = await _asked(client.ask, prompt, reading_of(prompt, answer, job.arm))
+    request = reading_of(prompt, answer, job.arm)
+    known = client.received.take(prompt.key.question, request)
+    reply = known or await _asked(client.ask, prompt, request)
     try:
-        return places(reply.read, len(prompt.token_ids), answer, vocabulary), reply
+        read = places(reply.read, len(prompt.token_ids), answer, vocabulary)
     except ValueError as error:
         raise NotServed(
             f"{job.arm.name}: what its server lists of {prompt.key.question} (`prompt_logprobs`) cannot be used: "
             f"{error}. Servers that list log-probs of a prompt's tokens do it as vLLM does; of others, leave "
             "`prompt_logprobs` and rules on drift out."
         ) from None
+    if known is None:
+        client.received.keep(prompt.key.question, request, reply)
+    return read, reply
 
 
 async def _asked(ask: Callable[..., Awaitable[Answer]], prompt: Prompt, request: tuple[str, dict[str, Any]]) -> Answer:

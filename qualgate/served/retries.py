@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from math import inf
 
 from qualgate.records.served import PATIENCE
@@ -16,13 +12,11 @@ FIRST, MOST = 0.5, 30.0  # s waited after the first failure, doubled after each 
 # Statuses that may pass; from 520 on those of Cloudflare and other gateways.
 RETRIED = frozenset({408, 409, 425, 429, 499, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529, 530})
 LIMIT = 429  # the status of a limit on how much is asked
+USED_UP = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")  # codes of limits that stay
 WINDOW = 60.0  # s: limits are by the minute
 ALONE = 2 * WINDOW  # s that one request waits for limits which others do not meet
 FASTER = 0.8  # of the time between two requests, after a window without a limit
-EPOCH = 1e9  # s since 1970: of 2001, and no wait
 MOMENT = 1e-6  # s too short to wait for
-NUMBER = r"\d{1,400}(?:\.\d{1,99})?"
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def pause(failures: int, requested: float | None, drawn: float, tries: float = TRIES) -> float | None:
@@ -55,6 +49,7 @@ class Pace:
         self._began: float | None = None
         self._faster: float | None = None
         self.rounds = 0  # how often in a row it was left alone
+        self.ended = ""  # why no more requests are sent, once a limit lasts longer than patience
 
     @property
     def per_minute(self) -> float:
@@ -140,55 +135,3 @@ class Limits:
             return None
         self._waited += wait
         return wait
-
-
-def asked_wait(headers: Mapping[str, str], now: datetime, status: int = LIMIT) -> float | None:
-    """Return the seconds that a server asks to wait: by `retry-after-ms` or `Retry-After`, and at a limit by the reset
-    times of quotas that are used up or have no known rest. None if no header can be read. headers: by lower-case name.
-    now: for a server without a time of its own."""
-    now = _date(headers.get("date", "")) or now
-    milliseconds = _wait(headers.get("retry-after-ms", ""), now)
-    if milliseconds is not None:
-        return milliseconds / 1000
-    if (seconds := _wait(headers.get("retry-after", ""), now)) is not None:
-        return seconds
-    if status != LIMIT:
-        return None
-    waits = [
-        _wait(text, now)
-        for name, text in headers.items()
-        if re.search(r"rate-?limit.*reset", name) and _used_up(headers.get(name.replace("reset", "remaining"), "0"))
-    ]
-    return max((wait for wait in waits if wait is not None), default=None)
-
-
-def _used_up(remaining: str) -> bool:
-    return re.fullmatch(r"-\d+(\.\d+)?|0+(\.0*)?", remaining.strip(), re.ASCII) is not None
-
-
-def _wait(text: str, now: datetime) -> float | None:
-    """Read a wait in seconds; None for another text.
-
-    It is in seconds (`7`, `0.5`) or units (`1m30s`, `6ms`), or a time: a date, or seconds or milliseconds since 1970.
-    """
-    text = text.strip()
-    if re.fullmatch(NUMBER, text, re.ASCII):
-        number = min(float(text), 1e15)
-        if number < EPOCH:
-            return number
-        return max(0.0, number / (1000 if number > EPOCH * 1000 else 1) - now.timestamp())
-    if re.fullmatch(f"(?:{NUMBER} ?(?:ms|[smhd]) ?)+", text, re.ASCII):
-        return sum(float(number) * UNITS[unit] for number, unit in re.findall(rf"({NUMBER}) ?(ms|[smhd])", text))
-    until = _date(text)
-    return None if until is None else max(0.0, (until - now).total_seconds())
-
-
-def _date(text: str) -> datetime | None:
-    """Read a date of HTTP or RFC 3339; None for another text."""
-    for read in (parsedate_to_datetime, datetime.fromisoformat):
-        try:
-            moment = read(text)
-            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        except (ValueError, OverflowError, TypeError, IndexError):
-            pass
-    return None

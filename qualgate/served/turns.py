@@ -7,16 +7,18 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import TypeVar
 
-from qualgate.errors import InfrastructureError
-from qualgate.served.faults import WireFault
+from qualgate.formatting import time_text
+from qualgate.served.faults import LimitLasts, WireFault
 from qualgate.served.retries import Pace, pause
 
 Notify = Callable[[float, str], None]
 Of = TypeVar("Of")
 TOLD = 5.0  # s: shorter rests are not reported
+DATED = 366 * 86400.0  # s: of longer waits no date is given
 
 
 class Turns:
@@ -43,8 +45,10 @@ class Turns:
         request meets limits of its own, for which the others do not wait."""
         async with self.free:
             async with self._door:
-                while wait := self._pace.wait(self._now(), paced=paced):
+                while not self._pace.ended and (wait := self._pace.wait(self._now(), paced=paced)):
                     await self._wait(wait)
+                if self._pace.ended:
+                    raise LimitLasts(self._pace.ended)
                 if self._pace.rounds:
                     return await self._timed(once, alone=alone)
             return await self._timed(once, alone=alone)
@@ -73,24 +77,46 @@ class Turns:
         return outcome
 
     def _leave_alone(self, sent: float, fault: WireFault) -> None:
-        """Pause all requests after a limit. InfrastructureError if that would last longer than patience.
+        """Pause all requests after a limit. LimitLasts if that would last longer than patience, for all later requests
+        as well; a single demand for such a wait may be a mistake, so the server is asked once more.
 
         sent: when the request that met the limit was sent.
         """
-        now = self._now()
-        wait = pause(self._pace.refused(sent, now), fault.asked_wait, random.random(), inf) or 0.0
-        added, words = self._pace.leave_alone(now, wait), self._shown(str(fault))
+        now, asked, drawn = self._now(), fault.asked_wait, random.random()
+        rounds = self._pace.refused(sent, now)
+        added = self._pace.leave_alone(now, wait := pause(rounds, asked, drawn, inf) or 0.0)
+        if added is None and rounds == 1:
+            added = self._pace.leave_alone(now, wait := pause(rounds, None, drawn, inf) or 0.0)
+        words = self._shown(str(fault))
         if added is None:
-            asks = f" It asks to wait for {fault.asked_wait:g} s." if fault.asked_wait else ""
-            pace = f": {self._pace.per_minute:.3g}" if self._pace.per_minute else ""
-            patience = f"`budget: {{patience: {_as_written(self._pace.patience)}}}`"
-            raise InfrastructureError(
-                f"{self._where}: no answer within {patience}. {words}.{asks} If it limits how much it is asked, say so "
-                f"beside its `endpoint` (`requests_per_minute{pace}`), or wait longer; then run again: what was "
-                "answered is kept."
-            )
+            self._pace.ended = f"{self._where}: {self._too_long(asked or 0.0, words)}"
+            raise LimitLasts(self._pace.ended)
         if added >= TOLD:
             self._notify(0.0, f"{self._where}: asked again in {wait:.0f} s. {words}")
+
+    def _too_long(self, asked: float, words: str) -> str:
+        """Return the message on a limit that lasts longer than patience. asked: s that the server asks to wait."""
+        patience = f"`budget: {{patience: {_as_written(self._pace.patience)}}}`"
+        if asked == inf:
+            return (
+                f"its quota is used up, and no wait changes that, so it is asked no more in this run. {words}. Raise "
+                "the quota, then run again: what was answered is kept."
+            )
+        if asked > self._pace.patience:
+            date = datetime.now(UTC) + timedelta(seconds=min(asked, DATED))
+            wait, until = time_text(asked), f"after {date:%Y-%m-%d %H:%M} UTC"
+            wait, until = (wait, until) if asked < DATED else ("more than a year", "once it takes requests")
+            return (
+                f"it asks to wait for {wait}, longer than {patience}, so it is asked no more in this run. "
+                f"{words}. Run again {until}: what was answered is kept."
+            )
+        pace = f": {self._pace.per_minute:.3g}" if self._pace.per_minute else ""
+        asks = f" It asks to wait for {time_text(asked)}." if asked else ""
+        return (
+            f"no answer within {patience}, so it is asked no more in this run. {words}.{asks} If it limits how much it "
+            f"is asked, say so beside its `endpoint` (`requests_per_minute{pace}`), or wait longer; then run again: "
+            "what was answered is kept."
+        )
 
     def _now(self) -> float:
         return time.monotonic() + self._ahead

@@ -278,6 +278,8 @@ def _after_answer(
         return
     job, other_workers = _taken(worker, outcome, workers, copies)
     suspects.answered(job.arm.name)
+    if isinstance(outcome, JobFailure) and outcome.limited:
+        queue.keep(lambda other: other.arm.limited_as != job.arm.limited_as)
     if isinstance(outcome, JobResult):
         queue.finished(job)
         yield outcome

@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -25,7 +26,8 @@ from qualgate.engine.peak import with_peak
 from qualgate.engine.room import is_short
 from qualgate.errors import IntegrityError, QualgateError, UsageError, one_line
 from qualgate.records import NOISE, Budget, Generation, Job, JobFailure, JobResult, UnitKey
-from qualgate.served.faults import BudgetSpent
+from qualgate.served.faults import BudgetSpent, LimitLasts
+from qualgate.served.retries import Pace
 from qualgate.workers.deaths import failure_of
 from qualgate.workers.stderr import say_above_the_bar
 
@@ -157,9 +159,10 @@ class _Arms:
 
     def __init__(self, settings: WorkerSettings, pipe: Connection) -> None:
         """Prepare a worker. pipe: to the pool, for jobs and results."""
-        self._settings, self._pipe = settings, pipe
+        self._settings, self._pipe, self._sending = settings, pipe, threading.Lock()
         self._sent: set[UnitKey] = set()
         self._whole: dict[str, str] = {}  # why servers are asked for whole answers, by arm
+        self._paces: dict[tuple[object, ...], Pace] = {}  # of requests, as learnt so far, by server and model
         self.device: Device = settings.device
         self._loaded: dict[str, LoadedArm] = {}
         self._cold: set[str] = set()
@@ -173,15 +176,17 @@ class _Arms:
         from qualgate.served.job import run_served
         from qualgate.served.ledger import Ledger
 
-        settings = self._settings
+        settings, served = self._settings, job.arm.served
         if settings.ledger and self._ledger is None:
             self._ledger = Ledger(Path(settings.ledger), settings.budget)
-        at_once = max(1, job.arm.served.concurrency // settings.workers)
-        how = {"workers": settings.workers, "ledger": self._ledger, "hand": self._hand}
+        at_once = max(1, served.concurrency // settings.workers)
+        new_pace = Pace(served.requests_per_minute / settings.workers, served.patience)
+        pace = self._paces.setdefault((*job.arm.limited_as, served.requests_per_minute), new_pace)
+        how = {"pace": pace, "ledger": self._ledger, "hand": self._hand}
         name = job.arm.name.removesuffix(NOISE)
         job = replace(job, arm=job.arm.asked_whole(self._whole.get(name, "")))
         result = run_served(
-            job, settings.sampling, at_once, **how, notify=lambda seconds, line: self._pipe.send(Rest(seconds, line))
+            job, settings.sampling, at_once, **how, notify=lambda seconds, line: self._send(Rest(seconds, line))
         )
         self._whole[name] = result.generation.asked_whole
         return result
@@ -191,10 +196,14 @@ class _Arms:
         answers in flight."""
         self._sent.update(part.keys)
         try:
-            self._pipe.send(part)
+            self._send(part)
             self._pipe.recv()
         except (EOFError, OSError):  # the coordinator has gone
             os._exit(1)
+
+    def _send(self, message: Any) -> None:
+        with self._sending:  # parts may be handed on in a thread
+            self._pipe.send(message)
 
     def failure(self, job: Job, error: str) -> JobFailure:
         """Return the failure of the units without a result."""
@@ -293,4 +302,4 @@ def _caught(arms: _Arms, job: Job, work: Callable[[Job], Any]) -> Any:
             logging.getLogger(__name__).warning("%s, job %d", job.arm.name, job.index, exc_info=True)
         message = str(error) if isinstance(error, QualgateError) else one_line(error)
         failed = arms.failure(job, f"{message}. {SHORT}" if is_short(error) else message)
-        return replace(failed, unpaid=isinstance(error, BudgetSpent))
+        return replace(failed, unpaid=isinstance(error, BudgetSpent), limited=isinstance(error, LimitLasts))

@@ -283,13 +283,21 @@ def test_one_answer_that_does_not_come_fails_the_job_whole():
         answered(server, *map(prompt, range(6)))
 
 
-def handed(server: Scripted, *prompts: Prompt, job: dict[str, Any] | None = None) -> tuple[list[Any], Any]:
-    """What is handed back of a job before its end, and its end."""
+def handed(
+    server: Scripted, *prompts: Prompt, job: dict[str, Any] | None = None, threads: Any = None
+) -> tuple[list[Any], Any]:
+    """What is handed back of a job before its end, and its end. threads: in which it is handed back."""
     parts: list[Any] = []
+
+    def hand(part: Any) -> None:
+        parts.append(part)
+        if threads is not None:
+            threads.append(threading.current_thread())
+
     arm = ArmSpec(name="x", model="m", served=Served(endpoint=server.address))
     asked = Job(index=3, arm=arm, prompts=prompts, artifact="", drafted=False, **(job or {}))
     try:
-        return parts, run_served(asked, {"temperature": 0}, 2, hand=parts.append)
+        return parts, run_served(asked, {"temperature": 0}, 2, hand=hand)
     except (InfrastructureError, UsageError, IntegrityError) as error:
         return parts, error
 
@@ -305,23 +313,30 @@ def test_answers_are_handed_back_as_they_come_and_together_they_are_the_job():
     assert together == whole.generation
 
 
-def test_times_that_are_compared_are_of_whole_jobs():
+def test_answers_whose_times_are_compared_are_handed_on_outside_the_loop_that_measures_them():
+    threads = list[threading.Thread]()
     with scripted(otherwise=always_x) as server:
-        parts, whole = handed(server, *map(prompt, range(3)), job={"timed": True})
-    assert (parts, len(whole.completions)) == ([], 3)
+        parts, rest = handed(server, *map(prompt, range(3)), job={"timed": True}, threads=threads)
+    assert ([len(part.completions) for part in parts], rest.completions) == ([1, 1, 1], ())
+    assert threading.current_thread() not in threads
 
 
 @pytest.mark.parametrize(
     ("status", "words", "refused"),
     [
-        (503, "no answer within `budget: {patience", False),
+        (200, "asked 3 times, no answer", False),
         (400, 'refuses the request (400): {"error": "no"}', True),
     ],
 )
 def test_a_case_that_fails_is_named_with_the_servers_words_and_the_others_are_answered(status, words, refused):
-    strikes = as_json({"error": "no"}, status, Retry_After="9999")
-    with scripted(strikes, strikes, otherwise=always_x) as server:  # the check's, and another
-        parts, _ = handed(server, *map(prompt, range(6)))
+    strikes = as_json({"error" if status == 400 else "result": "no"}, status)
+
+    def but_one(body: dict[str, Any]) -> Reply:
+        return strikes if body["messages"][0]["content"] == "2" else always_x(body)
+
+    cases = [Case(evalset="s", body={"id": "c", "messages": [{"role": "user", "content": f"{n}"}]}) for n in range(6)]
+    with scripted(otherwise=but_one) as server:
+        parts, _ = handed(server, *map(prompt, range(6), cases))
     [failure] = [part for part in parts if isinstance(part, JobFailure)]
     [key] = failure.keys
     assert failure.error.startswith(f"s/{key.case_id}: x (")

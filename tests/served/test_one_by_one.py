@@ -28,9 +28,12 @@ def asked(faults: Callable[[int], Exception | None]) -> tuple[list[int], list[in
             raise fault
         return "x"
 
+    async def note(rows: list[int], row: int) -> None:
+        rows.append(row)
+
     try:
         asyncio.run(
-            ask_each(PROMPTS, AT_ONCE, ask, lambda row, _: answered.append(row), lambda row, _: failed.append(row))
+            ask_each(PROMPTS, AT_ONCE, ask, lambda row, _: note(answered, row), lambda row, _: note(failed, row))
         )
     except Exception as error:
         return rows, answered, failed, error

@@ -30,6 +30,15 @@ def test_a_limit_is_waited_out_up_to_patience_and_the_message_names_the_key():
     assert len(server.asked) < 12
 
 
+def test_a_quota_that_is_used_up_is_named_and_not_waited_for():
+    spent = as_json({"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}, 429)
+    with scripted(spent, spent) as server:
+        said = failing(server, InfrastructureError)
+    assert "its quota is used up" in said
+    assert "You exceeded your current quota" in said
+    assert "requests_per_minute" not in said
+
+
 @pytest.mark.parametrize(
     ("reply", "seconds"),
     [

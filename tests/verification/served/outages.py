@@ -40,7 +40,7 @@ STATUSES: dict[int, Any] = {
 LIMITS: dict[str, tuple[str, ...]] = {
     "no time": (),
     "Retry-After: 0": ("Retry-After: 0",),
-    "Retry-After: 1": ("Retry-After: 1",),
+    "Retry-After in words, twice": ("Retry-After: 1 second", "Retry-After: 1"),
     "Retry-After as a float": ("Retry-After: 0.5",),
     "Retry-After as a date past": ("Retry-After: Wed, 21 Oct 2015 07:28:00 GMT",),
     "Retry-After of nonsense": ("Retry-After: soon",),
@@ -51,7 +51,7 @@ LIMITS: dict[str, tuple[str, ...]] = {
         "x-ratelimit-reset-tokens: 6m0s",
         "x-ratelimit-remaining-tokens: 90",
     ),
-    "x-ratelimit-reset as a number": ("x-ratelimit-reset: 1",),
+    "RateLimit of two policies": ('RateLimit: "burst";r=0;t=1, "daily";r=9;t=3600',),
     "ratelimit-reset": ("ratelimit-reset: 1",),
 }
 
