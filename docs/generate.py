@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from pydantic import BaseModel
 
+from docs.formulas import SPECULATION
 from qualgate.cli import app
 from qualgate.cli.doctor import SERVED
 from qualgate.config.arms import Baseline, DraftingEntry, FourArmEntry, Variant
@@ -24,7 +25,7 @@ from qualgate.config.rules import Gate, Per, QuarantineEntry, RuleEntry, SloEntr
 from qualgate.config.speculation import CascadeEntry, DraftEntry, SpeculationEntry
 from qualgate.documents import plain_number
 from qualgate.evalsets import CalibrationFile, EvalsetFile
-from qualgate.metrics import METRICS, SPECULATION, Metric
+from qualgate.metrics import METRICS, Metric
 from qualgate.quant.agreement.config_keys import BOOKKEEPING, READ
 from qualgate.quant.agreement.table import NAMES, READINGS, VERSIONS
 from qualgate.quant.recipes import BITS, OPTIONS

@@ -22,6 +22,7 @@ class Metric:
     meaning: str
     bounds: tuple[str, ...]  # the thresholds a rule on it may set
     everywhere: bool = False  # a rule may name it for any evalset; it is scored where a rule or the evalset names it
+    references: tuple[str, ...] = ()  # keys of a case's body that it compares answers with
 
     @property
     def approves(self) -> bool:
@@ -32,10 +33,13 @@ class Metric:
 DROPS = ("max_drop", "max_relative_drop")  # in points, and of the baseline's own rate
 
 
-def _quality(name: str, meaning: str, *, binary: bool = True, everywhere: bool = False) -> Metric:
+def _quality(
+    name: str, meaning: str, references: tuple[str, ...] = (), *, binary: bool = True, everywhere: bool = False
+) -> Metric:
+    """Define a metric that scores single answers, and that rules bound by a drop."""
     return Metric(
         name=name, kind="quality", binary=binary, better="higher", unit="rate", meaning=meaning, bounds=DROPS,
-        everywhere=everywhere,
+        everywhere=everywhere, references=references,
     )  # fmt: skip
 
 
@@ -89,44 +93,116 @@ TURNS = "turns.correct"
 STATE = "turns.state"
 BY_TRAJECTORY = (TURNS, STATE)  # scored by turn, compared by trajectory
 
-METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        _quality("exact_match", "the answer equals the reference after the set's normalizers"),
-        _quality("contains", "the answer contains the reference, whole words and numbers; never if it was cut"),
-        _quality("pattern", "the case's regular expression matches the answer, and its group holds the reference"),
-        _quality("numeric", "the last numbers of the answer equal those of the reference's last line"),
-        _quality("math", "the final answer is the reference, as mathematics"),
+_TEXTS = ("answer", "references")
+_CHOICES = ("answer", "choices")
+_TESTS = ("tests", "test", "test_list", "base_input")
+_OF_CALLS = ("category", "state", "recorded")
+_CALLS = ("expected_calls", *_OF_CALLS)
+_INSTRUCTIONS = ("instruction_id_list",)
+
+# The scorers: each file of `qualgate/scoring` that has some, with their metrics. Modes that score under another file's
+# metrics have none of their own.
+SCORER_FILES: dict[str, tuple[Metric, ...]] = {
+    "exact_match": (_quality("exact_match", "the answer equals the reference after the set's normalizers", _TEXTS),),
+    "lm_eval_match": (),
+    "contains": (
+        _quality(
+            "contains",
+            "the answer contains the reference, whole words and numbers; never if it was cut",
+            (*_TEXTS, "contains"),
+        ),
+        _quality(
+            "pattern",
+            "the case's regular expression matches the answer, and its group holds the reference",
+            (*_TEXTS, "pattern"),
+        ),
+    ),
+    "numeric": (
+        _quality("numeric", "the last numbers of the answer equal those of the reference's last line", _TEXTS),
+    ),
+    "mathematics": (_quality("math", "the final answer is the reference, as mathematics", _TEXTS),),
+    "structure": (
         _quality("json.valid", "the answer is one JSON value for the strict reader"),
-        _quality("json.schema", "valid, and the case's JSON Schema accepts it"),
+        _quality("json.schema", "valid, and the case's JSON Schema accepts it", ("schema",)),
+    ),
+    "tools.strict": (
         _quality("tool_call.parses", "every call in the answer parses; an answer without a call parses"),
         _quality(
-            "tool_call.valid", "parses, calls when a call is expected, and every call fits an offered tool's schema"
+            "tool_call.valid",
+            "parses, calls when a call is expected, and every call fits an offered tool's schema",
+            _CALLS,
         ),
-        _quality("tool_call.function", "valid, and exactly the expected functions are called"),
-        _quality("tool_call.required", "right functions, and no call lacks an argument that is expected of it"),
-        _quality("tool_call.types", "required, and every argument is of the expected value's type"),
-        _quality("tool_call.correct", "types, and exactly the expected arguments: a right call for every expected one"),
-        _quality("tool_call.served", "what a server executes, repairs included, is right as tool_call.correct is"),
-        _quality("tool_call.compat", "the calls are right as BFCL's checker judges them"),
-        _quality(TURNS, "every turn of a trajectory is right, as tool_call.correct is; counted by trajectory"),
-        _quality(STATE, "the calls of every turn bring simulated tools to the recorded state; counted by trajectory"),
-        _quality("code.pass", "the answer's program passes the case's unit tests, run in a sandbox"),
-        _quality("multiple_choice", "the answer names the right choice, by its letter or its text"),
-        _quality("multiple_choice.acc", "the choice that the model finds likeliest is the right one"),
-        _quality("multiple_choice.acc_norm", "the likeliest choice for its length in characters is the right one"),
-        _quality("multiple_choice.acc_bytes", "the likeliest choice for its length in UTF-8 bytes is the right one"),
-        _quality("f1", "the tokens that answer and reference share, as SQuAD counts them", binary=False),
-        _quality("f1.drop", "the same of one or several spans, with numbers compared, as DROP counts it", binary=False),
-        _quality("ifeval.prompt_strict", "the answer follows every instruction that a program can verify"),
-        _quality("ifeval.prompt_loose", "so, or without its asterisks, its first line or its last"),
-        _quality("ifeval.inst_strict", "the share of these instructions that the answer follows", binary=False),
-        _quality("ifeval.inst_loose", "so, read as loosely as ifeval.prompt_loose", binary=False),
-        _quality("refusal", "the answer refuses what the case says must be refused, and nothing else"),
+        _quality("tool_call.function", "valid, and exactly the expected functions are called", _CALLS),
+        _quality("tool_call.required", "right functions, and no call lacks an argument that is expected of it", _CALLS),
+        _quality("tool_call.types", "required, and every argument is of the expected value's type", _CALLS),
+        _quality(
+            "tool_call.correct",
+            "types, and exactly the expected arguments: a right call for every expected one",
+            _CALLS,
+        ),
+    ),
+    "tools.served": (
+        _quality(
+            "tool_call.served", "what a server executes, repairs included, is right as tool_call.correct is", _CALLS
+        ),
+    ),
+    "tools.judge": (_quality("tool_call.compat", "the calls are right as BFCL's checker judges them", _CALLS),),
+    "tools.turns": (
+        _quality(TURNS, "every turn of a trajectory is right, as tool_call.correct is; counted by trajectory", _CALLS),
+    ),
+    "tools.state": (
+        _quality(
+            STATE, "the calls of every turn bring simulated tools to the recorded state; counted by trajectory", _CALLS
+        ),
+    ),
+    "code": (_quality("code.pass", "the answer's program passes the case's unit tests, run in a sandbox", _TESTS),),
+    "multiple_choice": (
+        _quality("multiple_choice", "the answer names the right choice, by its letter or its text", _CHOICES),
+        _quality("multiple_choice.acc", "the choice that the model finds likeliest is the right one", _CHOICES),
+        _quality(
+            "multiple_choice.acc_norm", "the likeliest choice for its length in characters is the right one", _CHOICES
+        ),
+        _quality(
+            "multiple_choice.acc_bytes", "the likeliest choice for its length in UTF-8 bytes is the right one", _CHOICES
+        ),
+    ),
+    "overlap": (
+        _quality("f1", "the tokens that answer and reference share, as SQuAD counts them", _TEXTS, binary=False),
+        _quality(
+            "f1.drop",
+            "the same of one or several spans, with numbers compared, as DROP counts it",
+            _TEXTS,
+            binary=False,
+        ),
+    ),
+    "refusal": (
+        _quality("refusal", "the answer refuses what the case says must be refused, and nothing else", ("refuse",)),
+    ),
+    "ifeval": (
+        _quality(
+            "ifeval.prompt_strict", "the answer follows every instruction that a program can verify", _INSTRUCTIONS
+        ),
+        _quality("ifeval.prompt_loose", "so, or without its asterisks, its first line or its last", _INSTRUCTIONS),
+        _quality(
+            "ifeval.inst_strict",
+            "the share of these instructions that the answer follows",
+            _INSTRUCTIONS,
+            binary=False,
+        ),
+        _quality("ifeval.inst_loose", "so, read as loosely as ifeval.prompt_loose", _INSTRUCTIONS, binary=False),
+    ),
+    "thought": (
         _quality("reasoning.closed", "a thought that was begun ended"),
         _quality("reasoning.no_leak", "the answer holds no marker of a thought that its question does not hold"),
         _quality("reasoning.no_loop", "the thought does not end in a repetition"),
         _quality("reasoning.committed", "something visible is said behind the thought, or without one"),
+    ),
+}
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        *(metric for metrics in SCORER_FILES.values() for metric in metrics),
         *(_quality(f"{LM_EVAL}{name}", meaning, binary=name != "f1") for name, meaning in _OF_LM_EVAL.items()),
         _quality(
             f"{LM_EVAL}score", "the per-sample metric of lm-eval's that the evalset's `metric` names", binary=False
@@ -262,120 +338,11 @@ METRICS: dict[str, Metric] = {
     )
 }  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Formula:
-    """A number in the report on an arm that speculates. name: as in its JSON, see `records.Speculated`."""
-
-    name: str
-    formula: str
-    meaning: str
-
-
-# Σ over an arm's answers, by level; each with bounds from 2,000 draws of whole prompts, with the seed beside them. With
-# a denominator of 0 the value is null and has a reason. No rule can name these in this version.
-SPECULATION = (
-    Formula(
-        name="proposed",
-        formula="accepted + rejected + discarded",
-        meaning="tokens that were offered for verification; what was drafted and never offered is `unverified`",
-    ),
-    Formula(
-        name="rejected", formula="Σ rejected", meaning="tested, and not what the verifier says: one a draft at most"
-    ),
-    Formula(
-        name="discarded", formula="Σ discarded", meaning="behind a rejected one, never tested; peers call it rejected"
-    ),
-    Formula(name="acceptance_rate", formula="accepted / proposed", meaning="of all tokens offered"),
-    Formula(
-        name="accepted_of_tested",
-        formula="accepted / (accepted + rejected)",
-        meaning="where a rule accepts by probabilities; null with the default rule, by which a draw agrees or does not",
-    ),
-    Formula(
-        name="overlap",
-        formula="Σ min(p, q) / (accepted + rejected)",
-        meaning="of the same tokens: what speculative sampling accepts of them in the mean. Where it accepts more or "
-        "fewer than chance allows, an alert says so; block verification may accept more",
-    ),
-    Formula(
-        name="broken_drafts",
-        formula="drafts that ended with logits that are no numbers",
-        meaning="NaN or infinite; the target went on alone there",
-    ),
-    Formula(
-        name="accepted_per_verification",
-        formula="accepted / verifications",
-        meaning="the target's own token (bonus or correction) left out; passes without a draft are no verifications",
-    ),
-    Formula(
-        name="tokens_per_verification_with_bonus",
-        formula="1 + accepted / verifications",
-        meaning="τ, the acceptance length of vLLM",
-    ),
-    Formula(
-        name="positions.unconditional",
-        formula="accepted at the place / verifications",
-        meaning="by place in the draft; what vLLM shows per position",
-    ),
-    Formula(
-        name="positions.conditional",
-        formula="accepted at the place / tested there",
-        meaning="of drafts whose tokens before it were all accepted",
-    ),
-    Formula(
-        name="rejection",
-        formula="rejected / (accepted + rejected)",
-        meaning="by task; below 200 tested tokens it is `insufficient`",
-    ),
-    Formula(
-        name="passes_saved",
-        formula="1 − passes / (tokens − 1)",
-        meaning="of each answer by itself; the pass that read the prompt and its token count on neither side",
-    ),
-    Formula(
-        name="rested",
-        formula="passes in which nothing was drafted, as it was not expected to pay / passes that might draft",
-        meaning="of the target, where the length is chosen; `because` says why, as it was found last",
-    ),
-    Formula(
-        name="gain.measured",
-        formula="seconds a token of the target / of the arm",
-        meaning="after the first token; against the arm with the same weights that does not speculate",
-    ),
-    Formula(
-        name="gaps",
-        formula="p95 of `latency.max_gap` of the arm / of the target",
-        meaning="the longest wait of each answer between two tokens: drafts make them come in bursts; against the same "
-        "arm as the gain",
-    ),
-    Formula(
-        name="gain.predicted",
-        formula="τ / (v(γ + 1) + γ c)",
-        meaning="from acceptance, c (a drafted token, of whoever drafted it) and v (a pass over so many rows), in "
-        "plain steps of the target; for one sequence at a time, so a batch, which shares its passes, gains less",
-    ),
-)
-
 # Key of a case's body that is a reference → metrics that read it.
-_CALLS = (
-    "tool_call.valid", "tool_call.function", "tool_call.required", "tool_call.types", "tool_call.correct",
-    "tool_call.served", "tool_call.compat", *BY_TRAJECTORY,
-)  # fmt: skip
-_TEXTS = ("exact_match", "contains", "pattern", "numeric", "math", "f1", "f1.drop")
-_CHOICES = ("multiple_choice", *BY_LIKELIHOOD)
-_OF_CALLS = ("category", "state", "recorded")
 READERS: dict[str, tuple[str, ...]] = {
-    "answer": (*_TEXTS, *_CHOICES),
-    "references": _TEXTS,
-    "contains": ("contains",),
-    "pattern": ("pattern",),
-    "choices": _CHOICES,
-    "schema": ("json.schema",),
-    **dict.fromkeys(("tests", "test", "test_list", "base_input"), ("code.pass",)),
-    **dict.fromkeys(("expected_calls", *_OF_CALLS), _CALLS),
-    "refuse": ("refusal",),
-    "instruction_id_list": tuple(name for name in METRICS if name.startswith("ifeval.")),
+    key: tuple(metric.name for metric in METRICS.values() if key in metric.references)
+    for metric in METRICS.values()
+    for key in metric.references
 }
 
 

@@ -180,8 +180,7 @@ class EvalsetFile(SetFile):
     @field_validator("dialect")
     @classmethod
     def _dialect_is_known(cls, name: str) -> str:
-        from qualgate.scoring.tools.dialects.registry import names
-        from qualgate.scoring.tools.strict import AUTO
+        from qualgate.scoring.tools.dialects.registry import AUTO, names
 
         return _known("dialect", [name], (AUTO, *names()))[0]
 

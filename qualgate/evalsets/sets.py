@@ -201,7 +201,8 @@ def _hash_faults(document: Document, header: SetFile, sha256: str, path: Path) -
 def notes(evalset: Evalset) -> Iterator[str]:
     """Yield oddities that are no faults: keys that nothing reads, expected calls that their own tool's schema refuses,
     and asserted formats that no draft defines."""
-    from qualgate.scoring.needs import schema_notes, tool_notes
+    from qualgate.scoring.structure import schema_notes
+    from qualgate.scoring.tools.case_faults import tool_notes
 
     if unread := unread_keys(evalset.cases):
         yield "keys that nothing reads: " + ", ".join(

@@ -10,8 +10,9 @@ from qualgate.formatting import counted
 from qualgate.records import Evalset, Plan, Policy, RunEvidence, UnitEvidence
 from qualgate.scoring import reasoning
 from qualgate.scoring.structure import json_scores
-from qualgate.scoring.tools.dialects.blame import blame as read_elsewhere
-from qualgate.scoring.tools.strict import AUTO, dialect_of
+from qualgate.scoring.tools.dialects.detect import other_readings
+from qualgate.scoring.tools.dialects.registry import AUTO
+from qualgate.scoring.tools.strict import dialect_of
 from qualgate.store import queries, runs
 from qualgate.store.database import Store
 from qualgate.store.evidence import case_bodies
@@ -56,8 +57,8 @@ def _read_elsewhere(unit: UnitEvidence, bodies: dict[str, dict[str, Any]]) -> Un
         return replace(unit, misread="JSON in a code fence") if all(score.verdict for score in fenced) else unit
     if (declared := dialect_of(body)) == AUTO:  # every dialect was tried when it was scored
         return unit
-    reading = read_elsewhere(raw, declared, body.get("tools", ()))
-    return replace(unit, misread=reading.readers[0]) if reading.culprit == "parser" else unit
+    readers = other_readings(raw, declared, body.get("tools", ()))
+    return replace(unit, misread=next(iter(readers))) if readers else unit
 
 
 def reads_answers(policy: Policy) -> bool:

@@ -32,7 +32,8 @@ from qualgate.records import (
     Rule,
 )
 from qualgate.records.served import CACHE, STREAM
-from qualgate.scoring.tools.strict import AUTO, dialect_of
+from qualgate.scoring.tools.dialects.registry import AUTO
+from qualgate.scoring.tools.strict import dialect_of
 from qualgate.served.asked import asked_of
 from qualgate.served.declared import declared
 from qualgate.served.engines import PROFILES

@@ -11,7 +11,8 @@ from dataclasses import replace
 from qualgate.config import GateFile
 from qualgate.errors import UsageError
 from qualgate.records import ArmSpec, Case, Evalset
-from qualgate.scoring.tools.served import KEY, METRIC, NoParsers, server_version
+from qualgate.scoring.tools.case_faults import SERVED_BY
+from qualgate.scoring.tools.served import METRIC, NoParsers, server_version
 
 ADVICE = "Write `served_by: {engine: vllm, python: PATH}` (or sglang), leave the metric out, or serve every arm"
 
@@ -47,10 +48,10 @@ def _return_calls(arms: Sequence[ArmSpec]) -> set[bool]:
 
 
 def _with_parser(case: Case, served_by: Mapping[str, str] | None, silent: bool) -> Case:
-    if "tools" not in case.body or (not silent and (KEY in case.body or served_by is None)):
+    if "tools" not in case.body or (not silent and (SERVED_BY in case.body or served_by is None)):
         return case
-    body = {key: value for key, value in case.body.items() if key != KEY}
-    return replace(case, body=body | ({KEY: dict(served_by)} if served_by else {}))
+    body = {key: value for key, value in case.body.items() if key != SERVED_BY}
+    return replace(case, body=body | ({SERVED_BY: dict(served_by)} if served_by else {}))
 
 
 def _check(item: Evalset, own_calls: set[bool], ruled: bool, tell: Callable[[str], None]) -> None:
@@ -64,7 +65,7 @@ def _check(item: Evalset, own_calls: set[bool], ruled: bool, tell: Callable[[str
         )
     if own_calls == {True}:
         tell(f"{item.name}: `{METRIC}` is decided by the calls that the arms' servers give themselves")
-    elif unread := [case.id for case in item.cases if "tools" in case.body and KEY not in case.body]:
+    elif unread := [case.id for case in item.cases if "tools" in case.body and SERVED_BY not in case.body]:
         fault = f"{item.name}: `{METRIC}` of {unread[0]} is null, for nobody says what a server executes of a text"
         if ruled:
             raise UsageError(f"{fault}, and a rule names it. {ADVICE}.")
@@ -76,7 +77,9 @@ def servers_held(sets: Sequence[Evalset], tell: Callable[[str], None] = lambda l
     cannot be used on this machine. tell: receives a line for each parser."""
     versions: dict[tuple[str, str], str] = {}
     for item in sets:
-        for parser in (case.body[KEY] for case in item.cases if METRIC in item.metrics and KEY in case.body):
+        for parser in (
+            case.body[SERVED_BY] for case in item.cases if METRIC in item.metrics and SERVED_BY in case.body
+        ):
             key = (parser["engine"], parser["python"])
             if key not in versions:
                 tell(f"{item.name}: texts are read by the tool parsers of {parser['engine']} in {parser['python']}")
@@ -88,4 +91,4 @@ def _version(item: Evalset, parser: Mapping[str, str]) -> str:
     try:
         return server_version(parser)
     except NoParsers as error:
-        raise UsageError(f"evalset {item.name}: `{KEY}`: {error}. Correct it, or leave `{METRIC}` out.") from None
+        raise UsageError(f"evalset {item.name}: `{SERVED_BY}`: {error}. Correct it, or leave `{METRIC}` out.") from None

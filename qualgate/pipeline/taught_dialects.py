@@ -9,7 +9,7 @@ from qualgate.quant.agreement.templates import chat_template
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import Case, Evalset
 from qualgate.scoring.tools.dialects.detect import of_template
-from qualgate.scoring.tools.strict import AUTO
+from qualgate.scoring.tools.dialects.registry import AUTO
 
 ANY = "its calls are read in any dialect"
 

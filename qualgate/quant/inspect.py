@@ -19,7 +19,7 @@ from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.model_files import CONFIG_FILES, read_files, readable
 from qualgate.quant.model_folder import read_weights
 from qualgate.quant.readers.checkpoint import Layer, QuantizedCheckpoint, read_checkpoint
-from qualgate.quant.readers.source import Source, open_source
+from qualgate.quant.readers.source import Source, natural, open_source
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight, unpack_codes
 
@@ -137,7 +137,7 @@ def inspect(
     """
     tensors, inputs, oddities, kernels = [], set(), Counter(), Counter()
     with opened(folder) as weights:
-        names = sorted(weights.names, key=_natural)
+        names = sorted(weights.names, key=natural)
         for done, name in enumerate(names):
             progress(name, done, len(names))
             entry = weights.get(name)
@@ -195,7 +195,7 @@ def compare(
     differences, unmatched = [], []
     with ExitStack() as stack:
         first, second = (stack.enter_context(opened(path)) for path in (folder, other))
-        shared = sorted(set(first.names) & set(second.names), key=_natural)
+        shared = sorted(set(first.names) & set(second.names), key=natural)
         for done, name in enumerate(shared):
             progress(name, done, len(shared))
             left, right = first.numbers(name).double(), second.numbers(name).double()
@@ -206,7 +206,7 @@ def compare(
             error = distance / norm if norm else (inf if distance else 0.0)
             differences.append(Difference(name=name, relative_error=error, sqnr=-20 * log10(error) if error else inf))
         progress("", len(shared), len(shared))
-        unmatched += sorted(set(first.names) ^ set(second.names), key=_natural)
+        unmatched += sorted(set(first.names) ^ set(second.names), key=natural)
     if not differences:
         raise UsageError(f"{folder} and {other} have no tensor in common: these are not two forms of one model.")
     return tuple(differences), tuple(unmatched)
@@ -285,8 +285,3 @@ def _saturated(weight: PackedWeight) -> float:
         largest = {"e2m1": 7, "e4m3": 0x7E, "e5m2": 0x7B}[weight.code]
         ends = (codes & (2 ** (weight.bits - 1) - 1)) == largest
     return float(ends.double().mean())
-
-
-def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """Numbers within names in their own order: layers.2 before layers.10."""
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in name.split(".")]

@@ -5,7 +5,7 @@ Counters of one layer, from the float weight as it was given to the quantizer an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import floor, isfinite, log2, log10
 from typing import Any
@@ -144,21 +144,9 @@ def _zero_scales(weight: torch.Tensor, packed: PackedWeight) -> int:
 # ---------------------------------------------------------------------------------------------- near ties
 
 
-def ulp(value: float, mantissa: int = 23) -> float:
-    """The spacing of floats of `mantissa` bits (float32: 23, bfloat16: 7) at the magnitude of `value`."""
-    return 2.0 ** (floor(log2(abs(value))) - mantissa) if value else 2.0**-149
-
-
-def near_tie_share(
-    margins: Iterable[Sequence[float]], largest_logit: float, k: int = 1, mantissa: int = 23
-) -> float | None:
-    """Share of steps whose best two logits lie less than k ULP apart; a step there may turn on rounding alone.
-
-    margins: a completion's each (`Completion.margins`). A completion keeps no logits, so the ULP is that at
-    `largest_logit`, the largest that occurs: the share is never too small. None when there are no steps.
-    """
-    flat = [margin for steps in margins for margin in steps]
-    return sum(margin < k * ulp(largest_logit, mantissa) for margin in flat) / len(flat) if flat else None
+def ulp(value: float) -> float:
+    """The spacing of float32 at the magnitude of `value`."""
+    return 2.0 ** (floor(log2(abs(value))) - 23) if value else 2.0**-149
 
 
 def softmax_sum_error(logits: Iterable[torch.Tensor]) -> float | None:
@@ -187,44 +175,3 @@ def _ordered(values: torch.Tensor) -> torch.Tensor:
     """float32 → int64 in the same order, neighbours one apart."""
     bits = values.contiguous().view(torch.int32).long()
     return torch.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
-
-
-# ------------------------------------------------------------------------------------------------- running
-
-
-@dataclass(slots=True)
-class OutputCounters:
-    """What came out of one layer while a model read texts."""
-
-    elements: int = 0
-    nan: int = 0
-    inf: int = 0
-    largest: float = 0.0  # of the finite ones
-
-    def see(self, output: torch.Tensor) -> None:
-        """Count one output of the layer, of any shape."""
-        self.elements += output.numel()
-        self.nan += int(output.isnan().sum())
-        self.inf += int(output.isinf().sum())
-        finite = output[output.isfinite()]
-        self.largest = max(self.largest, float(finite.abs().max()) if finite.numel() else 0.0)
-
-
-@torch.no_grad()
-def output_counters(
-    model: torch.nn.Module, sites: Sequence[str], texts: Sequence[Sequence[int]]
-) -> dict[str, OutputCounters]:
-    """NaN and infinite outputs of the modules named `sites` while `model` reads `texts` (token ids)."""
-    counters = {site: OutputCounters() for site in sites}
-    handles = [
-        model.get_submodule(site).register_forward_hook(lambda _, __, output, counter=counter: counter.see(output))
-        for site, counter in counters.items()
-    ]
-    device = next(model.parameters()).device
-    try:
-        for token_ids in texts:
-            model(input_ids=torch.tensor([list(token_ids)], device=device), use_cache=False)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return counters

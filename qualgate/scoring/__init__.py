@@ -7,7 +7,8 @@ from dataclasses import replace
 from qualgate.metrics import LM_EVAL, METRICS
 from qualgate.records import Calls, Case, Evalset, Score
 from qualgate.scoring import answer_format, contains, multiple_choice, reasoning
-from qualgate.scoring.registry import MAX_ANSWER, apply, scorers_of
+from qualgate.scoring.outcome import MAX_ANSWER
+from qualgate.scoring.registry import apply, scorers_of
 from qualgate.scoring.tools import served
 
 __all__ = ["MAX_ANSWER", "score", "scorer_versions"]

@@ -19,8 +19,7 @@ A task that demands a loop or another script costs the baseline the same metric,
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from qualgate.escaping import says_something
 from qualgate.records import Case, Score
@@ -135,18 +134,3 @@ def refusal_phrase(text: str) -> str | None:
     folded = re.sub(r"\s+", " ", begin.casefold().replace("’", "'").replace("*", ""))
     match = _REFUSAL.match(folded)
     return match.group() if match else None
-
-
-# -------------------------------------------------------------------------------------- of an arm, for reports
-
-
-def stop_reasons(finish_reasons: Iterable[str]) -> dict[str, float]:
-    """finish_reason → share of the answers, the most frequent first; {} for none."""
-    counts = Counter(finish_reasons)
-    return {reason: count / counts.total() for reason, count in sorted(counts.items(), key=lambda of: (-of[1], of[0]))}
-
-
-def length_ratio(baseline_tokens: Iterable[int], variant_tokens: Iterable[int]) -> float | None:
-    """Return Σ variant tokens / Σ baseline tokens; None if the baseline generated none."""
-    baseline_total = sum(baseline_tokens)
-    return sum(variant_tokens) / baseline_total if baseline_total else None

@@ -18,16 +18,17 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any
 
-from qualgate.records import Score
+from qualgate.records import Case, Evalset, Score
 from qualgate.sandbox import Interpreter, Limits, Sandbox, killable, packages
 from qualgate.sandbox.packages import NoPackages
 from qualgate.sandbox.process import PATIENCE, START_SECONDS
 from qualgate.scoring import unit_tests
 from qualgate.scoring.outcome import actual, cannot_say, quote, right, wrong
+from qualgate.scoring.scorer import Scorer
 from qualgate.scoring.unit_tests import BadTests, Exam, examples, reference
 from qualgate.scoring.unit_tests.sitting import RIGHT, Said, examine, load, outcome_of, sandbox_of
 
@@ -281,3 +282,41 @@ def _witnessed(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> Said:
         while "ask" in message:
             message = witness.exchange(candidate.ask(message["ask"]))
     return message["verdict"], message["error_type"] or "", message["reason"]
+
+
+def faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Check that `tests` can be read and assert something, and `entry_point` if they need one."""
+    for key in ("entry_point", "prompt", "test_setup_code"):
+        if not isinstance(body.get(key) or "", str):
+            yield f"`{key}` must be a text; {actual(body, key)}"
+            return
+    yield from package_faults(body)
+    if examples.written(body) or reference.written(body):
+        yield from (examples if examples.written(body) else reference).faults(body)
+        return
+    try:
+        unit_tests.read(tests_of(body), body.get("entry_point"), body.get("prompt") or "")
+    except unit_tests.BadTests as error:
+        yield f"code needs `tests`: {error}"
+
+
+@cache
+def local_sandbox() -> Sandbox | None:
+    """Return this machine's sandbox, probed when the first program runs."""
+    return Sandbox.best()
+
+
+def _score(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
+    return score_code(case.body, text, sandbox=local_sandbox(), lenient=evalset.lenient)
+
+
+SCORERS = (
+    Scorer(
+        name="code",
+        version=SCORER,
+        metrics=(METRIC,),
+        function=_score,
+        faults=faults,
+        lenient=("code_fence",),
+    ),
+)

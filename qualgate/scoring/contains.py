@@ -32,10 +32,11 @@ from typing import Any
 
 import re2
 
-from qualgate.records import Case, Evalset, Score
+from qualgate.records import Evalset, Score
 from qualgate.scoring.outcome import actual, quote, right, too_long, wrong
 from qualgate.scoring.references import references_of
-from qualgate.scoring.regexes import MAX_PATTERN
+from qualgate.scoring.regexes import MAX_PATTERN, compiled_by_re2
+from qualgate.scoring.scorer import Scorer, by_body
 from qualgate.scoring.text import stackable
 
 CONTAINS = "contains/2"
@@ -148,11 +149,7 @@ def _other_choices(body: Mapping[str, Any], answer_words: str, references: tuple
     ]
 
 
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile(pattern, options)
+_compiled = lru_cache(maxsize=1024)(compiled_by_re2)
 
 
 def pattern_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
@@ -203,6 +200,20 @@ def cut(score: Score) -> Score:
     return wrong("contains", score.scorer, "cut", reason, score.extracted)
 
 
-def contains(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
-    """The scorer: see `score_contains`."""
-    return score_contains(case.body, text)
+SCORERS = (
+    Scorer(
+        name="contains",
+        version=CONTAINS,
+        metrics=("contains",),
+        function=by_body(score_contains),
+        faults=contains_faults,
+    ),
+    Scorer(
+        name="pattern",
+        version=PATTERN,
+        metrics=("pattern",),
+        function=by_body(score_pattern),
+        needs=("pattern",),
+        faults=pattern_faults,
+    ),
+)

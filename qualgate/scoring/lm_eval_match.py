@@ -1,8 +1,8 @@
 r"""exact_match as lm-evaluation-harness 0.4.13 computes it, for `--mode compat`: gsm8k's rules with gsm8k's filters,
 else the metric's own defaults, under which nothing is ignored.
 
-Both sides lose what each of `regexes_to_ignore` matches, in order, then are lower-cased, then lose ASCII punctuation,
-then ASCII digits, each only if requested; the rest is compared as text. Surprising behaviour is kept:
+Under gsm8k's both sides lose commas, dollar signs, all up to `#### ` and a final point, in this order, and are
+lower-cased; the rest is compared as text. Surprising behaviour is kept:
 
 - no number is read: against 18, the answers `18.0`, `18.00`, `018` and `18...` are wrong; one final point is dropped
 - commas and dollar signs fall anywhere: `1,8` is 18
@@ -15,77 +15,60 @@ then ASCII digits, each only if requested; the rest is compared as text. Surpris
 
 from __future__ import annotations
 
-import string
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from qualgate.records import Score
-from qualgate.sandbox import killable
-from qualgate.scoring import filters, regexes
-from qualgate.scoring.outcome import cannot_say, quote, right, too_long, wrong
+from qualgate.records import Case, Evalset, Score
+from qualgate.scoring import filters
+from qualgate.scoring.outcome import actual, quote, right, too_long, wrong
+from qualgate.scoring.scorer import Scorer
 
 SCORER = "exact_match.lm_eval/3"
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_DIGITS = str.maketrans("", "", string.digits)
+METRIC = "exact_match"
+OF_GSM8K = ("strict-match", "flexible-extract")  # the filters of that task
+_FINAL_POINT = re.compile(r"\.$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Options of lm-eval's metric, under its names."""
-
-    ignore_case: bool = False
-    ignore_punctuation: bool = False
-    ignore_numbers: bool = False
-    regexes_to_ignore: tuple[str, ...] = ()
-
-
-GSM8K = Options(ignore_case=True, regexes_to_ignore=(",", r"\$", "(?s).*#### ", r"\.$"))
+def compared(text: str, *, gsm8k: bool) -> str:
+    """Return one side as it is compared, under the options of gsm8k's task or the metric's defaults."""
+    if not gsm8k:
+        return text.rstrip("\0")
+    text = text.replace(",", "").rstrip("\0").replace("$", "").rstrip("\0").rpartition("#### ")[2].rstrip("\0")
+    text = _FINAL_POINT.sub("", text)
+    return text.rstrip("\0").lower()[: len(text)].rstrip("\0")
 
 
-def options_of(pipeline: str | filters.Pipeline) -> Options:
-    """Return the options of lm-eval's task with that filter: gsm8k's, else the metric's defaults."""
-    return GSM8K if pipeline in ("strict-match", "flexible-extract") else Options()
+def score_exact_match(body: Mapping[str, Any], text: str, *, gsm8k: bool = False) -> dict[str, Score]:
+    """Compare what a filter has taken from an answer with the case's `answer`."""
+    if refusal := too_long(METRIC, SCORER, text):
+        return {METRIC: refusal}
+    if compared(text, gsm8k=gsm8k) == compared(str(body["answer"]), gsm8k=gsm8k):
+        return {METRIC: right(METRIC, SCORER, text)}
+    if text == filters.INVALID:
+        return {METRIC: wrong(METRIC, SCORER, "invalid", "the filter found no answer", text)}
+    return {METRIC: wrong(METRIC, SCORER, "different", f"{quote(text)} is not the reference", text)}
 
 
-def compared(text: str, options: Options) -> str:
-    """Return one side as it is compared, with everything removed that `options` ignore."""
-    width = len(text)
-    for pattern in options.regexes_to_ignore:
-        text = regexes.remove(pattern, text)
-        width, text = len(text), text.rstrip("\0")
-    text = text.rstrip("\0")
-    text = text.lower()[:width].rstrip("\0") if options.ignore_case else text
-    text = text.translate(_PUNCTUATION).rstrip("\0") if options.ignore_punctuation else text
-    return text.translate(_DIGITS).rstrip("\0") if options.ignore_numbers else text
+def faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Check that `answer` is a text, or a number, which is compared as text."""
+    if type(body.get("answer")) not in (str, int, float):
+        yield f"exact_match needs `answer`, a text or a number; {actual(body, 'answer')}"
 
 
-def score_exact_match(
-    body: Mapping[str, Any],
-    text: str | Sequence[str],
-    pipeline: str | filters.Pipeline = "strict-match",
-    options: Options | None = None,
-) -> dict[str, Score]:
-    """The answer that `pipeline` finds in `text` (one response, or all of a case) against the case's `answer`.
+def _behind(name: str) -> Callable[[Case, Evalset, str], dict[str, Score]]:
+    """Return the scorer of what the filter `name` has taken from an answer."""
+    return lambda case, evalset, text: score_exact_match(case.body, text, gsm8k=name in OF_GSM8K)
 
-    options: those of the task the pipeline is from by default, see `options_of`.
-    A pattern that had to be stopped, or a pipeline that cannot be applied, gives no verdict.
-    """
-    options = options_of(pipeline) if options is None else options
-    metric, responses = "exact_match", [text] if isinstance(text, str) else list(text)
-    if refusal := next(filter(None, (too_long(metric, SCORER, response) for response in responses)), None):
-        return {metric: refusal}
-    try:
-        filtered = filters.build(pipeline)(responses, body)
-        if not isinstance(filtered, str):
-            return {metric: cannot_say(metric, SCORER, "filter", f"the filter gave {quote(filtered)}, not one text")}
-        same = compared(filtered, options) == compared(str(body["answer"]), options)
-    except killable.Killed as failure:
-        return {metric: cannot_say(metric, SCORER, "stopped", f"a pattern was stopped: {failure}")}
-    except (filters.FilterFault, regexes.BadPattern) as failure:
-        return {metric: cannot_say(metric, SCORER, "filter", str(failure))}
-    if same:
-        return {metric: right(metric, SCORER, filtered)}
-    if filtered == filters.INVALID:
-        return {metric: wrong(metric, SCORER, "invalid", "the filter found no answer", filtered)}
-    return {metric: wrong(metric, SCORER, "different", f"{quote(filtered)} is not the reference", filtered)}
+
+SCORERS = (
+    Scorer(
+        name="exact_match",
+        mode="compat",
+        version=SCORER,
+        metrics=("exact_match",),
+        function=_behind("none"),
+        after=_behind,
+        faults=faults,
+    ),
+)

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from qualgate.metrics import BY_LIKELIHOOD
-from qualgate.records import Score
+from qualgate.records import Evalset, Score
 from qualgate.scoring import strict_json
-from qualgate.scoring.outcome import cannot_say, quote, right, too_long, wrong
+from qualgate.scoring.outcome import actual, cannot_say, quote, right, too_long, wrong
+from qualgate.scoring.scorer import Scorer, by_body
 from qualgate.scoring.stated_choice import LETTERS, Ambiguous, Stated, stated
 
 LIKELIHOOD = "multiple_choice.likelihood/1"
@@ -191,3 +192,51 @@ def cut(score: Score) -> Score:
     if score.metric != "multiple_choice" or score.reason != GUESSED:
         return score
     return cannot_say(score.metric, score.scorer, "ambiguous", f"{GUESSED}; the answer was cut at its limit")
+
+
+def choice_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Check `choices`, and `answer` among them, for multiple_choice."""
+    choices = body["choices"]
+    if (
+        not isinstance(choices, list)
+        or len(choices) < 2
+        or not all(isinstance(choice, str) and choice for choice in choices)
+    ):
+        yield f"multiple_choice needs `choices`, a list of two texts or more, none empty; {actual(body, 'choices')}"
+    elif len(set(choices)) < len(choices):
+        twice = next(choice for choice in choices if choices.count(choice) > 1)
+        yield f"two of `choices` are equal, {quote(twice)}: no answer could tell them apart"
+    else:
+        try:
+            if not right_choices(body):
+                yield "multiple_choice needs `answer`, one of the choices; found []"
+        except ValueError as error:
+            yield f"`answer`: {error}"
+
+
+def weighed_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Check `choices`, `answer` among them, and `delimiter` before each choice, for multiple_choice.likelihood."""
+    yield from choice_faults(body, evalset)
+    if not isinstance(body.get("delimiter", ""), str):
+        yield f"`delimiter` must be a text, which may be empty; {actual(body, 'delimiter')}"
+
+
+SCORERS = (
+    Scorer(
+        name="multiple_choice",
+        version=TEXT,
+        metrics=("multiple_choice",),
+        function=lambda case, evalset, text: score_multiple_choice(case.body, text, "trailing_text" in evalset.lenient),
+        needs=("choices", "answer"),
+        faults=choice_faults,
+        lenient=("trailing_text",),
+    ),
+    Scorer(
+        name="multiple_choice.likelihood",
+        version=LIKELIHOOD,
+        metrics=BY_LIKELIHOOD,
+        function=by_body(score_weighed),
+        needs=("choices", "answer"),
+        faults=weighed_faults,
+    ),
+)

@@ -16,13 +16,15 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from qualgate.records import Score
-from qualgate.scoring.outcome import right, too_long, wrong
+from qualgate.records import Evalset, Score
+from qualgate.scoring.outcome import actual, right, too_long, wrong
 from qualgate.scoring.references import references_of
+from qualgate.scoring.scorer import Scorer, by_body
 
 SQUAD = "f1.squad/2"
 DROP = "f1.drop/1"
@@ -103,3 +105,40 @@ def score_f1(body: Mapping[str, Any], text: str, rules: str = "squad") -> dict[s
         return {metric: right(metric, scorer, text)}
     word, reason = ("empty", "the answer is empty") if not text.strip() else ("different", f"F1 is {value:.3f}")
     return {metric: replace(wrong(metric, scorer, word, reason, text), value=value)}
+
+
+def references_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Check `answer` for f1: a text or a list of texts, one of them not empty."""
+    answers = references_of(body)
+    if not answers or not all(isinstance(each, str) and each.strip() for each in answers):
+        yield f"f1 needs `answer`, a text or a list of texts, none of them empty; {actual(body, 'answer')}"
+
+
+def spans_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Check `answer` for f1.drop: a text, a list of texts, or a list of lists (each the spans of one reference)."""
+    references = [entry if isinstance(entry, list) else [entry] for entry in references_of(body)]
+    if not references or not all(
+        spans and all(isinstance(span, str) and span.strip() for span in spans) for spans in references
+    ):
+        expected_form = (
+            'a reference or a list of them, each a text, or a list of texts for several spans, as ["3", ["A", "B"]]'
+        )
+        yield f"f1.drop needs `answer`, {expected_form}; {actual(body, 'answer')}"
+
+
+SCORERS = (
+    Scorer(
+        name="f1",
+        version=SQUAD,
+        metrics=("f1",),
+        function=by_body(score_f1),
+        faults=references_faults,
+    ),
+    Scorer(
+        name="f1.drop",
+        version=DROP,
+        metrics=("f1.drop",),
+        function=by_body(partial(score_f1, rules="drop")),
+        faults=spans_faults,
+    ),
+)

@@ -219,15 +219,12 @@ def _too_much(error_type: str, reason: str) -> Quantity:
 
 def _negative(quantity: Quantity) -> Quantity:
     """Return a quantity with the opposite sign, in all its readings."""
-    value = None if quantity.value is None else -quantity.value
-    return Quantity(
+    return replace(
+        quantity,
         text=f"-{quantity.text.lstrip('-−–')}",
-        value=value,
+        value=None if quantity.value is None else -quantity.value,
         others=tuple(-reading for reading in quantity.others),
         parts=("-", *quantity.parts) if quantity.parts else (),
-        part=quantity.part,
-        unread=quantity.unread,
-        too_much=quantity.too_much,
     )
 
 

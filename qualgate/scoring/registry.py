@@ -1,4 +1,4 @@
-"""Every scorer there is: the shipped ones, one line each, and those that other packages add.
+"""Every scorer: the shipped ones, from the files that `metrics.SCORER_FILES` names, and those of other packages.
 
 A package adds one by an entry point in the group `qualgate.scorers`, named as the scorer is and leading to a `Scorer`
 (tests/scoring/plugin_template is such a package, whole).
@@ -9,257 +9,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from importlib import import_module
+from typing import Any, get_args
 
 from qualgate import plugins
 from qualgate.errors import UsageError, close_names
-from qualgate.metrics import BY_LIKELIHOOD, STATE, TURNS
+from qualgate.metrics import SCORER_FILES
 from qualgate.records import Case, Evalset, Score
-from qualgate.sandbox import Sandbox, killable
-from qualgate.scoring import (
-    code,
-    contains,
-    filters,
-    ifeval,
-    lm_eval_match,
-    match,
-    mathematics,
-    multiple_choice,
-    needs,
-    overlap,
-    reasoning,
-    refusal,
-    strict_json,
-    structure,
-    thought,
-)
+from qualgate.sandbox import killable
+from qualgate.scoring import filters, reasoning, regexes
 from qualgate.scoring.answer_format import METRICS as OF_ANY_ANSWER
-from qualgate.scoring.outcome import cannot_say, quote, wrong
-from qualgate.scoring.references import any_of, faults_of_any
+from qualgate.scoring.outcome import MAX_ANSWER, cannot_say, quote, wrong
 from qualgate.scoring.scorer import Mode, Scorer
-from qualgate.scoring.tools import judge, served, state, strict, turns
 from qualgate.scoring.tools.dialects import registry as dialects
+from qualgate.scoring.tools.judge import BESIDE_STRICT
 
 GROUP = "qualgate.scorers"
-MAX_ANSWER = 2**20  # characters; a longer answer is wrong for every scorer
 
-
-def _lm_eval(name: str) -> Callable[[Case, Evalset, str], dict[str, Score]]:
-    """Return the scorer exact_match behind the filter `name`."""
-    options = lm_eval_match.options_of(name)
-    return lambda case, evalset, text: lm_eval_match.score_exact_match(case.body, text, "none", options)
-
-
-@cache
-def _sandbox() -> Sandbox | None:
-    """Return the sandbox, probed when the first program runs."""
-    return Sandbox.best()
-
-
-def _code(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
-    return code.score_code(case.body, text, sandbox=_sandbox(), lenient=evalset.lenient)
-
-
-def _multiple_choice(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
-    return multiple_choice.score_multiple_choice(case.body, text, lenient="trailing_text" in evalset.lenient)
-
-
-def _state(case: Case, evalset: Evalset, answer: Any, dialect: str | None = None) -> dict[str, Score]:
-    return state.score_state(case, evalset, answer, _sandbox(), dialect)
-
-
-def _transcript(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
-    return state.score_transcript(case, evalset, calls, _sandbox())
-
-
-def _in(score: Callable[[Case, Evalset, str, str], dict[str, Score]]) -> Any:
-    """`score`, given the dialect first."""
-    return lambda dialect: lambda case, evalset, text: score(case, evalset, text, dialect)
-
-
-SHIPPED = (
-    Scorer(
-        name="exact_match",
-        version=match.EXACT,
-        metrics=("exact_match",),
-        function=any_of(match.exact_match),
-        faults=faults_of_any(needs.reference_faults),
-        normalizes=True,
-    ),
-    Scorer(
-        name="contains",
-        version=contains.CONTAINS,
-        metrics=("contains",),
-        function=contains.contains,
-        faults=contains.contains_faults,
-    ),
-    Scorer(
-        name="pattern",
-        version=contains.PATTERN,
-        metrics=("pattern",),
-        function=lambda case, evalset, text: contains.score_pattern(case.body, text),
-        needs=("pattern",),
-        faults=contains.pattern_faults,
-    ),
-    Scorer(
-        name="numeric",
-        version=match.NUMERIC,
-        metrics=("numeric",),
-        function=any_of(match.numeric),
-        faults=faults_of_any(needs.number_faults),
-    ),
-    Scorer(
-        name="math",
-        version=mathematics.SCORER,
-        metrics=(mathematics.METRIC,),
-        function=any_of(lambda case, evalset, text: mathematics.score_math(case.body, text)),
-        faults=faults_of_any(lambda body, evalset: mathematics.faults(body)),
-    ),
-    Scorer(
-        name="json",
-        version=structure.SCORER,
-        metrics=("json.valid", "json.schema"),
-        function=structure.score_json,
-        faults=needs.schema_faults,
-        lenient=strict_json.LENIENT,
-    ),
-    Scorer(
-        name="tool_call",
-        version=strict.SCORER,
-        metrics=strict.FLAGS,
-        function=strict.score_tool_call,
-        faults=needs.tool_faults,
-        decoded=strict.score_decoded,
-        written_in=_in(strict.score_tool_call),
-    ),
-    Scorer(
-        name="turns",
-        version=turns.SCORER,
-        metrics=(TURNS,),
-        function=turns.score_turn,
-        faults=turns.turn_faults,
-        decoded=turns.score_turn_decoded,
-        written_in=_in(turns.score_turn),
-    ),
-    Scorer(
-        name="state",
-        version=state.SCORER,
-        metrics=(STATE,),
-        function=_state,
-        faults=state.state_faults,
-        decoded=_state,
-        written_in=_in(_state),
-    ),
-    Scorer(
-        name="code",
-        version=code.SCORER,
-        metrics=(code.METRIC,),
-        function=_code,
-        faults=needs.code_faults,
-        lenient=("code_fence",),
-    ),
-    Scorer(
-        name="multiple_choice",
-        version=multiple_choice.TEXT,
-        metrics=("multiple_choice",),
-        function=_multiple_choice,
-        needs=("choices", "answer"),
-        faults=needs.choice_faults,
-        lenient=("trailing_text",),
-    ),
-    Scorer(
-        name="multiple_choice.likelihood",
-        version=multiple_choice.LIKELIHOOD,
-        metrics=BY_LIKELIHOOD,
-        function=lambda case, evalset, text: multiple_choice.score_weighed(case.body, text),
-        needs=("choices", "answer"),
-        faults=needs.weighed_faults,
-    ),
-    Scorer(
-        name="f1",
-        version=overlap.SQUAD,
-        metrics=("f1",),
-        function=lambda case, evalset, text: overlap.score_f1(case.body, text),
-        faults=needs.references_faults,
-    ),
-    Scorer(
-        name="f1.drop",
-        version=overlap.DROP,
-        metrics=("f1.drop",),
-        function=lambda case, evalset, text: overlap.score_f1(case.body, text, "drop"),
-        faults=needs.spans_faults,
-    ),
-    Scorer(
-        name="refusal",
-        version=refusal.SCORER,
-        metrics=("refusal",),
-        function=lambda case, evalset, text: refusal.score_refusal(case.body["refuse"], text),
-        needs=("refuse",),
-        faults=needs.refuse_faults,
-    ),
-    Scorer(
-        name="ifeval",
-        version=ifeval.SCORER,
-        metrics=tuple(sorted(ifeval.METRICS.values())),
-        function=lambda case, evalset, text: ifeval.score_ifeval(case.body, text),
-        faults=lambda body, evalset: ifeval.faults(body),
-    ),
-    Scorer(
-        name="reasoning",
-        version=thought.SCORER,
-        metrics=thought.METRICS,
-        function=lambda case, evalset, text: thought.score_thought(case.body, text),
-        faults=thought.faults,
-        whole=True,
-    ),
-    Scorer(
-        name="exact_match",
-        mode="compat",
-        version=lm_eval_match.SCORER,
-        metrics=("exact_match",),
-        function=_lm_eval("none"),
-        after=_lm_eval,
-        faults=needs.compared_faults,
-    ),
-    Scorer(
-        name="tool_call",
-        mode="compat",
-        version=judge.COMPAT,
-        metrics=judge.COMPAT_FLAGS,
-        function=judge.score_compat,
-        faults=judge.compat_faults,
-        decoded=judge.score_compat_decoded,
-    ),
-    Scorer(
-        name="state",
-        mode="compat",
-        version=state.COMPAT,
-        metrics=(STATE,),
-        function=_transcript,
-        faults=state.transcript_faults,
-        decoded=_transcript,
-        transcripts=True,
-    ),
-    Scorer(
-        name="tool_call",
-        mode="served",
-        version=served.SERVED,
-        metrics=(served.METRIC,),
-        function=served.score_served,
-        faults=needs.tool_faults,
-        decoded=served.score_by_itself,
-        written_in=_in(served.score_served),
-    ),
+# By mode, and within a mode in the order of their metrics.
+SHIPPED: tuple[Scorer, ...] = tuple(
+    sorted(
+        (scorer for file in SCORER_FILES for scorer in import_module(f"qualgate.scoring.{file}").SCORERS),
+        key=lambda scorer: get_args(Mode).index(scorer.mode),
+    )
 )
 _NAMES = tuple(dict.fromkeys(scorer.name for scorer in SHIPPED))
-# Of a metric that two modes have, strict's. BFCL's verdict has a metric of its own, so that a rule can name it.
-_BY_METRIC = {metric: scorer for scorer in SHIPPED if scorer.mode != "compat" for metric in scorer.metrics} | {
-    judge.COMPAT_METRIC: replace(
-        next(scorer for scorer in SHIPPED if scorer.version == judge.COMPAT),
-        metrics=(judge.COMPAT_METRIC,),
-        function=judge.score_compat_alone,
-        decoded=None,
-    )
+_BY_METRIC = {  # of a metric that two modes have, strict's
+    metric: scorer
+    for scorer in (*(scorer for scorer in SHIPPED if scorer.mode != "compat"), BESIDE_STRICT)
+    for metric in scorer.metrics
 }
 
 
@@ -288,35 +66,27 @@ def unknown(what: str, name: str, known: Sequence[str], why: str = "") -> str:
     return f"no {what} {quote(name)}{why}; there are: {', '.join(known)}.{meant}"
 
 
-_NO_TEXT = ("regex_pos", "take_first_k", "map")  # gives a list; needs a k; needs a mapping
-
-
 def filtered(scorer: Scorer, name: str) -> Scorer:
     """`scorer`, judging what lm-eval's filter `name` finds in an answer. UsageError for a filter that is unknown, or
     by its name alone never gives one text."""
-    if name not in (usable := [key for key in (*filters.PIPELINES, *filters.STEPS) if key not in _NO_TEXT]):
-        why = " that gives one text" if name in _NO_TEXT else ""
-        raise UsageError(unknown("filter", name, usable, why))
-    try:
-        pipeline = filters.build(name)
-    except filters.FilterFault as error:
-        raise UsageError(f"{error}.") from None
+    if name not in filters.FILTERS:
+        why = " that gives one text" if name in filters.NO_TEXT else ""
+        raise UsageError(unknown("filter", name, [*filters.FILTERS], why))
+    extract = filters.FILTERS[name]
     version, function = f"{scorer.version} {name}", scorer.after(name) if scorer.after else scorer.function
 
     def faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         yield from scorer.faults(body, evalset)
-        if name in ("multi_choice_regex", "choice-extract"):
-            yield from needs.lettered_faults(body)
+        if name in filters.BY_LETTER:
+            yield from filters.lettered_faults(body)
 
     def score(case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
         try:
-            extracted = pipeline([answer], case.body)
-            if not isinstance(extracted, str):
-                raise filters.FilterFault(f"the filter gave {quote(extracted)}, not one text")
+            extracted = extract(answer, case.body)
         except killable.Killed as failure:
             scores = _all(scorer, cannot_say, "stopped", f"a pattern was stopped: {failure}")
-        except filters.FilterFault as failure:
-            scores = _all(scorer, cannot_say, "filter", str(failure))
+        except regexes.BadPattern as failure:  # of choices whose texts are too long for one
+            scores = _all(scorer, cannot_say, "filter", f"the pipeline cannot be applied: BadPattern: {failure}")
         else:
             if extracted == filters.INVALID and scorer.mode == "strict":  # lm-eval would compare that word
                 scores = _all(scorer, wrong, "invalid", f"the filter {name} found no answer")
@@ -333,7 +103,7 @@ def in_dialect(scorer: Scorer, name: str) -> Scorer:
         raise UsageError(
             _without_effect(scorer, f"--dialect {name}", "dialect", lambda candidate: candidate.written_in is not None)
         )
-    if name not in (known := (strict.AUTO, *dialects.names())):
+    if name not in (known := (dialects.AUTO, *dialects.names())):
         raise UsageError(unknown("dialect", name, known))
     function = scorer.written_in(name)
 

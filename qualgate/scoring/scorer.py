@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from qualgate.records import Case, Evalset, Score
 from qualgate.scoring.outcome import actual
 
-Mode = Literal["strict", "served", "compat"]
+Mode = Literal["strict", "compat", "served"]
+
+
+def by_body(score: Callable[[Mapping[str, Any], str], dict[str, Score]]) -> Callable[..., dict[str, Score]]:
+    """Return the scoring function that calls `score` with the case's body and the answer."""
+    return lambda case, evalset, text: score(case.body, text)
+
+
+def in_dialect_first(score: Callable[[Case, Evalset, Any, str], dict[str, Score]]) -> Any:
+    """Return `score` as a function of the dialect, for `Scorer.written_in`."""
+    return lambda dialect: lambda case, evalset, text: score(case, evalset, text, dialect)
 
 
 def _nothing_more(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
@@ -18,7 +28,7 @@ def _nothing_more(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scorer:
-    """One way to judge answers.
+    """One way to judge answers. Its file has it in `SCORERS`; `metrics.SCORER_FILES` names the file.
 
     A scorer is pure and never raises, whatever the text; scores of different versions are never compared.
     """

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from qualgate.records import Case, Evalset, Score
+from qualgate.records import Evalset, Score
 from qualgate.scoring import strict_json
-from qualgate.scoring.outcome import cannot_say, right, wrong
-from qualgate.scoring.schema import CannotValidate, first_error
+from qualgate.scoring.outcome import actual, cannot_say, quote, right, wrong
+from qualgate.scoring.schema import CannotValidate, first_error, lint, unread_formats
+from qualgate.scoring.scorer import Scorer
 
 SCORER = "json/5"
 FORMATS = ("assert", "annotate")
-
-
-def score_json(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
-    """The scorer: see `json_scores`."""
-    return json_scores(case.body, text, evalset.lenient)
 
 
 def json_scores(body: Mapping[str, Any], text: str, lenient: Collection[str] = ()) -> dict[str, Score]:
@@ -49,3 +45,34 @@ def _against(schema: Any, value: Any, text: str, *, formats: bool) -> Score:
     if error is None:
         return right("json.schema", SCORER, text)
     return wrong("json.schema", SCORER, "schema", error, text)
+
+
+def schema_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Check `schema` and `formats` for json.schema. json.valid needs nothing."""
+    if "json.schema" not in evalset.metrics:
+        return
+    if "schema" not in body:
+        yield "json.schema needs `schema`; it is missing"
+        return
+    if body.get("formats", "annotate") not in FORMATS:
+        yield f"`formats` must be one of {', '.join(FORMATS)}; {actual(body, 'formats')}"
+    for reason in lint(body["schema"], formats=asserted(body)):
+        yield f"`schema`: {reason}"
+
+
+def schema_notes(body: dict[str, Any]) -> Iterator[str]:
+    """Yield the formats that a valid case asserts and its schema's draft does not define."""
+    for name in unread_formats(body["schema"]) if asserted(body) else ():
+        yield f"`schema` asks for the format {quote(name)}, which its draft does not define: it is not checked"
+
+
+SCORERS = (
+    Scorer(
+        name="json",
+        version=SCORER,
+        metrics=("json.valid", "json.schema"),
+        function=lambda case, evalset, text: json_scores(case.body, text, evalset.lenient),
+        faults=schema_faults,
+        lenient=strict_json.LENIENT,
+    ),
+)

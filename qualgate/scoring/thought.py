@@ -19,6 +19,7 @@ from qualgate.scoring.answer_format import looping_block
 from qualgate.scoring.outcome import quote, right, wrong
 from qualgate.scoring.reasoning import THINKING, apart
 from qualgate.scoring.reasoning_forms import FORMS
+from qualgate.scoring.scorer import Scorer, by_body
 
 SCORER = "reasoning.thought/1"
 METRICS = ("reasoning.closed", "reasoning.no_leak", "reasoning.no_loop", "reasoning.committed")
@@ -53,3 +54,15 @@ def _asked(body: Mapping[str, Any]) -> str:
     for opening in (*(form.opening.strip() for form in FORMS.values()), THINKING):
         prompt = prompt.rstrip().removesuffix(opening)
     return "\n".join(text for text in (*texts, prompt) if isinstance(text, str))
+
+
+SCORERS = (
+    Scorer(
+        name="reasoning",
+        version=SCORER,
+        metrics=METRICS,
+        function=by_body(score_thought),
+        faults=faults,
+        whole=True,
+    ),
+)

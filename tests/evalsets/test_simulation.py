@@ -12,7 +12,7 @@ from qualgate.errors import UsageError
 from qualgate.metrics import STATE
 from qualgate.pipeline.score_files import score_files
 from qualgate.records import Evalset
-from qualgate.scoring import registry
+from qualgate.scoring import code, registry
 from qualgate.scoring.tools.state import score_state
 
 TOOLS = [{"name": "look", "parameters": {"type": "object", "properties": {}}}]
@@ -50,7 +50,7 @@ def test_a_folder_is_its_modules_whose_classes_are_named_with_them(tmp_path):
     (tmp_path / "sim" / "a.py").write_text("from sub.b import LEFT\n" + SHOP.replace("=7", "=LEFT"))
     found = read(shop(tmp_path, named="sim", state={"classes": ["a.Shop"]}))
     assert [path for path, _ in found.simulation] == ["a.py", "sub/b.py"]
-    if held := registry._sandbox():
+    if held := code.local_sandbox():
         twice = [{"name": "look", "arguments": {}}] * 2
         assert score_state(found.cases[0], found, twice, held)[STATE].verdict
     (fault,) = evalsets.check(shop(tmp_path, named="sim"))
@@ -62,7 +62,7 @@ def test_of_one_file_or_a_folder_with_one_a_class_is_named_with_its_module_or_wi
     (tmp_path / "sim" / "a.py").write_text("\ufeff" + SHOP, encoding="utf-8")  # as editors begin a file
     for named, state in (("sim", "a.Shop"), ("sim", "Shop"), ("tools.py", "tools.Shop"), ("tools.py", "Shop")):
         found = read(shop(tmp_path, named=named, state={"classes": [state]}))
-        if held := registry._sandbox():
+        if held := code.local_sandbox():
             twice = [{"name": "look", "arguments": {}}] * 2
             assert score_state(found.cases[0], found, twice, held)[STATE].verdict
 
@@ -107,7 +107,7 @@ def test_whole_transcripts_are_scored_from_a_file(tmp_path):
         "".join(json.dumps({"id": "a", "repeat": n, "calls": one}) + "\n" for n, one in enumerate(calls))
     )
     found = score_files(tmp_path / "shop.jsonl", outputs, registry.find("state", "compat"))
-    if registry._sandbox():
+    if code.local_sandbox():
         assert [row.score.verdict for row in found.rows] == [True, False]
         assert [case.id for case, _ in found.judged] == ["a"]
     outputs.write_text(json.dumps({"id": "a", "text": "look()"}) + "\n")

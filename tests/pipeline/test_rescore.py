@@ -19,7 +19,7 @@ from qualgate.pipeline.rescore import rescore
 from qualgate.pipeline.stored import decide_again
 from qualgate.records import Evalset, FourArms, Policy, Rule
 from qualgate.scoring import answer_format, registry, score, scorer_versions
-from qualgate.scoring.match import exact_match
+from qualgate.scoring.exact_match import score_exact_match
 from qualgate.store import decisions, queries, runs, scorings
 from qualgate.store.database import open_store
 from tests.store.made import make_identity, make_plan, make_results, make_run
@@ -56,7 +56,7 @@ def next_version(monkeypatch):
 
     def last_character(case, evalset, text):
         right = text[-1:] == case.body["answer"][-1:]
-        [score] = exact_match(case, evalset, text).values()
+        [score] = score_exact_match(case.body, text).values()
         said = replace(score, value=float(right), verdict=right, scorer="exact_match/99")
         return {"exact_match": replace(said, error_type="" if right else "other_end")}
 

@@ -16,7 +16,7 @@ from qualgate.errors import UsageError
 from qualgate.identity import case_hash
 from qualgate.pipeline.score_files import Scored, score_files
 from qualgate.records import Case, Evalset
-from qualgate.scoring import registry, score
+from qualgate.scoring import MAX_ANSWER, code, registry, score
 from tests.pipeline.outputs import scored_files, write
 
 TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}]
@@ -57,7 +57,7 @@ def test_calls_may_be_decoded_as_bfcl_decodes_them_and_a_bad_shape_is_wrong(scor
 
 
 def test_a_row_is_the_score_that_a_run_would_store(scored):
-    texts = ["4", "so 5", "", "\ud800", "x" * (registry.MAX_ANSWER + 1)]
+    texts = ["4", "so 5", "", "\ud800", "x" * (MAX_ANSWER + 1)]
     found = scored("numeric", [({"answer": "4"}, text) for text in texts])
     evalset = Evalset(name="set", version="1", sha256="", metrics=("numeric",))
     for row, text in zip(found.rows, texts, strict=True):
@@ -359,7 +359,7 @@ def altered(draw: random.Random, row: dict) -> str:
 
 def test_no_line_of_either_file_gives_anything_but_scores_or_a_usage_error(tmp_path, monkeypatch):
     """A slice of 4,000 such files, of which 8 found a reference to what is no schema."""
-    monkeypatch.setattr(registry, "_sandbox", lambda: None)
+    monkeypatch.setattr(code, "local_sandbox", lambda: None)
     draw, outcomes = random.Random(8), {"scored": 0, "refused": 0}
     for turn in range(180):
         name = list(HELD)[turn % len(HELD)]

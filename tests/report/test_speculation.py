@@ -11,8 +11,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from docs.formulas import SPECULATION
 from qualgate.gate.decide import decide
-from qualgate.metrics import SPECULATION
 from qualgate.records import (
     DraftLevel,
     DraftSource,

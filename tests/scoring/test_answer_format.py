@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.records import Case
-from qualgate.scoring.answer_format import METRICS, length_ratio, looping_block, score_format, stop_reasons
+from qualgate.scoring.answer_format import METRICS, looping_block, score_format
 from tests.depth import examples
 from tests.scoring.cases import scored, table
 
@@ -178,14 +178,3 @@ def test_a_set_may_declare_them_like_any_other():
 
 
 # --------------------------------------------------------------------------------------------- of an arm
-
-
-def test_stop_reasons_and_length_ratio_of_an_arm():
-    assert list(stop_reasons(["eos", "length", "eos", "stop"]).items()) == [
-        ("eos", 0.5),
-        ("length", 0.25),
-        ("stop", 0.25),
-    ]
-    assert stop_reasons([]) == {}
-    assert length_ratio([2, 2], [3, 5]) == 2
-    assert length_ratio([0], [3]) is None

@@ -8,7 +8,7 @@ import pytest
 
 from qualgate.records import Evalset
 from qualgate.scoring.code import METRIC, score_code
-from qualgate.scoring.needs import code_faults
+from qualgate.scoring.code import faults as code_faults
 from qualgate.scoring.unit_tests.mbpp_inputs import as_called
 from qualgate.scoring.unit_tests.reference import Inputs, Rule
 from tests.scoring.cases import table

@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 from qualgate.records import Score
-from qualgate.scoring.match import score_exact_match, score_numeric
+from qualgate.scoring.exact_match import score_exact_match
 from qualgate.scoring.mathematics import score_math
+from qualgate.scoring.numeric import score_numeric
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "scorers.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)` \| (right|wrong|no verdict) \| ([a-z ]+) \| ([a-z ]+) \|$", re.MULTILINE)

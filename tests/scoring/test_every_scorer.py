@@ -12,7 +12,7 @@ from qualgate.cli import app
 from qualgate.errors import UsageError
 from qualgate.records import Evalset
 from qualgate.sandbox import probe
-from qualgate.scoring import registry
+from qualgate.scoring import code, registry
 from tests.scoring.cases import table
 
 HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": 5}}\n</tool_call>'
@@ -53,7 +53,7 @@ def test_code_is_run_in_a_sandbox_or_not_at_all(tmp_path, monkeypatch):
     if probe().tier:
         assert score(tmp_path, "code", CODE, "    return a + b\n")["verdict"] is True
         assert score(tmp_path, "code", CODE, "    return a - b\n")["error_type"] == "wrong_value"
-    monkeypatch.setattr(registry, "_sandbox", lambda: None)
+    monkeypatch.setattr(code, "local_sandbox", lambda: None)
     row = score(tmp_path, "code", CODE, "    return a + b\n")
     assert (row["verdict"], row["error_type"]) == (None, "no_sandbox")
 

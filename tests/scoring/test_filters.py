@@ -1,4 +1,4 @@
-"""lm-eval's pipelines: by hand, and against lm-eval itself."""
+"""lm-eval's filters: by hand, and against lm-eval itself."""
 
 from __future__ import annotations
 
@@ -6,21 +6,29 @@ import json
 import random
 import re
 import time
+from collections.abc import Sequence
 
 import pytest
 
-from qualgate.scoring import filters
-from qualgate.scoring.filters import FilterFault, build
-from qualgate.scoring.lm_eval_match import GSM8K, Options, compared, score_exact_match
+from qualgate.records import Case, Evalset, Score
+from qualgate.scoring import registry
+from qualgate.scoring.filters import FILTERS
+from qualgate.scoring.lm_eval_match import OF_GSM8K, compared
 from tests.scoring.cases import table
+from tests.verification.references.filters_fuzz import PIPELINES
 from tests.verification.shared import DATA
 
 GSM8K_ROWS = DATA / "gsm8k"
 
 
-def applied(name: str, text: str, **parameters) -> str:
-    pipeline = ({"function": name, **parameters}, {"function": "take_first"}) if parameters else name
-    return build(pipeline)([text], {})
+IGNORED = [",", r"\$", "(?s).*#### ", r"\.$"]  # by gsm8k
+
+
+def judged(name: str, text: str, answer: str, choices: Sequence[str] = ()) -> Score:
+    """The score of an answer behind the filter, as `qualgate score --mode compat --filter NAME` has it."""
+    scorer = registry.filtered(registry.find("exact_match", "compat"), name)
+    case = Case(evalset="set", body={"id": "1", "answer": answer, "choices": [*choices]})
+    return registry.apply(scorer, case, Evalset(name="set", version="1", sha256="", metrics=()), text)["exact_match"]
 
 
 # --------------------------------------------------------------------------------------------------------- gsm8k
@@ -28,12 +36,12 @@ def applied(name: str, text: str, **parameters) -> str:
 
 @pytest.mark.parametrize(("text", "strict", "flexible"), table("gsm8k")["extracts"])
 def test_gsm8k_extracts(text, strict, flexible):
-    assert (applied("strict-match", text), applied("flexible-extract", text)) == (strict, flexible)
+    assert tuple(FILTERS[name](text, {}) for name in OF_GSM8K) == (strict, flexible)
 
 
 @pytest.mark.parametrize(("text", "answer", "strict"), table("gsm8k")["compares"])
 def test_gsm8k_compares_as_text(text, answer, strict):
-    found = score_exact_match({"answer": answer}, text)["exact_match"]
+    found = judged("strict-match", text, answer)
     assert found.verdict is strict
     assert found.error_type == ("" if strict else "invalid" if found.extracted == "[invalid]" else "different")
 
@@ -65,15 +73,15 @@ def test_real_completions_agree_with_lm_eval():
     rows = completions()
     assert len(rows) == 3_600
     rows = rows[::2] + [(answer, mutated(draw, text[-60:])) for answer, text in rows[::2]]
-    for name in ("strict-match", "flexible-extract"):
-        theirs = ensembles(name, filters.PIPELINES[name], [[text] for _, text in rows], [{} for _ in rows])
+    for name in OF_GSM8K:
+        theirs = ensembles(name, PIPELINES[name], [[text] for _, text in rows], [{} for _ in rows])
         for (answer, text), found in zip(rows, theirs, strict=True):
-            score = score_exact_match({"answer": answer}, text, name)["exact_match"]
-            same = metric([found], [answer], regexes_to_ignore=list(GSM8K.regexes_to_ignore), ignore_case=True)
+            score = judged(name, text, answer)
+            same = metric([found], [answer], regexes_to_ignore=IGNORED, ignore_case=True)
             assert (score.extracted, score.verdict) == (found, bool(same["exact_match"])), (name, text)
 
 
-# ------------------------------------------------------------------------------------------------ every other step
+# ---------------------------------------------------------------------------------------------------- every filter
 
 
 def lm_eval():
@@ -100,30 +108,17 @@ TEXTS = ["Paris", "the answer: B", "(A)", "guilty of romance", "Guilty.", "x", "
          "", "22", "É", "par is", "  Paris, I think (B) ", "#### ", "('the', 'DT') ('dog', 'NN')",
          "person: bob, none $$ LOC : Rome",
          "Time: noon\nplaces: x,y$$", "date:$", "İ ß"]  # fmt: skip
-PIPELINES = [
-    [("regex", {"regex_pattern": r"\b([A-D])\b", "group_select": -1})],
-    [("regex", {"regex_pattern": "(x)|(y)", "fallback": "?"})],
-    [("regex", {})], [("regex", {"regex_pattern": " *Paris *"}), ("lowercase", {})], [("regex_pos", {})],
-    [("regex_pos", {"fallback": ["none"]})], [("remove_whitespace", {}), ("uppercase", {})],
-    [("map", {"mapping_dict": {"x": 1, "Paris": "P"}, "default_value": 0})], [("map", {})], [("format_span", {})],
-    [("multi_choice_regex", {"regex_pattern": r"(\([A-Z]\))"})], [("multi_choice_regex", {"ignore_case": True})],
-    [("multi_choice_regex", {"ignore_case": True, "ignore_punctuation": True, "regexes_to_ignore": ["of", r"\s"]})],
-    [("multi_choice_regex", {"group_select": -1, "fallback": "?"})], [("lowercase", {}), ("majority_vote", {})],
-    [("take_first_k", {"k": 2}), ("majority_vote", {})],
-]  # fmt: skip
 
 
-@pytest.mark.parametrize("steps", PIPELINES, ids=lambda steps: "-".join(name for name, _ in steps))
-def test_every_step_does_what_lm_evals_does(steps):
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_filter_does_what_lm_evals_does(name):
     run, _ = lm_eval()
-    pipeline = [{"function": name, **parameters} for name, parameters in [*steps, ("take_first", {})]]
     draw = random.Random(3)
-    responses = [draw.choices(TEXTS, k=3) for _ in range(150)] + [[text] * 3 for text in TEXTS]
-    cases = [{"choices": draw.choice(CHOICES)} for _ in responses]
-    theirs = run("f", pipeline, [list(each) for each in responses], cases)
-    ours = build(pipeline)
-    for response, case, expected in zip(responses, cases, theirs, strict=True):
-        assert ours(response, case) == expected, (response, case)
+    texts = [*draw.choices(TEXTS, k=150), *TEXTS]
+    cases = [{"choices": draw.choice(CHOICES)} for _ in texts]
+    theirs = run("f", PIPELINES[name], [[text] for text in texts], cases)
+    for text, case, expected in zip(texts, cases, theirs, strict=True):
+        assert FILTERS[name](text, case) == expected, (text, case)
 
 
 def test_lm_evals_exact_match_options_agree():
@@ -148,64 +143,33 @@ def test_lm_evals_exact_match_options_agree():
         "#### 5",
     ]
     for _ in range(1_500):
-        options = Options(
-            ignore_case=draw.random() < 0.5, ignore_punctuation=draw.random() < 0.5, ignore_numbers=draw.random() < 0.5,
-            regexes_to_ignore=tuple(draw.sample([",", r"\$", "(?s).*#### ", r"\.$", r"\s+", "[ae]"], draw.randint(0,
-            3))),
-        )  # fmt: skip
+        gsm8k = draw.random() < 0.5
         one, other = draw.choices(sides, k=2)
-        same = metric([one], [other], list(options.regexes_to_ignore) or None, options.ignore_case,
-                      options.ignore_punctuation, options.ignore_numbers)["exact_match"]  # fmt: skip
-        assert (compared(one, options) == compared(other, options)) is bool(same), (one, other, options)
+        same = metric([one], [other], IGNORED if gsm8k else None, gsm8k)["exact_match"]
+        assert (compared(one, gsm8k=gsm8k) == compared(other, gsm8k=gsm8k)) is bool(same), (one, other, gsm8k)
 
 
 def test_by_hand():
-    assert applied("regex", "a #### 5 b") == "5"
-    assert applied("regex", "x: 1, y: 2", regex_pattern=r"(x: \d)|(y: \d)", group_select=-1) == "y: 2"
-    assert build("multi_choice_regex")(["I say: B"], {"choices": ["one", "two"]}) == "(B)"
-    assert build("multi_choice_regex")(["it is two"], {"choices": ["one", "two"]}) == "(B)"
-    assert build(({"function": "majority_vote"}, {"function": "take_first"}))(["a", "b", "b"], {}) == "b"
-    assert build(({"function": "take_first_k", "k": 2},))(["a", "b", "c"], {}) == ["a", "b"]
+    assert FILTERS["regex"]("a #### 5 b", {}) == "5"
+    assert FILTERS["multi_choice_regex"]("I say: B", {"choices": ["one", "two"]}) == "(B)"
+    assert FILTERS["multi_choice_regex"]("it is two", {"choices": ["one", "two"]}) == "(B)"
+    assert FILTERS["choice-extract"]("(A), no, it is TWO!", {"choices": ["one", "two"]}) == "(A)"
+    assert FILTERS["majority_vote"]("a b b", {}) == "a b b"
 
 
-@pytest.mark.parametrize(
-    ("pipeline", "reason"),
-    [
-        ("strict", "no filter 'strict'"), (({"function": "custom"},), "no filter step 'custom'"),
-        (({},), "no filter step"),
-        (({"function": "regex", "pattern": "a"},), "unexpected keyword"), (({"function": "take_first_k"},), "missing"),
-    ],
-)  # fmt: skip
-def test_a_pipeline_that_cannot_be_built_says_why(pipeline, reason):
-    with pytest.raises(FilterFault, match=reason):
-        build(pipeline)
-
-
-def test_what_raises_in_lm_eval_gives_no_verdict():
-    many = {"answer": "1", "choices": [str(number) for number in range(27)]}
-    for body, pipeline in (
-        ({"answer": "1"}, ({"function": "regex", "regex_pattern": r"\d", "group_select": 3},)),
-        (many, "multi_choice_regex"), ({"answer": "1"}, "multi_choice_regex"), ({"answer": "1"}, "regex_pos"),
-        ({"answer": "1"}, ({"function": "regex", "regex_pattern": "("},)),
-        ({"answer": "1"}, ({"function": "take_first_k", "k": 2}, {"function": "take_first"})),
-    ):  # fmt: skip
-        found = score_exact_match(body, "1 2", pipeline)["exact_match"]
-        assert (found.value, found.verdict, found.error_type) == (None, None, "filter"), pipeline
+def test_choices_that_are_too_long_for_a_pattern_give_no_verdict():
+    score = judged("choice-extract", "it is two", "(B)", ["one" * 400, "two" * 400])
+    assert (score.value, score.verdict, score.error_type) == (None, None, "filter")
+    assert "a pattern of 2,401 characters" in score.reason
 
 
 @pytest.mark.parametrize(
     "text", ["9" * 5_000, "#### " + "1," * 400_000, "#" * 2**20, "\u202e\x1b[31m####\x00 \u066018", "\ud800 #### 1",
              "-" * 2**20, "$." * 500_000, "x" * 10_000_000],
 )  # fmt: skip
-@pytest.mark.parametrize("name", ["strict-match", "flexible-extract", "multi_choice_regex", "format_span", "regex_pos"])
+@pytest.mark.parametrize("name", [*OF_GSM8K, "multi_choice_regex", "format_span"])
 def test_no_answer_makes_a_filter_fail_or_hang(name, text):
     start = time.process_time()
-    found = score_exact_match({"answer": "#### 1", "choices": ["a", "b"]}, text, name)["exact_match"]
+    found = judged(name, text, "#### 1", ["a", "b"])
     assert found.extracted is None or re.search("[\ud800-\udfff]", found.extracted) is None
     assert time.process_time() - start < 3
-
-
-def test_a_users_pattern_that_takes_forever_gives_no_verdict(stopped):
-    forever = ({"function": "regex", "regex_pattern": r"(a+)+$"}, {"function": "take_first"})
-    found = score_exact_match({"answer": "1"}, "a" * 40 + "!", forever)["exact_match"]
-    assert (found.verdict, found.error_type) == (None, "stopped")

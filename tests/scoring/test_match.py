@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.records import Evalset
-from qualgate.scoring.match import NoNumber, last_numbers, score_numeric
-from qualgate.scoring.needs import number_faults
+from qualgate.scoring.numeric import NoNumber, faults, last_numbers, score_numeric
 from tests.scoring.cases import scored
 
 EMPTY = Evalset(name="e", version="1", sha256="", metrics=())
@@ -100,7 +99,7 @@ def test_what_can_be_read_two_ways_is_right_by_the_likelier_alone(text, answer, 
 
 @pytest.mark.parametrize("answer", ["7\\sqrt{2}", "x/4"])
 def test_a_reference_without_a_value_is_refused(answer):
-    assert "`math` reads expressions" in next(number_faults({"answer": answer}, EMPTY))
+    assert "`math` reads expressions" in next(faults({"answer": answer}, EMPTY))
 
 
 @pytest.mark.parametrize("text", ["", "none", "x2", "v1.2", "e5", "-", ".", "$", "x^2"])

@@ -17,11 +17,10 @@ from qualgate.errors import UsageError
 from qualgate.metrics import METRICS
 from qualgate.records import Case, Evalset
 from qualgate.scoring import registry, text
-from qualgate.scoring.match import score_exact_match
+from qualgate.scoring.exact_match import score_exact_match
 from qualgate.scoring.tools.dialects import Call
 from qualgate.scoring.tools.dialects import registry as dialects
-from qualgate.scoring.tools.dialects.blame import blame
-from qualgate.scoring.tools.dialects.detect import detect
+from qualgate.scoring.tools.dialects.detect import other_readings, readings
 from tests.scoring.tools.published import TOOLS
 
 TEMPLATE = Path(__file__).parent / "plugin_template"
@@ -117,8 +116,8 @@ def test_a_dialect_of_another_package_is_detected_and_blamed_like_any_other(inst
     acme, calls = dialects.dialect("acme"), (Call("f", {"a": [1, ""]}), Call("ping", {}))
     assert dialects.names()[-1] == "acme"
     assert acme.parse(f"Sure: {acme.serialise(calls)}") == calls
-    assert detect(text='⟦call f {"a": 1}⟧') == "acme"
-    assert blame('⟦call ping {"a": 1}⟧', "hermes", TOOLS).readers == ("acme",)
+    assert [*readings('⟦call f {"a": 1}⟧')] == ["acme"]
+    assert [*other_readings('⟦call ping {"a": 1}⟧', "hermes", TOOLS)] == ["acme"]
     with pytest.raises(UsageError, match="did you mean hermes"):
         dialects.dialect("hermess")
 

@@ -55,12 +55,7 @@ def _layer(source: Source, module: str, group_size: int) -> Layer:
     in_features, out_features = words.shape[0], words.shape[1] * 8
     if not in_features or not out_features:
         raise UsageError(f"{source.where(name)}: tensor {name} is empty. Fetch or save this checkpoint again.")
-    if group_size > 0 and in_features % group_size:
-        raise UsageError(
-            f"{source.where(name)}: tensor {name} has {in_features} in_features, not a multiple of the group size "
-            f"{group_size} that {source.format.where.name} gives. Correct it there, or fetch this checkpoint again."
-        )
-    groups = in_features // group_size if group_size > 0 else 1
+    groups = source.groups(name, in_features, group_size)
     meaning = f"{in_features} in_features in groups of {group_size}" if group_size > 0 else "one group"
     scales = source.expect(f"{module}.scales", FLOATS, (groups, out_features), meaning)
     zeros = source.expect(f"{module}.qzeros", (torch.int32,), (groups, out_features // 8), meaning)

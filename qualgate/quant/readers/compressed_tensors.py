@@ -38,6 +38,7 @@ from qualgate.quant.readers.source import (
     Layer,
     Source,
     as_exponents,
+    float4_fields,
     float8_codes,
     int8_codes,
     packed,
@@ -305,13 +306,7 @@ def _grid(
         high, wide = scheme.block
         return (-(-rows // high), -(-columns // wide)), wide, high, f"{rows} x {columns} in blocks of {high} x {wide}"
     if scheme.strategy in ("group", "tensor_group") and scheme.group_size:
-        if columns % scheme.group_size:
-            raise UsageError(
-                f"{source.where(name)}: {module} has {columns} in_features, not a multiple of the group size "
-                f"{scheme.group_size} that {source.format.where.name} gives. Correct it there, or fetch this "
-                "checkpoint again."
-            )
-        groups = columns // scheme.group_size
+        groups = source.groups(name, columns, scheme.group_size, module)
         words = f"{columns} in_features in groups of {scheme.group_size}"
         return (rows, groups), scheme.group_size if groups > 1 else 0, 1, words
     raise UsageError(f"{source.format.where}: weights of strategy {scheme.strategy!r:.30} cannot be read. {AGAIN}")
@@ -422,27 +417,8 @@ def _fp8(source: Source, module: str, scheme: Scheme) -> PackedWeight:
 
 def _packed_fp4(source: Source, module: str, *, nvfp4: bool) -> PackedWeight:
     """Read a layer of 4-bit floats, two a byte: NVFP4 with its global scale, or MXFP4."""
-    name, group_size = f"{module}.weight_packed", 16 if nvfp4 else 32
-    codes = source.expect(name, (torch.uint8,), (None, None), "two 4-bit floats a byte")
-    rows, columns = codes.shape[0], codes.shape[1] * 2
-    if columns % group_size:
-        raise UsageError(
-            f"{source.where(name)}: tensor {name} holds {columns} in_features, not a multiple of the blocks of "
-            f"{group_size}. {AGAIN}"
-        )
-    words = f"{columns} in_features in blocks of {group_size}"
+    name, block = f"{module}.weight_packed", NVFP4_BLOCK if nvfp4 else MXFP4_BLOCK
     dtype = torch.float8_e4m3fn if nvfp4 else torch.uint8
-    scales = source.expect(f"{module}.weight_scale", (dtype,), (rows, columns // group_size), words)
+    fields = float4_fields(source, name, f"{module}.weight_scale", dtype, block)
     tensor_scale = source.expect(f"{module}.weight_global_scale", (torch.float32,), (1,)).reshape(()) if nvfp4 else None
-    return packed(
-        source,
-        name,
-        code="e2m1",
-        bits=4,
-        shape=(rows, columns),
-        codes=codes.contiguous(),
-        scales=scales.contiguous(),
-        group_size=group_size,
-        tensor_scale=tensor_scale,
-        tensor_divides=nvfp4,
-    )
+    return packed(source, name, **fields, tensor_scale=tensor_scale, tensor_divides=nvfp4)

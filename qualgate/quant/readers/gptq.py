@@ -103,7 +103,7 @@ def _layer(source: Source, module: str, settings: dict[str, Any], v1: bool, borr
             f"says {bits} bits for {in_features} in_features. Set `bits` in {source.format.where.name} to what the "
             "model was quantized to, or fetch it again."
         )
-    groups = _groups(source, name, in_features, group_size)
+    groups = source.groups(name, in_features, group_size)
     meaning = f"{in_features} in_features at {bits} bits, in groups of {group_size if group_size > 0 else 'a row'}"
     scales = source.expect(f"{module}.scales", FLOATS, (groups, out_features), meaning)
     if out_features * bits % 32:
@@ -144,15 +144,6 @@ def _layer(source: Source, module: str, settings: dict[str, Any], v1: bool, borr
         g_idx=g_idx,
     )
     return Layer(weight=weight, layout=layout, bias=bias, oddities=oddities + odd_bias)
-
-
-def _groups(source: Source, name: str, in_features: int, group_size: int) -> int:
-    if group_size > 0 and in_features % group_size:
-        raise UsageError(
-            f"{source.where(name)}: tensor {name} has {in_features} in_features, not a multiple of the group size "
-            f"{group_size} that {source.format.where.name} gives. Correct it there, or fetch this checkpoint again."
-        )
-    return in_features // group_size if group_size > 0 else 1
 
 
 def _g_idx(given: torch.Tensor | None, in_features: int, groups: int) -> torch.Tensor | None:

@@ -20,7 +20,7 @@ import torch
 
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.activations import Rounding
-from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, float8_codes, packed
+from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, float4_fields, float8_codes, packed
 from qualgate_kernels.packed import NVFP4_BLOCK
 
 ALGORITHMS = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "W4A16_NVFP4")
@@ -77,29 +77,14 @@ def _fp8(source: Source, module: str, algorithm: str) -> dict[str, Any]:
 
 def _nvfp4(source: Source, module: str) -> dict[str, Any]:
     """Return the fields of a PackedWeight of NVFP4 codes in blocks of 16, with the scale over all blocks."""
-    name = f"{module}.weight"
-    codes = source.expect(name, (torch.uint8,), (None, None), "two 4-bit floats a byte")
-    rows, columns = codes.shape[0], 2 * codes.shape[1]
     if (block := _block_said(source.format.settings)) not in (None, NVFP4_BLOCK):
         raise NotInThisVersion(
             f"{source.format.where}: group_size is {block!r:.20}, and NVFP4 is read in blocks of {NVFP4_BLOCK}, as "
             f"vLLM does. Quantize the model again with blocks of {NVFP4_BLOCK}."
         )
-    if columns % NVFP4_BLOCK:
-        raise UsageError(
-            f"{source.where(name)}: tensor {name} holds {columns} in_features, not a multiple of the blocks of "
-            f"{NVFP4_BLOCK}. {AGAIN}"
-        )
-    words = f"{columns} in_features in blocks of {NVFP4_BLOCK}"
+    scales, dtype = f"{module}.weight_scale", torch.float8_e4m3fn
     return {
-        "code": "e2m1",
-        "bits": 4,
-        "shape": (rows, columns),
-        "codes": codes.contiguous(),
-        "scales": source.expect(
-            f"{module}.weight_scale", (torch.float8_e4m3fn,), (rows, columns // NVFP4_BLOCK), words
-        ).contiguous(),
-        "group_size": NVFP4_BLOCK,
+        **float4_fields(source, f"{module}.weight", scales, dtype, NVFP4_BLOCK),
         "tensor_scale": torch.tensor(source.scale(f"{module}.weight_scale_2", "one scale over all blocks")),
     }
 

@@ -52,8 +52,7 @@ class Source:
     def modules(self, ending: str) -> list[str]:
         """Modules that have a tensor called MODULE + ending, in the order of their names, numbers as numbers."""
         modules = [name.removesuffix(ending) for name in self.entries if name.endswith(ending)]
-        return sorted(modules, key=lambda name: [(part.isdigit(), int(part) if part.isdigit() else 0, part)
-                                               for part in name.split(".")])  # fmt: skip
+        return sorted(modules, key=natural)
 
     def has(self, name: str) -> bool:
         """Whether the folder has a tensor of that name."""
@@ -127,10 +126,28 @@ class Source:
         tensor = self.tensor(name)
         return int(self.expect(name, (torch.int8,), [1] * tensor.dim(), "one zero point for all inputs"))
 
+    def groups(self, name: str, in_features: int, size: int, holder: str = "") -> int:
+        """Return how many groups of `size` a row has; 1 for a size that is not above 0. Raises UsageError for a rest.
+
+        name: of the tensor; holder: what has the in_features, by default that tensor.
+        """
+        if size > 0 and in_features % size:
+            raise UsageError(
+                f"{self.where(name)}: {holder or f'tensor {name}'} has {in_features} in_features, not a multiple of "
+                f"the group size {size} that {self.format.where.name} gives. Correct it there, or fetch this "
+                "checkpoint again."
+            )
+        return in_features // size if size > 0 else 1
+
     def where(self, name: str) -> Path:
         """The tensor's file; the folder where there is none."""
         entry = self.entries.get(name)
         return entry.file if entry is not None else self.folder
+
+
+def natural(name: str) -> list[tuple[bool, int, str]]:
+    """Return a key that sorts numbers within names in their own order: layers.2 before layers.10."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in name.split(".")]
 
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
@@ -183,6 +200,29 @@ def packed(source: Source, name: str, *, any_scale: bool = False, **fields: Any)
             f"{where}: {name} has a tensor scale of {float(weight.tensor_scale):g}, expected a positive number. {AGAIN}"
         )
     return weight
+
+
+def float4_fields(source: Source, name: str, scales: str, dtype: torch.dtype, block: int) -> dict[str, Any]:
+    """Return the fields of a PackedWeight of e2m1 codes, two a byte, with a scale of `dtype` for each block of a row.
+
+    name, scales: of the tensors. Raises UsageError for in_features that do not fill blocks.
+    """
+    codes = source.expect(name, (torch.uint8,), (None, None), "two 4-bit floats a byte")
+    rows, columns = codes.shape[0], codes.shape[1] * 2
+    if columns % block:
+        raise UsageError(
+            f"{source.where(name)}: tensor {name} holds {columns} in_features, not a multiple of the blocks of "
+            f"{block}. {AGAIN}"
+        )
+    words = f"{columns} in_features in blocks of {block}"
+    return {
+        "code": "e2m1",
+        "bits": 4,
+        "shape": (rows, columns),
+        "codes": codes.contiguous(),
+        "scales": source.expect(scales, (dtype,), (rows, columns // block), words).contiguous(),
+        "group_size": block,
+    }
 
 
 def float8_codes(source: Source, name: str) -> dict[str, Any]:

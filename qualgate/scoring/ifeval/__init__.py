@@ -18,8 +18,9 @@ from qualgate.scoring import regexes
 from qualgate.scoring.ifeval.checks import INSTRUCTIONS
 from qualgate.scoring.ifeval.language import NoDetector
 from qualgate.scoring.outcome import actual, cannot_say, right, too_long, wrong
+from qualgate.scoring.scorer import Scorer, by_body
 
-__all__ = ["INSTRUCTIONS", "faults", "score_ifeval"]
+__all__ = ["INSTRUCTIONS", "SCORERS", "faults", "score_ifeval"]
 
 SCORER = "ifeval/2"
 MAX_TEXT = 2**18  # characters, read up to eight times for each instruction; a longer answer follows none
@@ -103,3 +104,14 @@ def _score(metric: str, body: Mapping[str, Any], followed: list[bool | None], re
     value = 0.0 if metric.startswith("ifeval.prompt") else sum(map(bool, followed)) / len(followed)
     return Score(metric=metric, value=value, verdict=False, error_type=missed.error_type, extracted=followed_json,
                  reason=missed.reason, scorer=SCORER)  # fmt: skip
+
+
+SCORERS = (
+    Scorer(
+        name="ifeval",
+        version=SCORER,
+        metrics=tuple(sorted(METRICS.values())),
+        function=by_body(score_ifeval),
+        faults=lambda body, evalset: faults(body),
+    ),
+)

@@ -7,6 +7,7 @@ step. Functions take their principal values; an odd root of a negative number is
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -160,18 +161,6 @@ def _log(inside: Any, base: Any = None) -> Any:
     return mp.log(inside) if base is None else mp.log(inside) / mp.log(base)
 
 
-def _gcd(*numbers: int) -> int:
-    from math import gcd
-
-    return gcd(*numbers)
-
-
-def _lcm(*numbers: int) -> int:
-    from math import lcm
-
-    return lcm(*numbers)
-
-
 _CONSTANTS: dict[str, Callable[[], Any]] = {"pi": lambda: +mp.pi, "e": lambda: +mp.e, "i": lambda: mp.mpc(0, 1)}
 _ANGLES = 1e9
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -189,8 +178,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ceil": _real(mp.ceil),
     "max": _real(max),
     "min": _real(min),
-    "gcd": _whole(_gcd),
-    "lcm": _whole(_lcm),
+    "gcd": _whole(math.gcd),
+    "lcm": _whole(math.lcm),
     "factorial": _small(mp.factorial, MAX_FACTORIAL),
     "binomial": _small(mp.binomial, MAX_FACTORIAL),
     **{name: _small(getattr(mp, name), _ANGLES) for name in ("sin", "cos", "tan", "cot", "sec", "csc")},

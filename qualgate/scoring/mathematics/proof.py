@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from qualgate.sandbox import killable
-from qualgate.scoring.match import Tolerance
 from qualgate.scoring.mathematics.reader import read
 from qualgate.scoring.mathematics.same import Comparison
 from qualgate.scoring.mathematics.tree import Node, Undecided, names_in
+from qualgate.scoring.numeric import Tolerance
 
 Pair = tuple[Any, Any]  # of mpmath's numbers
 WITHIN = killable.Bounds(cpu_seconds=2.0, wall_seconds=60.0, memory_bytes=2**29)

@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Protocol
 
-from qualgate.scoring.match import Tolerance
 from qualgate.scoring.mathematics.exact import exact
 from qualgate.scoring.mathematics.tree import Node, Undecided, holds, names_in, number
 from qualgate.scoring.mathematics.words import unit_of
+from qualgate.scoring.numeric import Tolerance
 
 MAX_UNMATCHED = 40  # items of a list that are not literally in the other: each is compared with each
 STANDS_FOR = 6  # decimals from which on a decimal stands for what it was rounded or cut off from

@@ -6,15 +6,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from qualgate.records import Score
+from qualgate.records import Evalset, Score
 from qualgate.sandbox import killable
-from qualgate.scoring.match import Tolerance
 from qualgate.scoring.mathematics.found import boxed, final_answer, why_not_meant
 from qualgate.scoring.mathematics.proof import same
 from qualgate.scoring.mathematics.reader import read
 from qualgate.scoring.mathematics.tokens import tokens
 from qualgate.scoring.mathematics.tree import Undecided, Unread
+from qualgate.scoring.numeric import Tolerance
 from qualgate.scoring.outcome import actual, cannot_say, quote, right, too_long, wrong
+from qualgate.scoring.references import any_of, faults_of_any
+from qualgate.scoring.scorer import Scorer, by_body
 
 METRIC, SCORER = "math", "math/3"
 
@@ -107,7 +109,7 @@ def reference_of(body: Mapping[str, Any]) -> str:
     return boxed(written) if "\\boxed" in written or "\\fbox" in written else written.strip("$ ")
 
 
-def faults(body: Mapping[str, Any]) -> Iterator[str]:
+def faults(body: Mapping[str, Any], evalset: Evalset) -> Iterator[str]:
     """Yield why a case cannot be scored: no `answer`, or one that cannot be read."""
     if type(body.get("answer")) not in (str, int, float):
         yield f"math needs `answer`, a text as {quote('x = 3')} or a number; {actual(body, 'answer')}"
@@ -123,3 +125,14 @@ def faults(body: Mapping[str, Any]) -> Iterator[str]:
         Tolerance.of(body)
     except ValueError as error:
         yield f"`tolerance`: {error}"
+
+
+SCORERS = (
+    Scorer(
+        name="math",
+        version=SCORER,
+        metrics=(METRIC,),
+        function=any_of(by_body(score_math)),
+        faults=faults_of_any(faults),
+    ),
+)

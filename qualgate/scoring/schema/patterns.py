@@ -14,6 +14,8 @@ from typing import Any
 import re2
 import regex
 
+from qualgate.scoring.regexes import compiled_by_re2
+
 # Spellings of ECMA 262 that the engines spell otherwise or, like \s, mean more narrowly.
 _ECMA = re.compile(
     r"\\(?:u([0-9A-Fa-f]{4})|([pP])\{([A-Za-z_]+)\}|c([A-Za-z])|([sS])|([dDwWb])|k<(\w+)>|.)|(\[)|(\])|(\$)|(\{(?![0-9]+,?[0-9]*\}))",
@@ -62,10 +64,8 @@ def _spelled(source: str, engine: str) -> str:
 @lru_cache(maxsize=4096)
 def linear(source: str) -> Any:
     """Compile `source` by RE2, linear in any text; None if RE2 refuses it."""
-    options = re2.Options()
-    options.log_errors = False
     try:
-        return re2.compile(_spelled(source, "re2"), options)
+        return compiled_by_re2(_spelled(source, "re2"))
     except re2.error:
         return None
 

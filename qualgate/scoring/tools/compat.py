@@ -88,14 +88,11 @@ def check(
     functions: list[dict[str, Any]],
     output: object,
     possible_answers: list[dict[str, Any]],
-    *,
-    underscore_dots: bool = False,
 ) -> Checked:
     """BFCL's verdict on `output`, the decoded calls `[{name: {parameter: value}}]`; None: nothing could be decoded.
 
     category: BFCL's, read as there by what it contains: relevance, parallel, multiple, else one call.
     functions: documented as there. possible_answers: `[{name: {parameter: [accepted value, …]}}]`.
-    underscore_dots: the models whose names cannot hold dots, so that a documented `a.b` is called `a_b`.
     ValueError for another language; never for what a model wrote.
     """
     if language not in _LANGUAGES:
@@ -107,7 +104,7 @@ def check(
     if not is_calls(output):
         return Checked(False, "ast_decoder:decoder_wrong_output_format", f"{_shown(output)} is no list of calls")
     try:
-        return _choose(category, _LANGUAGES[language], functions, output, possible_answers, underscore_dots)
+        return _choose(category, _LANGUAGES[language], functions, output, possible_answers)
     except _UnknownType as error:
         return Checked(None, "reference_raises:unknown_type", f"the reference knows no documented type {error}")
     except TooLong as error:
@@ -133,19 +130,17 @@ def _relevance(category: str, output: object) -> Checked:
     return Checked(False, "relevance_error:decoder_failed", "no call is made where one should be")
 
 
-def _choose(
-    category: str, language: _Language, functions: Any, output: Any, answers: Any, underscore_dots: bool
-) -> Checked:
+def _choose(category: str, language: _Language, functions: Any, output: Any, answers: Any) -> Checked:
     """Check the calls by the rules of a category, as BFCL's ast_checker does: parallel, multiple or simple."""
     if "parallel" in category:
-        return _parallel(language, functions, output, answers, underscore_dots)
+        return _parallel(language, functions, output, answers)
     if "multiple" in category:
         if len(output) != len(answers):
             return _count("multiple_function_checker", output, answers)
-        return _call(language, _documented(functions, answers[0]), output[0], answers[0], underscore_dots)
+        return _call(language, _documented(functions, answers[0]), output[0], answers[0])
     if len(output) != 1:
         return _count("simple_function_checker", output, (1,))
-    return _call(language, functions[0], output[0], answers[0], underscore_dots)
+    return _call(language, functions[0], output[0], answers[0])
 
 
 def _count(checker: str, output: Any, answers: Any) -> Checked:
@@ -159,7 +154,7 @@ def _documented(functions: Any, answer: dict[str, Any]) -> Any:
     return next((function for function in functions if function["name"] == name), None)
 
 
-def _parallel(language: _Language, functions: Any, output: Any, answers: Any, underscore_dots: bool) -> Checked:
+def _parallel(language: _Language, functions: Any, output: Any, answers: Any) -> Checked:
     """Give each expected call the first unmatched call that passes. That is greedy, so the order can matter."""
     if len(output) != len(answers):
         return _count("parallel_function_checker_no_order", output, answers)
@@ -167,7 +162,7 @@ def _parallel(language: _Language, functions: Any, output: Any, answers: Any, un
     for number, answer in enumerate(answers):
         function, first = _documented(functions, answer), None
         for index in unmatched:
-            checked = _call(language, function, output[index], answer, underscore_dots)
+            checked = _call(language, function, output[index], answer)
             if checked.valid:
                 unmatched.remove(index)
                 break
@@ -178,16 +173,11 @@ def _parallel(language: _Language, functions: Any, output: Any, answers: Any, un
     return VALID
 
 
-def _call(language: _Language, function: Any, call: Any, answer: Any, underscore_dots: bool) -> Checked:
-    """Check one call by BFCL's simple_function_checker; its checks have this order.
-
-    underscore_dots: the answer writes `.` in names as `_`.
-    """
+def _call(language: _Language, function: Any, call: Any, answer: Any) -> Checked:
+    """Check one call by BFCL's simple_function_checker; its checks have this order."""
     accepted = list(answer.values())[0]  # noqa: RUF015 - as above
     name, parameters = function["name"], function["parameters"]
     documented, required = parameters["properties"], parameters["required"]
-    if underscore_dots:
-        name = name.replace(".", "_")
     if name not in call:
         reason = f"called {_shown(next(iter(call)))}, expected {_shown(name)}"
         return Checked(False, "simple_function_checker:wrong_func_name", reason)

@@ -139,11 +139,11 @@ def _first(value: Any) -> Any:
     return value
 
 
-def fits(options: Options, value: Any, rel_tol: float = REL_TOL) -> bool:
+def fits(options: Options, value: Any) -> bool:
     """Whether `value` is one of the options: texts exactly, true is not 1, whole numbers exactly, others within
-    `rel_tol`; lists in order; objects without order, no key too many and none missing but the optional ones."""
+    REL_TOL; lists in order; objects without order, no key too many and none missing but the optional ones."""
     for option in options.values:  # noqa: SIM110 - a generator costs more than most of these comparisons
-        if _fits(option, value, rel_tol):
+        if _fits(option, value):
             return True
     return False
 
@@ -151,27 +151,27 @@ def fits(options: Options, value: Any, rel_tol: float = REL_TOL) -> bool:
 _EXACT = (str, int, bool, type(None))
 
 
-def _fits(option: Any, value: Any, rel_tol: float) -> bool:
-    """Return whether a value fits an option, both of the same type. rel_tol: of numbers that are not both integers."""
+def _fits(option: Any, value: Any) -> bool:
+    """Return whether a value fits an option, both of the same type."""
     if type(option) is type(value) and type(option) in _EXACT:
         return option == value
     if kind(option) != kind(value):
         return False
     match option:
         case dict():
-            return all(key in option and fits(option[key], item, rel_tol) for key, item in value.items()) and all(
+            return all(key in option and fits(option[key], item) for key, item in value.items()) and all(
                 options.optional or key in value for key, options in option.items()
             )
         case list():
             return len(option) == len(value) and all(
-                _fits(item_option, item, rel_tol) for item_option, item in zip(option, value, strict=True)
+                _fits(item_option, item) for item_option, item in zip(option, value, strict=True)
             )
     if option == value:
         return True
     if kind(option) != "number" or (isinstance(option, int) and isinstance(value, int)):
         return False
     try:
-        return math.isclose(option, value, rel_tol=rel_tol)
+        return math.isclose(option, value, rel_tol=REL_TOL)
     except OverflowError:  # a whole number beyond any double
         return False
 

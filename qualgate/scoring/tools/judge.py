@@ -1,4 +1,4 @@
-"""One face for both ways of judging calls: strict (ours) and compat (BFCL's, see `compat`), flags either way."""
+"""Tool calls judged as BFCL does (see `compat`), with the flags of the strict reading."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring.outcome import actual, cannot_say, quote, right, wrong
+from qualgate.scoring.outcome import actual, cannot_say, quote
+from qualgate.scoring.scorer import Scorer
 from qualgate.scoring.tools import strict
 from qualgate.scoring.tools.compat import Checked, check
 from qualgate.scoring.tools.compat_decode import CannotDecode, decode, decode_function_calling
 from qualgate.scoring.tools.compat_java import TooLong
 from qualgate.scoring.tools.compat_source import NoGrammar, decode_source
-from qualgate.scoring.tools.dialects import BadCall, Call
-from qualgate.scoring.tools.expected import BFCL_CALL, REL_TOL
+from qualgate.scoring.tools.expected import BFCL_CALL
 from qualgate.scoring.tools.strict import FLAGS, Judged
 
 COMPAT = "tool_call.compat/3"
@@ -29,35 +29,10 @@ BFCL_TOOL = (  # shown where a tool has another shape
 COMPAT_FLAGS = ("tool_call.parses", "tool_call.correct")  # what every compat verdict can say
 
 
-def judge(
-    functions: list[dict[str, Any]],
-    expected_calls: Any,
-    calls: object,
-    *,
-    mode: Literal["strict", "compat"] = "strict",
-    category: str = "simple",
-    language: str = "python",
-    underscore_dots: bool = False,
-    rel_tol: float = REL_TOL,
-) -> Judged:
-    """Judge `calls`, parsed or decoded in either shape; None where nothing could be decoded.
-
-    strict: every flag of `strict.FLAGS`; `expected_calls` of either shape, numbers with a fraction within `rel_tol`;
-    the category does not matter.
-    compat: BFCL's verdict as `tool_call.correct`, its error type, and the flags before it as far as that word tells;
-    `tool_call.valid` is left out, for BFCL knows no schema.
-    ValueError for expected calls that cannot be read.
-    """
-    if mode == "compat":
-        if isinstance(calls, tuple):
-            calls = [{call.name: call.arguments} if isinstance(call, Call) else call for call in calls]
-        return _flags(check(category, language, functions, calls, expected_calls, underscore_dots=underscore_dots))
-    if not isinstance(calls, tuple):
-        try:
-            calls = strict.read_calls(calls)
-        except BadCall as error:
-            return Judged(dict.fromkeys(FLAGS, False), error.error_type, str(error))
-    return strict.judge(functions, expected_calls, calls, rel_tol)
+def judge(functions: list[dict[str, Any]], expected_calls: Any, calls: object, category: str = "simple") -> Judged:
+    """Judge decoded calls, None where nothing could be decoded: BFCL's verdict as `tool_call.correct`, its error type,
+    and the flags before it as far as that word tells; `tool_call.valid` is left out, for BFCL knows no schema."""
+    return _flags(check(category, language_of(category), functions, calls, expected_calls))
 
 
 def score_compat(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
@@ -177,18 +152,10 @@ def _scored(case: Case, calls: Any, undecoded: str) -> dict[str, Score]:
     category = category_of(case.body)
     expected = case.body.get("expected_calls", [])
     functions = [tool.get("function", tool) for tool in case.body["tools"]]
-    verdict = judge(functions, expected, calls, mode="compat", category=category, language=language_of(category))
+    verdict = judge(functions, expected, calls, category)
     calls_json = None if calls is None else json.dumps(calls, ensure_ascii=False, default=repr, skipkeys=True)
-    scores = {}
-    for flag in COMPAT_FLAGS:
-        holds = verdict.flags[flag]
-        if holds:
-            scores[flag] = right(flag, COMPAT, calls_json)
-        elif holds is False:
-            scores[flag] = wrong(flag, COMPAT, verdict.error_type, undecoded or verdict.reason, calls_json)
-        else:
-            scores[flag] = cannot_say(flag, COMPAT, verdict.error_type, verdict.reason)
-    return scores
+    verdict = replace(verdict, reason=undecoded or verdict.reason)
+    return strict.flag_scores(verdict, calls_json, COMPAT, COMPAT_FLAGS)
 
 
 _LAST_HELD = {  # how many flags (without `valid`) hold for an error type, or its part before the colon
@@ -220,3 +187,18 @@ def _flags(checked: Checked) -> Judged:
     else:
         flags = {name: index < reached for index, name in enumerate(names)}
     return Judged(flags, checked.error_type, checked.reason)
+
+
+SCORERS = (
+    Scorer(
+        name="tool_call",
+        mode="compat",
+        version=COMPAT,
+        metrics=COMPAT_FLAGS,
+        function=score_compat,
+        faults=compat_faults,
+        decoded=score_compat_decoded,
+    ),
+)
+# For rules, the verdict has a metric of its own, beside the strict reading's.
+BESIDE_STRICT = replace(SCORERS[0], metrics=(COMPAT_METRIC,), function=score_compat_alone, decoded=None)

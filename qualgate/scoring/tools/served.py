@@ -7,24 +7,24 @@ which a case names by `served_by` and which runs in a sandbox (`qualgate.sandbox
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from os.path import abspath, expanduser, isabs
+from os.path import abspath, expanduser
 from typing import Any
 
 from qualgate.errors import UsageError
 from qualgate.records import Calls, Case, Evalset, Score
 from qualgate.sandbox.parsers import NoParsers, Unread, parsers_of
-from qualgate.scoring.outcome import actual, cannot_say, quote, right, wrong
-from qualgate.scoring.scorer import Scorer
+from qualgate.scoring.outcome import cannot_say, quote, wrong
+from qualgate.scoring.scorer import Scorer, in_dialect_first
 from qualgate.scoring.tools import strict
+from qualgate.scoring.tools.case_faults import SERVED_BY, served_faults, tool_faults
 from qualgate.scoring.tools.dialects.call import MAX_CALLS, BadCall, Call, Tools
-from qualgate.scoring.tools.dialects.registry import dialect
+from qualgate.scoring.tools.dialects.registry import AUTO, dialect
 from qualgate.scoring.tools.expected import wanted_calls
 
 SERVED = "tool_call.served/5"
 METRIC = "tool_call.served"
-KEY = "served_by"  # of a case: {engine, python}
 BY_ITSELF = f"{SERVED} its server"  # the scorer of a served arm's own calls
 UNKNOWN = "no `served_by` (of `score`: --served-by) says whose parser reads texts, and no server gave its calls"
 # What a server calls its parser of a dialect, where that is not the dialect's name.
@@ -46,18 +46,7 @@ LACKS = {"mistral": "[ARGS]"}  # by dialect: a token that tells its tokenizer fr
 def today(scorer: str, version: str) -> str:
     """Return `version` with the server that the stored `scorer` names."""
     read_by = scorer.partition(" ")[2]
-    return f"{version} {read_by}" if version == SERVED and read_by and read_by != strict.AUTO else version
-
-
-def served_faults(body: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with a case's `served_by`."""
-    match body.get(KEY):
-        case None if KEY not in body:
-            return
-        case {"engine": "vllm" | "sglang", "python": str() as python} if len(body[KEY]) == 2 and isabs(python):
-            return
-    needed = "`engine` (vllm or sglang) and `python`, the absolute path of its environment's interpreter"
-    yield f"`{KEY}` must name {needed}; {actual(body, KEY)}"
+    return f"{version} {read_by}" if version == SERVED and read_by and read_by != AUTO else version
 
 
 def server_version(by: Mapping[str, str]) -> str:
@@ -72,7 +61,7 @@ def by_parser(scorer: Scorer, spec: str) -> Scorer:
     by = {"engine": engine, "python": abspath(expanduser(python)) if python else ""}
     if scorer.mode != "served" or scorer.written_in is None:
         raise UsageError(f"--served-by {spec}: the scorer {scorer.name} ({scorer.mode}) asks no server. Leave it out.")
-    if faults := [*served_faults({KEY: by})]:
+    if faults := [*served_faults({SERVED_BY: by})]:
         raise UsageError(f"--served-by {spec}: it is vllm:PYTHON or sglang:PYTHON; {faults[0]}.")
     try:
         server_version(by)
@@ -80,7 +69,7 @@ def by_parser(scorer: Scorer, spec: str) -> Scorer:
         raise UsageError(f"--served-by {spec}: {error}.") from None
 
     def reading(function: Any) -> Any:
-        return lambda case, *rest: function(replace(case, body={KEY: by, **case.body}), *rest)
+        return lambda case, *rest: function(replace(case, body={SERVED_BY: by, **case.body}), *rest)
 
     written_in = scorer.written_in
     return replace(scorer, function=reading(scorer.function), written_in=lambda name: reading(written_in(name)))
@@ -113,17 +102,17 @@ def score_served(case: Case, evalset: Evalset, text: str, written_in: str | None
     """Score the calls that the case's server executes of a text: `tool_call.correct` of the served reading. The reason
     of a right answer that the strict reading refuses says what the server's parser forgave; the row's scorer names the
     server. Null where no server is named, its parser fails, or no dialect is declared."""
-    faults = [*served_faults(case.body)] if KEY in case.body else [UNKNOWN]
+    faults = [*served_faults(case.body)] if SERVED_BY in case.body else [UNKNOWN]
     if faults:
         why = faults[0]
         return {METRIC: cannot_say(METRIC, SERVED, "no_served_reading", why)}
-    by, name, tools = case.body[KEY], strict.dialect_of(case.body, written_in), case.body["tools"]
+    by, name, tools = case.body[SERVED_BY], strict.dialect_of(case.body, written_in), case.body["tools"]
     try:
         version = server_version(by)
     except NoParsers as error:
         return {METRIC: cannot_say(METRIC, SERVED, "no_parser", str(error))}
     scorer = f"{SERVED} {version}"
-    if name == strict.AUTO:
+    if name == AUTO:
         why = f"no dialect is declared, and {version} reads one that it is told"
         return {METRIC: cannot_say(METRIC, scorer, "no_served_reading", why)}
     try:
@@ -151,13 +140,9 @@ def score_by_itself(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score
 def _judged(case: Case, calls: tuple[Call, ...], scorer: str) -> Score:
     """Return the score of the calls that a server's parser read. scorer: with the server's version."""
     calls_json = json.dumps([{"name": call.name, "arguments": call.arguments} for call in calls], ensure_ascii=False)
-    verdict = strict.judge(case.body["tools"], wanted_calls(case.body), calls)
-    holds = verdict.flags["tool_call.correct"]
-    if holds is None:
-        return cannot_say(METRIC, scorer, verdict.error_type, verdict.reason)
-    if not holds:
-        return wrong(METRIC, scorer, verdict.error_type, verdict.reason, calls_json)
-    return right(METRIC, scorer, calls_json)
+    judged = strict.judge(case.body["tools"], wanted_calls(case.body), calls)
+    (score,) = strict.flag_scores(judged, calls_json, scorer, strict.FLAGS[-1:]).values()
+    return replace(score, metric=METRIC)
 
 
 def _forgiven(text: str, name: str, tools: Tools, calls: tuple[Call, ...], server: str) -> str:
@@ -166,3 +151,17 @@ def _forgiven(text: str, name: str, tools: Tools, calls: tuple[Call, ...], serve
     except BadCall as fault:
         return f"{server} forgave {fault.error_type}: {quote(str(fault), 200)}"
     return "" if strictly == calls else f"{server} forgave: strictly, {len(strictly)} such calls are read"
+
+
+SCORERS = (
+    Scorer(
+        name="tool_call",
+        mode="served",
+        version=SERVED,
+        metrics=(METRIC,),
+        function=score_served,
+        faults=tool_faults,
+        decoded=score_by_itself,
+        written_in=in_dialect_first(score_served),
+    ),
+)

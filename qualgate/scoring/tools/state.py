@@ -25,8 +25,9 @@ from qualgate.metrics import STATE
 from qualgate.records import Case, Evalset, Score, turn_of
 from qualgate.sandbox import Ended, Sandbox, SandboxFailed
 from qualgate.sandbox.packages import NoPackages
-from qualgate.scoring.code import equipped
+from qualgate.scoring import code
 from qualgate.scoring.outcome import actual, cannot_say, quote, right, wrong
+from qualgate.scoring.scorer import Scorer, in_dialect_first
 from qualgate.scoring.tools import strict
 from qualgate.scoring.tools.dialects import BadCall, Call
 from qualgate.scoring.tools.turns import turn_faults
@@ -312,7 +313,7 @@ def _equipped(case: Case, sandbox: Sandbox | None, scorer: str) -> tuple[Sandbox
     Returns a score instead if the packages cannot be used.
     """
     try:
-        return equipped(case.body, sandbox, scorer) if sandbox else (None, scorer)
+        return code.equipped(case.body, sandbox, scorer) if sandbox else (None, scorer)
     except NoPackages as error:
         return cannot_say(STATE, scorer, "no_packages", str(error))
     except BadTests as error:
@@ -403,3 +404,34 @@ def _classes(sources: tuple[tuple[str, str], ...]) -> list[str]:
         class_names = [node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
         names += [*(class_names if len(sources) == 1 else ()), *(f"{module}.{name}" for name in class_names)]
     return names
+
+
+def _score(case: Case, evalset: Evalset, answer: Any, dialect: str | None = None) -> dict[str, Score]:
+    return score_state(case, evalset, answer, code.local_sandbox(), dialect)
+
+
+def _score_transcript(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
+    return score_transcript(case, evalset, calls, code.local_sandbox())
+
+
+SCORERS = (
+    Scorer(
+        name="state",
+        version=SCORER,
+        metrics=(STATE,),
+        function=_score,
+        faults=state_faults,
+        decoded=_score,
+        written_in=in_dialect_first(_score),
+    ),
+    Scorer(
+        name="state",
+        mode="compat",
+        version=COMPAT,
+        metrics=(STATE,),
+        function=_score_transcript,
+        faults=transcript_faults,
+        decoded=_score_transcript,
+        transcripts=True,
+    ),
+)

@@ -17,18 +17,19 @@ import marshal
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from qualgate.records import CALL_UNREAD, Case, Evalset, Score
 from qualgate.scoring.outcome import all_right, cannot_say, quote, right, wrong
 from qualgate.scoring.schema import CannotValidate, first_error, quick
+from qualgate.scoring.scorer import Scorer, in_dialect_first
+from qualgate.scoring.tools.case_faults import tool_faults
 from qualgate.scoring.tools.dialects import BadCall, Call, read_json
-from qualgate.scoring.tools.dialects.blame import Blame, blame
-from qualgate.scoring.tools.dialects.registry import dialect
+from qualgate.scoring.tools.dialects.detect import other_readings
+from qualgate.scoring.tools.dialects.registry import AUTO, dialect
 from qualgate.scoring.tools.expected import (
     ANY_CALL,
-    REL_TOL,
     Expected,
     as_schema,
     fits,
@@ -48,7 +49,6 @@ FLAGS = (
     "tool_call.correct",
 )
 HERMES = "hermes"
-AUTO = "auto"  # no dialect: whichever reads the answer, hermes first
 MAX_BLAMED = 2**14  # characters: a longer answer is not tried in every dialect
 _SHOWN = json.JSONEncoder(ensure_ascii=False, check_circular=False)  # what was read from text has no circles
 MAX_REMEMBERED = 2**16  # bytes of what a case documents or expects; more is read anew for each answer
@@ -81,13 +81,10 @@ def parameters(tools: list[dict[str, Any]]) -> dict[str, Any]:
     return {function["name"]: as_schema(function.get("parameters", {})) for function in functions}
 
 
-def judge(
-    tools: list[dict[str, Any]], expected_calls: Any, calls: tuple[Call, ...], rel_tol: float = REL_TOL
-) -> Judged:
+def judge(tools: list[dict[str, Any]], expected_calls: Any, calls: tuple[Call, ...]) -> Judged:
     """Judge parsed calls. ValueError for expected calls of neither shape (see `expected`).
 
     expected_calls: or ANY_CALL, when one call or more that the tools' schemas allow is all that is asked for
-    rel_tol: of numbers with a fraction, relative; whole numbers are compared exactly.
     """
     expected, values = ((), 0) if expected_calls == ANY_CALL else _expected(expected_calls)
     if not calls and (expected or expected_calls == ANY_CALL):
@@ -103,8 +100,7 @@ def judge(
         return _judged(2, *fault)
     if len(calls) * values > MAX_COMPARED:
         return _unknown("too_many_calls", f"{len(calls)} calls and {values} expected values are too many to match")
-    by_value = partial(_against_values, rel_tol=rel_tol)
-    if (reason := _unmatched(calls, expected, by_value)) is None:  # a right answer needs this step alone
+    if (reason := _unmatched(calls, expected, _against_values)) is None:  # a right answer needs this step alone
         return _RIGHT
     verdict = _judged(5, "wrong_arguments", reason)
     for passed, error_type, against in ((4, "wrong_type", _against_types), (3, "missing_argument", _against_required)):
@@ -182,30 +178,23 @@ def calls_or_scores(case: Case, text: str, written_in: str | None = None) -> tup
         calls = dialect(name).parse(text, tools)
     except BadCall as error:
         fault = error
-    if not calls and len(text) <= MAX_BLAMED:
-        blamed = blame(text, name, tools)
-        if blamed.readers and declared == AUTO:
-            return blamed.calls
-        if blamed.readers and (written_in or "dialect" in case.body):
-            reason = f"{name} reads no call, {', '.join(blamed.readers[:3])} reads it: is the parser the wrong one?"
+    others = other_readings(text, name, tools) if not calls and len(text) <= MAX_BLAMED else {}
+    readers = ", ".join([*others][:3])
+    if others:
+        if declared == AUTO:
+            return next(iter(others.values()))
+        if written_in or "dialect" in case.body:
+            reason = f"{name} reads no call, {readers} reads it: is the parser the wrong one?"
             doubted = FLAGS if fault else FLAGS[1:] if wanted_calls(case.body) else ()  # wrong, if the parser is right
             return {
                 flag: cannot_say(flag, SCORER, CALL_UNREAD if flag in doubted else "parser", reason) for flag in FLAGS
             }
-    else:
-        blamed = None
+    misread = f"; not the model's fault if the parser is another: {readers} reads it" if others else ""
     if fault:
-        return _scores(_judged(0, fault.error_type, f"{fault}{_misread(blamed)}"), None)
+        return flag_scores(_judged(0, fault.error_type, f"{fault}{misread}"), None)
     if not calls and wanted_calls(case.body):
-        return _scores(_judged(1, "no_call", f"no call is made{_misread(blamed)}"), "[]")
+        return flag_scores(_judged(1, "no_call", f"no call is made{misread}"), "[]")
     return calls
-
-
-def _misread(blamed: Blame | None) -> str:
-    """The end of a reason: nothing when no other dialect reads calls of the tools."""
-    if blamed is None or not blamed.readers:
-        return ""
-    return f"; not the model's fault if the parser is another: {', '.join(blamed.readers[:3])} reads it"
 
 
 def score_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
@@ -214,7 +203,7 @@ def score_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
     try:
         return score_calls(case, read_calls(calls))
     except BadCall as error:
-        return _scores(_judged(0, error.error_type, str(error)), None)
+        return flag_scores(_judged(0, error.error_type, str(error)), None)
 
 
 def read_calls(values: Any) -> tuple[Call, ...]:
@@ -258,21 +247,23 @@ def _read(number: int, value: Any) -> Call:
 def score_calls(case: Case, calls: tuple[Call, ...]) -> dict[str, Score]:
     """Score all six flags of calls that were read."""
     calls_json = _SHOWN.encode([{"name": call.name, "arguments": call.arguments} for call in calls])
-    return _scores(judge(case.body["tools"], wanted_calls(case.body), calls), calls_json)
+    return flag_scores(judge(case.body["tools"], wanted_calls(case.body), calls), calls_json)
 
 
-def _scores(judged: Judged, shown: str | None) -> dict[str, Score]:
+def flag_scores(
+    judged: Judged, shown: str | None, scorer: str = SCORER, flags: tuple[str, ...] = FLAGS
+) -> dict[str, Score]:
     """Return the scores of a judged answer, by flag. shown: its calls as JSON."""
     if judged is _RIGHT:
-        return all_right(FLAGS, SCORER, shown)
+        return all_right(flags, scorer, shown)
     scores = {}
-    for flag, holds in judged.flags.items():
-        if holds:
-            scores[flag] = right(flag, SCORER, shown)
-        elif holds is False:
-            scores[flag] = wrong(flag, SCORER, judged.error_type, judged.reason, shown)
+    for flag in flags:
+        if judged.flags[flag]:
+            scores[flag] = right(flag, scorer, shown)
+        elif judged.flags[flag] is False:
+            scores[flag] = wrong(flag, scorer, judged.error_type, judged.reason, shown)
         else:
-            scores[flag] = cannot_say(flag, SCORER, judged.error_type, judged.reason)
+            scores[flag] = cannot_say(flag, scorer, judged.error_type, judged.reason)
     return scores
 
 
@@ -339,9 +330,9 @@ def _against_types(call: Call, expected: Expected) -> str | None:
     return _against_required(call, expected)
 
 
-def _against_values(call: Call, expected: Expected, rel_tol: float) -> str | None:
+def _against_values(call: Call, expected: Expected) -> str | None:
     for key, value in call.arguments.items():
-        if key not in expected.arguments or not fits(expected.arguments[key], value, rel_tol):
+        if key not in expected.arguments or not fits(expected.arguments[key], value):
             return key
     return _against_required(call, expected)
 
@@ -389,3 +380,16 @@ def _plain(option: Any) -> Any:
         case list():
             return [_plain(item) for item in option]
     return option
+
+
+SCORERS = (
+    Scorer(
+        name="tool_call",
+        version=SCORER,
+        metrics=FLAGS,
+        function=score_tool_call,
+        faults=tool_faults,
+        decoded=score_decoded,
+        written_in=in_dialect_first(score_tool_call),
+    ),
+)

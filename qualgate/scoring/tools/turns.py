@@ -12,9 +12,10 @@ from typing import Any
 
 from qualgate.metrics import TURNS
 from qualgate.records import Case, Evalset, Score, turn_of
-from qualgate.scoring.needs import tool_faults
 from qualgate.scoring.outcome import actual
+from qualgate.scoring.scorer import Scorer, in_dialect_first
 from qualgate.scoring.tools import strict
+from qualgate.scoring.tools.case_faults import tool_faults
 
 SCORER = "turns/3"
 
@@ -41,3 +42,16 @@ def turn_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
 
 def _named(scores: dict[str, Score]) -> dict[str, Score]:
     return {TURNS: replace(scores[strict.FLAGS[-1]], metric=TURNS, scorer=SCORER)}
+
+
+SCORERS = (
+    Scorer(
+        name="turns",
+        version=SCORER,
+        metrics=(TURNS,),
+        function=score_turn,
+        faults=turn_faults,
+        decoded=score_turn_decoded,
+        written_in=in_dialect_first(score_turn),
+    ),
+)

@@ -47,7 +47,7 @@ def test_an_aime_answer_is_a_whole_number_of_three_digits():
                          (r"\boxed{1000}", None), (r"\boxed{-5}", None), (r"\boxed{7.5}", None), (r"\boxed{1", None),
                          (r"\boxed{\frac{6}{2}}", None), ("\u0661", None)):  # fmt: skip
         assert aime_answer(text) == answer
-        assert filters.build("aime")([text], {}) == (answer or filters.INVALID)
+        assert filters.FILTERS["aime"](text, {}) == (answer or filters.INVALID)
 
 
 COUNTED = (3_317, 55, 628)  # alike; apart by a leading zero; apart by words around the number

@@ -78,13 +78,6 @@ def test_what_must_be_given_is_what_the_answers_say():
     assert check("simple", "python", [REQUIRED], [{"a.f": {"x": 1}}], answers).error_type == F + "missing_optional"
 
 
-def test_dots_of_a_documented_name_are_underscores_where_a_model_cannot_write_them():
-    answers = [{"a.f": {"x": [1]}}]
-    for name, dotted, valid in (("a_f", True, True), ("a.f", True, False), ("a.f", False, True)):
-        found = check("simple", "python", [REQUIRED], [{name: {"x": 1}}], answers, underscore_dots=dotted)
-        assert found.valid is valid
-
-
 def test_parallel_calls_are_taken_greedily():
     functions = [function(a="integer")]
     answers = [{"f": {"a": [1, 2]}}, {"f": {"a": [1]}}]

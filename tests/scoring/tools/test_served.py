@@ -8,8 +8,9 @@ from qualgate.errors import UsageError
 from qualgate.pipeline.score_files import choose_scorer
 from qualgate.records import Case, Evalset
 from qualgate.scoring import score
-from qualgate.scoring.needs import tool_faults
-from qualgate.scoring.registry import MAX_ANSWER, apply, find, in_dialect
+from qualgate.scoring.outcome import MAX_ANSWER
+from qualgate.scoring.registry import apply, find, in_dialect
+from qualgate.scoring.tools.case_faults import tool_faults
 from qualgate.scoring.tools.served import METRIC, today
 from tests.served_environments import served_by, stand_in
 

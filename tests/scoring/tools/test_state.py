@@ -11,7 +11,7 @@ from qualgate.identity import content_hash
 from qualgate.metrics import STATE
 from qualgate.records import Case, Evalset
 from qualgate.sandbox import Limits, Sandbox
-from qualgate.scoring import registry
+from qualgate.scoring import code, registry
 from qualgate.scoring.tools import state
 from tests.scoring.cases import table
 
@@ -68,20 +68,20 @@ def quick(monkeypatch):
     held = Sandbox.best(Limits(cpu_seconds=1, wall_seconds=10))
     if held is None:
         pytest.skip("no sandbox holds here")
-    monkeypatch.setattr(registry, "_sandbox", lambda: held)
+    monkeypatch.setattr(code, "local_sandbox", lambda: held)
 
 
 def judged(number, calls, **body):
     bodies, faults = read_turns(row(**body))
     assert not faults
     case = Case(evalset="bank", body=bodies[number - 1])
-    return state.score_state(case, EVALSET, calls, registry._sandbox())[STATE]
+    return state.score_state(case, EVALSET, calls, code.local_sandbox())[STATE]
 
 
 def whole(calls, turns=TURNS, simulation=BANK):
     (body,), _ = read_whole(row(turns))
     evalset = Evalset(name="b", version="1", sha256="", metrics=(STATE,), simulation=(("tools.py", simulation),))
-    return state.score_transcript(Case(evalset="bank", body=body), evalset, calls, registry._sandbox())[STATE]
+    return state.score_transcript(Case(evalset="bank", body=body), evalset, calls, code.local_sandbox())[STATE]
 
 
 NOTE = call("note", text="paid")
@@ -183,7 +183,7 @@ def test_tools_that_cannot_be_relied_on_judge_nobody(simulation, calls, why):
 
 
 def test_without_a_sandbox_only_the_recorded_action_is_judged(monkeypatch):
-    monkeypatch.setattr(registry, "_sandbox", lambda: None)
+    monkeypatch.setattr(code, "local_sandbox", lambda: None)
     assert judged(1, [PAY]).verdict
     assert judged(1, [LOOK, PAY]).error_type == "no_sandbox"
 

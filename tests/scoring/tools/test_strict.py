@@ -12,8 +12,9 @@ from qualgate.records import Case, Evalset
 from qualgate.scoring.tools import strict as strict_module
 from qualgate.scoring.tools.dialects import Call
 from qualgate.scoring.tools.expected import as_schema, fits, read_expected
-from qualgate.scoring.tools.judge import category_of, compat_faults, judge, score_compat, score_compat_decoded
-from qualgate.scoring.tools.strict import FLAGS, score_decoded
+from qualgate.scoring.tools.judge import category_of, compat_faults, score_compat, score_compat_decoded
+from qualgate.scoring.tools.judge import judge as judge_as_bfcl
+from qualgate.scoring.tools.strict import FLAGS, Judged, read_calls, score_decoded
 from tests.scoring.cases import table
 from tests.verification.references import bfcl_calls, bfcl_mutations
 
@@ -29,6 +30,11 @@ TOOLS = [
     {"name": "f", "parameters": {"type": "dict", "properties": PROPERTIES, "required": []}},
     {"name": "g", "parameters": {"type": "dict", "properties": {}}},
 ]
+
+
+def judge(tools, expected, calls) -> Judged:
+    """Decoded calls, judged strictly."""
+    return strict_module.judge(tools, expected, read_calls(calls))
 
 
 def strict(expected, *calls):
@@ -71,7 +77,6 @@ def test_flags_of_one_call_in_their_order():
     assert strict(expected) == "valid"
     assert strict([]) == ""
     assert strict([], ("g", {})) == "function"
-    assert list(judge(TOOLS, expected, None).flags.values()) == [False] * 6
 
 
 def test_a_dict_of_accepted_values():
@@ -154,7 +159,7 @@ def test_flags_of_parallel_calls_equal_those_of_the_best_assignment():
 )
 def test_a_thousand_calls_stall_nothing(calls, accepted):
     start = time.process_time()
-    found = judge(TOOLS, [{"f": one} for one in accepted], tuple(Call("f", call) for call in calls))
+    found = strict_module.judge(TOOLS, [{"f": one} for one in accepted], tuple(Call("f", call) for call in calls))
     assert time.process_time() - start < 10  # a hang, not a speed
     assert found.error_type in ("", "wrong_arguments", "too_many_calls")
     assert (found.flags["tool_call.correct"] is None) == (found.error_type == "too_many_calls")
@@ -164,7 +169,7 @@ def test_compat_flags_say_what_the_references_word_tells():
     expected = [{"f": {"i": [1], "s": ["a"]}}]
 
     def flags(calls, category="simple"):
-        return [*judge(TOOLS, expected, calls, mode="compat", category=category).flags.values()]
+        return [*judge_as_bfcl(TOOLS, expected, calls, category).flags.values()]
 
     assert flags([{"f": {"i": 1, "s": "A."}}]) == [True] * 5
     assert flags([{"f": {"i": 2, "s": "a"}}]) == [True, True, True, True, False]
@@ -173,7 +178,6 @@ def test_compat_flags_say_what_the_references_word_tells():
     assert flags([{"g": {}}]) == [True, False, False, False, False]
     assert flags(None) == [False] * 5
     assert flags([{"g": {}}], "parallel") == [True, None, None, None, False]
-    assert flags((Call("f", {"i": 1, "s": "a"}),)) == [True] * 5
 
 
 CASE = Case(evalset="s", body={"id": "1", "tools": TOOLS[:1], "expected_calls": [{"f": {"i": [1], "s": ["a"]}}]})

@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 import re
 
-from qualgate.scoring import filters
+from qualgate.scoring.filters import FILTERS as OURS
+from qualgate.scoring.filters import INVALID
 from qualgate.scoring.multiple_choice import LETTERS, Ambiguous, chosen
 from tests.verification.references.agreement import Tally
 from tests.verification.references.filters_fuzz import Theirs
@@ -45,7 +46,7 @@ def mmlu_pro(text: str) -> str:
     if found := re.search(r".*[aA]nswer:\s*([A-J])", text):
         return found.group(1)
     found = re.search(r"\b[A-J]\b(?!.*\b[A-J]\b)", text, re.DOTALL)
-    return found.group(0) if found else filters.INVALID
+    return found.group(0) if found else INVALID
 
 
 def differential(count: int, seed: int) -> Tally:
@@ -58,16 +59,14 @@ def differential(count: int, seed: int) -> Tally:
         reasons = draw.sample(REASONS, 2)
         said = {"L": LETTERS[right], "W": LETTERS[other], "T": CHOICES[right], "R": reasons[0], "Q": reasons[1]}
         text = re.sub(r"\b[LWTRQ]\b", lambda one, said=said: said[one[0]], style.replace(r"\n", "\n"))
-        rows.append(([text], {"choices": CHOICES}))
+        rows.append((text, {"choices": CHOICES}))
         meant.append((style, "ambiguous" if style in AMBIGUOUS else right))
     for name, (file, called) in FILTERS.items():
-        ours = filters.build(name)
         for (said, case), found in zip(rows, theirs.found(name, theirs.of_task(file, called), rows), strict=True):
-            tally.take(name, found, ours(said, case), said)
-    ours = filters.build("mmlu_pro")
+            tally.take(name, found, OURS[name](said, case), said)
     for (said, case), (style, right) in zip(rows, meant, strict=True):
-        tally.take("mmlu_pro", mmlu_pro(said[0]), ours(said, case), said)
-        tally.take(f"read: {style}", right, _read(said[0]), said)
+        tally.take("mmlu_pro", mmlu_pro(said), OURS["mmlu_pro"](said, case), said)
+        tally.take(f"read: {style}", right, _read(said), said)
     return tally
 
 

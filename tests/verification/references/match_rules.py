@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from qualgate.scoring.match import NoNumber, last_numbers, score_numeric
+from qualgate.scoring.numeric import NoNumber, last_numbers, score_numeric
 from qualgate.scoring.overlap import score_f1
 from tests.verification.references.agreement import NoReference, Tally, made
 

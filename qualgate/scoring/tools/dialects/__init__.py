@@ -1,8 +1,8 @@
 """Dialects in which models write tool calls as text, one per family, all read by one scanner.
 
 `registry.dialect(name).parse(text, tools)` gives the calls of an answer, `.stream(tools)` reads it as it comes,
-`.serialise(calls)` writes it; `detect` names the dialect of a template or an answer, `blame` decides whether model or
-parser is at fault. `call` lists the words for failures, `shipped` the sources that each dialect was checked against.
+`.serialise(calls)` writes it; `detect` names the dialect of a template, and those that read an answer. `call` lists the
+words for failures, `shipped` the sources that each dialect was checked against.
 """
 
 from __future__ import annotations

@@ -55,3 +55,10 @@ def read_json(text: str) -> Any:
         if error.error_type == "not_json" and not all(string[1] for string in _STRING.finditer(text)):
             raise BadCall("unbalanced_quotes", f"a string is not closed: {error}") from None
         raise BadCall(error.error_type, str(error)) from None
+
+
+def read_arguments(text: str) -> dict[str, Any]:
+    """Return the arguments of a call, a JSON object; BadCall otherwise."""
+    if not isinstance(arguments := read_json(text), dict):
+        raise BadCall("call_shape", "the arguments are not an object")
+    return arguments

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools, read_json
+from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools, read_arguments
 from qualgate.scoring.tools.dialects.json_calls import joined
 from qualgate.scoring.tools.dialects.sources import SGLANG, VLLM, template
 from qualgate.scoring.tools.dialects.stream import Dialect
@@ -43,10 +43,7 @@ def _deepseek(separator: str, form: str) -> Callable[[str, Tools], list[Call]]:
             if not arguments.endswith(form):
                 raise BadCall("unbalanced", "the code fence around the arguments is not closed")
             arguments = arguments.removesuffix(form)
-        value = read_json(arguments)
-        if not isinstance(value, dict):
-            raise BadCall("call_shape", "the arguments are not an object")
-        return [Call(match["name"].strip(), value)]
+        return [Call(match["name"].strip(), read_arguments(arguments))]
 
     return read
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from qualgate.scoring.tools.dialects.call import BadCall, Tools
+from contextlib import suppress
+
+from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools
 from qualgate.scoring.tools.dialects.registry import dialect, names
+from qualgate.scoring.tools.dialects.tagged import tool_names
 
 # What a template holds when it teaches the dialect: every string of one line. The first line that fits decides, so
 # a marker that is part of another dialect's comes after it.
@@ -70,22 +73,28 @@ def of_template(template: str) -> tuple[str, str]:
     return "", ""
 
 
-def detect(template_text: str | None = None, text: str | None = None, tools: Tools = ()) -> str | None:
-    """Return the dialect that the template teaches, else one that reads calls from the answer, else None."""
-    if template_text and (name := of_template(template_text)[0]):
-        return name
-    if text is not None:
-        return next(iter(readers(text, tools)), None)
-    return None
-
-
-def readers(text: str, tools: Tools = ()) -> tuple[str, ...]:
-    """Return every dialect that reads a call from `text` without a fault, the likeliest first."""
-    fitting = []
+def readings(text: str, tools: Tools = ()) -> dict[str, tuple[Call, ...]]:
+    """Return the calls of each dialect that reads some from `text` without a fault, the likeliest first."""
+    calls_by_dialect = {}
     for name in names():
-        try:
-            if dialect(name).parse(text, tools):
-                fitting.append(name)
-        except BadCall:
-            continue
-    return tuple(fitting)
+        with suppress(BadCall):
+            if calls := dialect(name).parse(text, tools):
+                calls_by_dialect[name] = calls
+    return calls_by_dialect
+
+
+def other_readings(text: str, declared: str, tools: Tools = ()) -> dict[str, tuple[Call, ...]]:
+    """Return what other dialects read where the declared one reads no call: the parser may be at fault, not the model.
+
+    A server with the wrong parser scores zero on every tool call and well on everything else. Calls of tools that were
+    not offered prove nothing. UsageError for an unknown dialect.
+    """
+    with suppress(BadCall):
+        if dialect(declared).parse(text, tools):
+            return {}
+    offered = tool_names(tools)
+    return {
+        name: calls
+        for name, calls in readings(text, tools).items()
+        if name != declared and (not offered or all(call.name in offered for call in calls))
+    }

@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 
 from qualgate.scoring.outcome import quote
-from qualgate.scoring.tools.dialects.call import MAX_CALLS, BadCall, Call, Tools, read_json
+from qualgate.scoring.tools.dialects.call import MAX_CALLS, BadCall, Call, Tools, read_arguments
 from qualgate.scoring.tools.dialects.json_calls import dump
 from qualgate.scoring.tools.dialects.stream import Stream
 
@@ -36,10 +36,7 @@ def read(text: str, tools: Tools) -> list[Call]:
     name = _recipient(header).removeprefix(FUNCTIONS)
     if leak := _MARKER.search(body):
         raise BadCall("leaked_token", f"{leak[0]} in the arguments")
-    value = read_json(body)
-    if not isinstance(value, dict):
-        raise BadCall("call_shape", "the arguments are not an object")
-    return [Call(name, value)]
+    return [Call(name, read_arguments(body))]
 
 
 def _recipient(header: str) -> str:

@@ -19,12 +19,6 @@ MOST = 64  # characters of a tag that shows the part
 _FIRST = re.compile(r"<tool_calls(:[^\s<>]{1,40})?>|</?think(:[^\s<>]{1,40})>")
 
 
-def part_of(text: str) -> str:
-    """Return the extra part in the tags of an answer; "" if none shows."""
-    shown = _FIRST.search(text)
-    return (shown[1] or shown[2] or "") if shown else ""
-
-
 class Parts(Stream):
     """A stream that is read once the answer shows the extra part of its tags, or ends without one."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools, read_json
+from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools, read_arguments
 from qualgate.scoring.tools.dialects.json_calls import joined
 from qualgate.scoring.tools.dialects.sources import SGLANG, VLLM, template
 from qualgate.scoring.tools.dialects.stream import Dialect
@@ -25,10 +25,7 @@ def _read_kimi(text: str, tools: Tools) -> list[Call]:
     head = _KIMI_HEAD.match(text)
     if not head:
         raise BadCall("call_shape", "no functions.name:index before the arguments")
-    arguments = read_json(text[head.end() :])
-    if not isinstance(arguments, dict):
-        raise BadCall("call_shape", "the arguments are not an object")
-    return [Call(head["name"], arguments)]
+    return [Call(head["name"], read_arguments(text[head.end() :]))]
 
 
 _KIMI_HEAD = re.compile(r"\s*(?:functions\.)?(?P<name>[^\s:<]+):[0-9]+\s*<\|tool_call_argument_begin\|>")

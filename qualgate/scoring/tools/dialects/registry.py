@@ -20,6 +20,7 @@ from qualgate.scoring.tools.dialects.shipped import SHIPPED
 from qualgate.scoring.tools.dialects.stream import Dialect
 
 GROUP = "qualgate.dialects"
+AUTO = "auto"  # no dialect: whichever reads the answer, hermes first
 
 
 def names() -> tuple[str, ...]:

@@ -23,7 +23,7 @@ import re
 from dataclasses import replace
 
 from qualgate.scoring.tools.dialects import gemma, harmony, json_calls, pythonic
-from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools, read_json
+from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools, read_arguments
 from qualgate.scoring.tools.dialects.deepseek import DEEPSEEK_V3, DEEPSEEK_V4, DEEPSEEK_V31, DEEPSEEK_V32, DEEPSEEK_V41
 from qualgate.scoring.tools.dialects.elements import (
     DOTS,
@@ -98,10 +98,7 @@ def _read_mistral(text: str, tools: Tools) -> list[Call]:
     header = _MISTRAL_HEADER.match(text)
     if not header:
         return listed(WITH_ID, or_one=True)(text, tools)
-    arguments = read_json(text[header.end() :])
-    if not isinstance(arguments, dict):
-        raise BadCall("call_shape", "the arguments are not an object")
-    return [Call(header["name"], arguments)]
+    return [Call(header["name"], read_arguments(text[header.end() :]))]
 
 
 _MISTRAL_HEADER = re.compile(r"\s*(?P<name>[^\s\[\]{}]+)\s*(?:\[CALL_ID\]\s*[\w-]+\s*)?(?:\[ARGS\]\s*)?(?=\{)")
@@ -214,10 +211,7 @@ def _read_plamo(text: str, tools: Tools) -> list[Call]:
     match = _PLAMO_CALL.fullmatch(text)
     if not match:
         raise BadCall("call_shape", "no name and arguments between their tokens")
-    arguments = read_json(match["arguments"])
-    if not isinstance(arguments, dict):
-        raise BadCall("call_shape", "the arguments are not an object")
-    return [Call(match["name"].strip(), arguments)]
+    return [Call(match["name"].strip(), read_arguments(match["arguments"]))]
 
 
 _PLAMO_CALL = re.compile(

@@ -1,11 +1,11 @@
-"""Compare whole answers: their text after normalizers, or the numbers they end in.
+"""Compare the numbers that an answer ends in with the reference's.
 
-`numeric` compares the numbers of the reference's last line that has any (18 of `#### 18`; 12 and 3 of `Answer: 12 r 3`,
+These are the numbers of the reference's last line that has any (18 of `#### 18`; 12 and 3 of `Answer: 12 r 3`,
 since a quotient without its remainder is another answer). The answer's last line with a number must end in the same
 ones in the same order; text between them is ignored. For one number in the reference that is the last number of the
 answer. So write a reference as the bare result: `5 and 3 are 8` requires all three.
 
-How `numeric` reads a number, on both sides, is in `quantities`: thousands, decimals, fractions, powers, signs. Nothing
+How a number is read, on both sides, is in `quantities`: thousands, decimals, fractions, powers, signs. Nothing
 is rounded: 18, 18.0 and 018 are equal. A number that only continues an expression (`7√2`, `x/4`) is not compared. One
 that can be read two ways (`1.234`) is right if the likelier one is the reference, and gets no verdict if the other is.
 
@@ -17,19 +17,19 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
-from qualgate.records import Case, Evalset, Score
-from qualgate.scoring.outcome import cannot_say, quote, right, too_long, wrong
+from qualgate.records import Evalset, Score
+from qualgate.scoring.outcome import actual, cannot_say, quote, right, too_long, wrong
 from qualgate.scoring.quantities import Quantity, quantities
+from qualgate.scoring.references import any_of, faults_of_any
 from qualgate.scoring.retraction import is_cut, not_meant
-from qualgate.scoring.text import NormalizerFault, normalize
+from qualgate.scoring.scorer import Scorer, by_body
 
-EXACT = "exact_match/1"
 NUMERIC = "numeric/6"
 _BOX = re.compile(r"\\boxed\s?\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}")
 _BOUND = re.compile(
@@ -100,36 +100,6 @@ def reference_numbers(answer: Any) -> tuple[Quantity, ...]:
     return numbers
 
 
-def exact_match(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
-    """The scorer: see `score_exact_match`."""
-    return score_exact_match(case.body, text, evalset.normalizers)
-
-
-def score_exact_match(body: Mapping[str, Any], text: str, normalizers: Iterable[str] = ()) -> dict[str, Score]:
-    """The answer against the case's `answer`, both after the normalizers."""
-    if refusal := too_long("exact_match", EXACT, text):
-        return {"exact_match": refusal}
-    names = tuple(normalizers)
-    try:
-        answer, reference = normalize(text, names), normalize(body["answer"], names)
-    except NormalizerFault as fault:
-        return {"exact_match": cannot_say("exact_match", EXACT, "normalizer", str(fault))}
-    if answer == reference:
-        return {"exact_match": right("exact_match", EXACT, answer)}
-    error_type, reason = (
-        "different",
-        f"the answer differs from the reference at character {_parting(answer, reference)}",
-    )
-    if not text.strip():
-        error_type, reason = "empty", "the answer is empty"
-    return {"exact_match": wrong("exact_match", EXACT, error_type, reason, answer)}
-
-
-def numeric(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
-    """The scorer: see `score_numeric`."""
-    return score_numeric(case.body, text)
-
-
 def score_numeric(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     """The last numbers of the answer against those of the case's `answer`, within its `tolerance`.
 
@@ -143,14 +113,14 @@ def score_numeric(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     except NoNumber as error:
         word = error.error_type if text.strip() else "empty"
         return {"numeric": wrong("numeric", NUMERIC, word, str(error))}
-    actual, expected = (", ".join(number.text for number in numbers) for numbers in (answer, reference))
+    given, expected = (", ".join(number.text for number in numbers) for numbers in (answer, reference))
     verdicts = [_same(*pair, tolerance) for pair in zip(answer, reference, strict=False)]
     if len(answer) == len(reference) and all(verdicts):
         if why := _not_meant(text, len(answer)):
-            return {"numeric": cannot_say("numeric", NUMERIC, "not_meant", f"{quote(actual)} is not the answer: {why}")}
-        return {"numeric": right("numeric", NUMERIC, actual)}
+            return {"numeric": cannot_say("numeric", NUMERIC, "not_meant", f"{quote(given)} is not the answer: {why}")}
+        return {"numeric": right("numeric", NUMERIC, given)}
     if False in verdicts or len(answer) != len(reference):
-        return {"numeric": wrong("numeric", NUMERIC, "different", f"{quote(actual)} is not {quote(expected)}", actual)}
+        return {"numeric": wrong("numeric", NUMERIC, "different", f"{quote(given)} is not {quote(expected)}", given)}
     unread = answer[verdicts.index(None)]
     why = unread.unread or ("it is a part of something else" if unread.part else "it can be read two ways")
     return {"numeric": cannot_say("numeric", NUMERIC, "unread_number", f"{quote(unread.text)} is not compared: {why}")}
@@ -190,9 +160,29 @@ def _same(answer: Quantity, reference: Quantity, tolerance: Tolerance) -> bool |
     return None if answer.value is None and not possible else False
 
 
-def _parting(first: str, second: str) -> int:
-    """Return the 1-based position of the first character that differs between two different texts."""
-    for position, (a, b) in enumerate(zip(first, second, strict=False), start=1):
-        if a != b:
-            return position
-    return min(len(first), len(second)) + 1
+def faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Check that `answer` has a number that can be compared, and `tolerance`."""
+    answer = body.get("answer")
+    if type(answer) not in (str, int, float):
+        yield f"numeric needs `answer`, a number; {actual(body, 'answer')}"
+        return
+    try:
+        reference_numbers(answer)
+    except NoNumber as error:
+        why = "there is none in it" if error.error_type == "no_number" else str(error)
+        yield f"numeric needs a number in `answer`: {why}; {actual(body, 'answer')}"
+    try:
+        Tolerance.of(body)
+    except ValueError as error:
+        yield f"`tolerance`: {error}"
+
+
+SCORERS = (
+    Scorer(
+        name="numeric",
+        version=NUMERIC,
+        metrics=("numeric",),
+        function=any_of(by_body(score_numeric)),
+        faults=faults_of_any(faults),
+    ),
+)
