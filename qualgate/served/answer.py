@@ -151,7 +151,9 @@ class Gathering:
             return EMPTY
         cut = self._finish == "length"  # its last arguments are no JSON then
         arguments = () if cut else [call.arguments for call in self._calls]
-        return REARRANGED if self._doubted or doubtful((self._texts, self._thoughts), arguments) else ""
+        # SGLang streams the blanks between calls, each a piece of its own.
+        texts = [] if self._calls and not "".join(self._texts).strip() else self._texts
+        return REARRANGED if self._doubted or doubtful((texts, self._thoughts), arguments) else ""
 
     def _take(self, choice: Choice, seconds: float) -> None:
         """Take a piece of the stream, or a whole answer. seconds: since the request.

@@ -61,13 +61,19 @@ def is_json(text: str) -> bool:
 
 def rearranged(streamed: Sequence[Any], whole: Sequence[Any]) -> bool:
     """Return whether the stream has the whole answer's content, but repeated, in another order, or with several calls
-    as one. Each: the number of tokens that the server counts, thought, text and calls."""
+    as one. Each: the number of tokens that the server counts, thought, text and calls. Outer blanks do not count."""
     if streamed[0] != whole[0]:
         return False
+    streamed, whole = _without_blanks(streamed), _without_blanks(whole)
     streamed_json, whole_json = json.dumps(streamed), json.dumps(whole)
     if len(streamed[3]) < len(whole[3]):
         streamed_json, whole_json = json.dumps(_joined(streamed)), json.dumps(_joined(whole))
-    return list(streamed) != list(whole) and Counter(whole_json) <= Counter(streamed_json)
+    return streamed != whole and Counter(whole_json) <= Counter(streamed_json)
+
+
+def _without_blanks(answer: Sequence[Any]) -> tuple[Any, ...]:
+    count, thought, text, calls = answer
+    return count, thought.strip(), text.strip(), calls
 
 
 def _joined(answer: Sequence[Any]) -> tuple[Any, ...]:

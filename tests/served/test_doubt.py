@@ -37,6 +37,7 @@ STREAMED = (3, "", "no no", (("look", '{"a": 12}'),))
         ((3, "", "no, no", STREAMED[3]), False),  # says what the stream never said
         ((3, "", "no no", (("look", '{"a":'), ("look", " 12}"))), True),  # two calls, which the stream made one
         ((3, "", "no no", (("look", '{"a":'), ("book", " 12}"))), False),
+        ((3, "", "no no\n", STREAMED[3]), False),  # SGLang streams blanks between calls and not whole
     ],
 )
 def test_the_whole_answer_is_taken_where_the_stream_said_it_with_more_or_in_another_order(whole, taken):

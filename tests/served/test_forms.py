@@ -193,7 +193,7 @@ async def no_wait(seconds: float) -> None:
 
 def test_pieces_that_are_doubted_in_answer_after_answer_are_done_without():
     with scripted(otherwise=lambda body: pieces({"content": "no "}, {"content": "no "}) if body.get("stream")
-                  else whole(text("no no"))) as server:  # fmt: skip
+                  else whole(text("no"))) as server:  # fmt: skip
         result = run(server, prompts())
     assert "may come twice" in result.generation.asked_whole
     assert len(server.asked) <= 1.2 * CASES
@@ -224,6 +224,25 @@ def merged(body: dict[str, Any]) -> Reply:
     parts = [{"function": {"name": "look"}, "index": 0}, *({"index": 0, "function": {"arguments": f'{{"at": "{at}"}}'}}
              for at in "xy")]  # fmt: skip
     return pieces(*({"tool_calls": [one]} for one in parts))
+
+
+@pytest.mark.parametrize("before", ["", "Both."])
+def test_blank_pieces_between_calls_are_no_fault_of_a_server(before):
+    """As SGLang 0.5.23 streams two calls of Hermes' form; its whole answers lack the blanks."""
+
+    def called_twice(body: dict[str, Any]) -> Reply:
+        message = called("x", "y")
+        if not body.get("stream"):
+            return whole(message | {"content": before})
+        x, y = ({"tool_calls": [call | {"index": at}]} for at, call in enumerate(message["tool_calls"]))
+        blank = {"content": "\n"}
+        return pieces({"content": before}, x, blank, blank, y, blank)
+
+    with scripted(otherwise=called_twice) as server:
+        result = run(server, prompts(tools=True))
+    assert {one.text.count('"look"') for one in result.completions} == {2}
+    assert result.generation.asked_whole == (REPEATS if before else "")
+    assert before or len(server.asked) == CASES + 1
 
 
 def test_calls_that_a_stream_merges_are_asked_whole_even_where_the_server_is_not_steady():
