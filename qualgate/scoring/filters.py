@@ -1,4 +1,4 @@
-"""What lm-evaluation-harness 0.4.13 extracts from an answer, by the names of its filters.
+"""Filters of lm-evaluation-harness 0.4.13, which extract the answer to score, by their names.
 
 Surprising behaviour is kept:
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from qualgate.speculation.acceptance import Fate
-from qualgate.speculation.lengths import SURE, PROBE_TOKENS, PROBE_ROWS, Batch, Learned, Lengths, Prospect
+from qualgate.speculation.lengths import PROBE_ROWS, PROBE_TOKENS, SURE, Batch, Learned, Lengths, Prospect
 from qualgate.speculation.plan import Plan
 from qualgate.speculation.propose import Draft
 

@@ -12,10 +12,10 @@ from sqlalchemy.sql import ColumnElement
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, chain
 from qualgate.store.prunings import pruned_runs
+from qualgate.store.queries.deciding import DECIDES, IS_TRIAL
 from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT, check_verdicts_placed
 from qualgate.store.queries.progress import unit_counts
 from qualgate.store.queries.superseded import Called, called, superseded
-from qualgate.store.queries.deciding import DECIDES, IS_TRIAL
 from qualgate.store.rows import check_arm, check_run, check_verdict
 from qualgate.store.tables import arms, runs, scorings, verdicts
 

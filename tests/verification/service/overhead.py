@@ -17,9 +17,9 @@ from typing import Any
 
 from qualgate.config import GateFile, load_gate_file
 from qualgate.errors import InfrastructureError
+from qualgate.pipeline.few_cases import with_few_cases
 from qualgate.pipeline.jobs import worker_settings
 from qualgate.pipeline.plan import make_plan
-from qualgate.pipeline.few_cases import with_few_cases
 from qualgate.records import JobFailure, Plan
 from qualgate.workers.pool import run_jobs
 from qualgate.workers.ray_reach import RAY_HERE
