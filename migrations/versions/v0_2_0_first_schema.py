@@ -11,7 +11,7 @@ from alembic import op
 revision = "0.2.0"
 down_revision = None
 
-APPEND_ONLY = ("decisions", "judgements", "loads", "nights", "prunings", "scorings", "stoppings", "verdicts")
+APPEND_ONLY = ("decisions", "sealed", "verdicts")
 
 tables = sa.MetaData(
     naming_convention={
@@ -42,19 +42,6 @@ sa.Table(
     sa.Index(None, "delivered_at"),
 )
 sa.Table(
-    "loads",
-    tables,
-    sa.Column("load_id", sa.String(64), primary_key=True),
-    sa.Column("created_at", sa.String(32), nullable=False),
-    sa.Column("gate_name", sa.Text(), nullable=False),
-    sa.Column("gate_file", sa.Text(), nullable=False),
-    sa.Column("policy_sha256", sa.String(64), nullable=False),
-    sa.Column("exit", sa.Integer(), nullable=False),
-    sa.Column("body_json", sa.Text(), nullable=False),
-    sa.Column("sha256", sa.String(64), nullable=False),
-    sa.Index(None, "created_at"),
-)
-sa.Table(
     "runs",
     tables,
     sa.Column("run_id", sa.String(64), primary_key=True),
@@ -70,14 +57,6 @@ sa.Table(
     sa.Column("judging_json", sa.Text()),
     sa.Index(None, "created_at"),
     sa.Index(None, "plan_key", "status"),
-)
-sa.Table(
-    "prunings",
-    tables,
-    sa.Column("run_id", sa.String(64), sa.ForeignKey("runs.run_id"), primary_key=True),
-    sa.Column("created_at", sa.String(32), nullable=False),
-    sa.Column("rest_sha256", sa.String(64), nullable=False),
-    sa.Column("sha256", sa.String(64), nullable=False),
 )
 sa.Table(
     "arms",
@@ -122,47 +101,20 @@ sa.Table(
     sa.Column("description", sa.Text(), nullable=False),
 )
 sa.Table(
-    "judgements",
+    "sealed",
     tables,
-    sa.Column("run_id", sa.String(64), sa.ForeignKey("runs.run_id"), primary_key=True),
-    sa.Column("judge", sa.String(64), primary_key=True),
-    sa.Column("variant", sa.String(200), primary_key=True),
-    sa.Column("evalset", sa.String(200), primary_key=True),
-    sa.Column("case_id", sa.String(400), primary_key=True),
-    sa.Column("repeat", sa.Integer(), primary_key=True, autoincrement=False),
-    sa.Column("swapped", sa.Integer(), primary_key=True, autoincrement=False),
-    sa.Column("asked", sa.String(64), nullable=False),
-    sa.Column("reply", sa.Text()),
-    sa.Column("error", sa.Text(), nullable=False),
-    sa.Column("served", sa.Text(), nullable=False),
-    sa.Column("label", sa.Text(), nullable=False),
-    sa.Column("sha256", sa.String(64), nullable=False),
-)
-sa.Table(
-    "nights",
-    tables,
-    sa.Column("night_id", sa.Integer(), primary_key=True),
-    sa.Column("nightly", sa.String(200), nullable=False),
-    sa.Column("gate", sa.String(64), nullable=False),
-    sa.Column("model", sa.Text(), nullable=False),
-    sa.Column("due_at", sa.String(32), nullable=False),
-    sa.Column("began_at", sa.String(32), nullable=False),
-    sa.Column("finished_at", sa.String(32), nullable=False),
+    sa.Column("sealed_id", sa.Integer(), primary_key=True),
+    sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("run_id", sa.String(64), sa.ForeignKey("runs.run_id")),
-    sa.Column("repeated", sa.Boolean(), nullable=False),
-    sa.Column("exit", sa.Integer(), nullable=False),
-    sa.Column("said", sa.Text(), nullable=False),
-    sa.Index(None, "nightly", "gate", "night_id"),
-)
-sa.Table(
-    "scorings",
-    tables,
-    sa.Column("run_id", sa.String(64), sa.ForeignKey("runs.run_id"), primary_key=True),
-    sa.Column("number", sa.Integer(), primary_key=True, autoincrement=False),
-    sa.Column("created_at", sa.String(32), nullable=False),
-    sa.Column("scorers_json", sa.Text(), nullable=False),
-    sa.Column("evalsets_json", sa.Text()),
+    sa.Column("name", sa.String(200), nullable=False),
+    sa.Column("part", sa.Text(), nullable=False),
+    sa.Column("at", sa.String(32), nullable=False),
+    sa.Column("body_json", sa.Text(), nullable=False),
+    sa.Column("key", sa.String(64), nullable=False),
     sa.Column("sha256", sa.String(64), nullable=False),
+    sa.UniqueConstraint("key"),
+    sa.Index(None, "run_id", "kind"),
+    sa.Index(None, "kind", "name"),
 )
 sa.Table(
     "verdicts",
@@ -177,20 +129,6 @@ sa.Table(
     sa.Column("body_json", sa.Text(), nullable=False),
     sa.Column("sha256", sa.String(64), nullable=False),
     sa.Index(None, "run_id", "variant"),
-)
-sa.Table(
-    "stoppings",
-    tables,
-    sa.Column("run_id", sa.String(64), primary_key=True),
-    sa.Column("variant", sa.String(200), primary_key=True),
-    sa.Column("look", sa.Integer(), nullable=False),
-    sa.Column("seen", sa.Integer(), nullable=False),
-    sa.Column("word", sa.String(16), nullable=False),
-    sa.Column("order_sha256", sa.String(64), nullable=False),
-    sa.Column("policy_sha256", sa.String(64), nullable=False),
-    sa.Column("created_at", sa.String(32), nullable=False),
-    sa.Column("sha256", sa.String(64), nullable=False),
-    sa.ForeignKeyConstraint(["run_id", "variant"], ["arms.run_id", "arms.name"]),
 )
 sa.Table(
     "units",

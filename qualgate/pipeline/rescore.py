@@ -35,7 +35,7 @@ from qualgate.store import plain, queries, runs, scorings
 from qualgate.store.address import artifacts_folder
 from qualgate.store.database import Store, open_store
 from qualgate.store.evidence import as_scored_again, nothing_read
-from qualgate.store.rescored_sets import differs, scored_again, sets_of_json, sets_to_json
+from qualgate.store.rescored_sets import RescoredSet, differs, rescored_sets, scored_again
 
 FAULTS_SHOWN = 5
 PROGRESS_EVERY = 500  # answers
@@ -85,7 +85,7 @@ class _Work:
     wanted: dict[str, tuple[str, ...]]  # evalset → metrics of the new scoring
     again: dict[str, tuple[str, ...]]  # evalset → those of them that are scored anew
     scorers: dict[str, tuple[str, str]]  # as in `Rescored`
-    text: str | None  # the changed sets as JSON, for the store
+    new_sets: dict[str, RescoredSet]  # the sets that differ from the recorded ones
     other_sets: bool  # whether the sets differ from those of the last scoring
 
     @property
@@ -132,7 +132,7 @@ def rescore(
         if keep:
             if work.needed:
                 scored = {answer.unit_id: tuple(new[answer.key].values()) for answer in scoring.answers}
-                scorings.add(store, run, scoring.number, scored, work.text, time)
+                scorings.add(store, run, scoring.number, scored, work.new_sets, time)
             # Also without new scores: an earlier rescoring may have stopped just before this.
             runs.add_verdicts(store, run, after.verdicts, after.policy)
     return Rescored(
@@ -220,7 +220,7 @@ def _work(
         wanted=metrics,
         again=rescored,
         scorers=scorers,
-        text=sets_to_json(scoring.recorded, sets),
+        new_sets=rescored_sets(scoring.recorded, sets),
         other_sets=any(differs(recorded_sets[item.name], item) for item in sets)
         or bool(_extra_metrics(scored_metrics, metrics)),
     )
@@ -331,7 +331,7 @@ def _evidence(
 ) -> RunEvidence:
     """Return the evidence as the store will return it after this scoring."""
     texts = {answer.key: answer.text for answer in scoring.answers}
-    sets = sets_of_json(work.text)
+    sets = work.new_sets
     bodies = {(item.name, case.id): case.body for item in work.sets for case in item.cases}
     references = {(name, case): reference_keys(bodies[name, case]) for name in sets for case in sets[name].cases}
     recorded = {name: set(metrics) for name, metrics in _metrics_by_set(_newest(scoring)).items()}

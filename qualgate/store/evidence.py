@@ -23,7 +23,7 @@ from qualgate.store import draft_steps, plain, prunings, scorings, seal, stoppin
 from qualgate.store.bulk import uncollected
 from qualgate.store.database import Store
 from qualgate.store.postgresql import lasting
-from qualgate.store.rescored_sets import RescoredSet, corrected, scored_again, sets_of_scoring
+from qualgate.store.rescored_sets import RescoredSet, corrected, scored_again
 from qualgate.store.rows import (
     ARRAYS,
     EVALSET,
@@ -177,7 +177,8 @@ class _LaterScoring:
 
     @classmethod
     def read(cls, connection: Connection, run_id: str, number: int) -> _LaterScoring:
-        return cls(scorings.made_at(connection, run_id, number), sets_of_scoring(connection, run_id, number))
+        at, scoring = scorings.stored_scorings(connection, run_id)[number - 1]
+        return cls(at, scoring.sets)
 
     def applied(
         self,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Connection, Select, select
 
 from qualgate.identity import content_hash
-from qualgate.store.tables import arms, runs, scorings, stoppings, units
+from qualgate.store.sealed import JUDGED_BY, rows_of
+from qualgate.store.tables import arms, runs, sealed, units
 
 
 def evidence_seal(connection: Connection, run_id: str) -> str:
@@ -24,10 +25,7 @@ def _sealed(run_id: str) -> tuple[Select, ...]:
         select(runs.c.status, runs.c.sha256).where(runs.c.run_id == run_id),
         select(arms.c.name, arms.c.sha256).where(arms.c.run_id == run_id).order_by(arms.c.position),
         select(units.c.status, units.c.sha256).where(units.c.run_id == run_id).order_by(units.c.unit_id),
-        select(scorings.c.number, scorings.c.sha256).where(scorings.c.run_id == run_id).order_by(scorings.c.number),
-        select(stoppings.c.variant, stoppings.c.sha256)
-        .where(stoppings.c.run_id == run_id)
-        .order_by(stoppings.c.variant),
+        *(rows_of(kind, run_id=run_id).with_only_columns(sealed.c.part, sealed.c.sha256) for kind in JUDGED_BY),
     )
 
 

@@ -7,19 +7,20 @@ scored again without the judge.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import select
 
-from qualgate.identity import content_hash
 from qualgate.records import Judgement, UnitKey
-from qualgate.store.database import Store, if_absent
+from qualgate.store.database import Store
 from qualgate.store.plain import storable
 from qualgate.store.postgresql import lasting
 from qualgate.store.prunings import refuse_pruned
 from qualgate.store.rows import KEY
-from qualgate.store.tables import judgements, units
+from qualgate.store.sealed import insert_rows, is_intact, rows_of, sealed_row
+from qualgate.store.tables import units
+from qualgate.store.typed import read as read_typed
 
 
 def add(store: Store, run_id: str, judge: str, replies: Iterable[Judgement]) -> None:
@@ -33,24 +34,21 @@ def add(store: Store, run_id: str, judge: str, replies: Iterable[Judgement]) -> 
 def _add(store: Store, run_id: str, rows: list[dict[str, Any]]) -> None:
     with store.write() as connection:
         refuse_pruned(connection, run_id)  # it may have been pruned since its answers were read
-        connection.execute(if_absent(connection, judgements), rows)
+        insert_rows(connection, rows)
 
 
 def read(store: Store, run_id: str, judge: str) -> tuple[tuple[Judgement, ...], str]:
     """Return a judge's replies in a run, in a fixed order, and a fault; with a fault there are no replies."""
     with store.read() as connection:
-        chosen = select(judgements).where(judgements.c.run_id == run_id, judgements.c.judge == judge)
-        rows = connection.execute(chosen.order_by(*judgements.primary_key.columns)).all()
-    replies = []
-    for row in rows:
-        values: dict[str, Any] = {field.name: getattr(row, field.name) for field in fields(Judgement)}
-        values["swapped"] = bool(row.swapped)
-        judgement = Judgement(**values)
-        if row.sha256 != _row(run_id, judge, judgement)["sha256"]:
-            where = f"{row.variant or 'label'}: {row.evalset}/{row.case_id}"
-            return (), f"{where}: what the judge replied is not what was recorded"
-        replies.append(judgement)
-    return tuple(replies), ""
+        rows = connection.execute(rows_of("judgement", run_id=run_id, name=judge)).all()
+    if first_fault := next(filter(None, map(fault, rows)), ""):
+        return (), first_fault
+    return tuple(sorted((read_typed(Judgement, row.body_json) for row in rows), key=_order)), ""
+
+
+def fault(row: Any) -> str:
+    """Return what is wrong with a stored reply; "" for an intact one."""
+    return "" if is_intact(row) else f"{row.part}: what the judge replied is not what was recorded"
 
 
 def answers(store: Store, run_id: str) -> dict[UnitKey, tuple[str, str]]:
@@ -60,7 +58,13 @@ def answers(store: Store, run_id: str) -> dict[UnitKey, tuple[str, str]]:
         return {UnitKey(*row[:4]): (row.text, row.case_hash) for row in connection.execute(statement)}
 
 
+def _order(judgement: Judgement) -> tuple[str, str, str, int, bool]:
+    return (judgement.variant, judgement.evalset, judgement.case_id, judgement.repeat, judgement.swapped)
+
+
 def _row(run_id: str, judge: str, judgement: Judgement) -> dict[str, Any]:
-    values: dict[str, Any] = asdict(judgement) | {"run_id": run_id, "judge": judge, "swapped": int(judgement.swapped)}
-    values |= {name: storable(values[name]) for name in ("reply", "error", "served", "label") if values[name]}
-    return values | {"sha256": content_hash(values)}
+    texts = {name: getattr(judgement, name) for name in ("reply", "error", "served", "label")}
+    storables = {name: storable(text) for name, text in texts.items() if text}
+    part = f"{judgement.variant or 'label'}: {judgement.evalset}/{judgement.case_id}"
+    key = (run_id, judge, *_order(judgement))
+    return sealed_row("judgement", replace(judgement, **storables), run_id=run_id, name=judge, part=part, key=key)

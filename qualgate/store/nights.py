@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Table, and_, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, update
 
 from qualgate.errors import Exit
 from qualgate.store import plain
 from qualgate.store.database import Store
-from qualgate.store.night_tables import digests, nights
 from qualgate.store.postgresql import lasting
+from qualgate.store.sealed import record_of, rows_of, sealed_row, store_rows
+from qualgate.store.tables import digests, sealed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,39 +52,45 @@ class Digest:
 
 def add_night(store: Store, night: Night) -> None:
     """Store a night."""
-    row = {name: getattr(night, name) for name in Night.__dataclass_fields__}
-    _add(store, nights, [row | {"said": plain.storable(night.said)}])
+    night = replace(night, said=plain.storable(night.said))
+    part = f"{night.gate}: {night.model}"  # names of gates hold no ": "
+    row = sealed_row("night", night, run_id=night.run_id, name=night.nightly, part=part, at=night.due_at)
+    store_rows(store, [row])
 
 
-@lasting
-def _add(store: Store, table: Table, rows: Sequence[dict[str, Any]]) -> None:
-    """Insert rows unless they exist: a repetition after a lost connection has the same times."""
-    with store.write() as connection:
-        matches = and_(*(table.c[name] == value for name, value in rows[0].items()))
-        if connection.execute(select(*table.primary_key).where(matches)).first() is None:
-            connection.execute(insert(table), rows)
+def gate_of(part: str) -> str:
+    """Return the gate in a night's `part`."""
+    return part.partition(": ")[0]
 
 
-def last_nights(store: Store, nightly: str, gate: str | None = None, before: str | None = None) -> tuple[Night, ...]:
-    """Return the newest night of each gate file and model of a nightly file, in their order. gate: only this gate file;
-    before: only nights due before that time."""
-    newest = select(func.max(nights.c.night_id)).where(nights.c.nightly == nightly)
-    newest = newest.group_by(nights.c.gate, nights.c.model)
-    if gate is not None:
-        newest = newest.where(nights.c.gate == gate)
-    if before is not None:
-        newest = newest.where(nights.c.due_at < before)
-    rows = select(nights).where(nights.c.night_id.in_(newest)).order_by(nights.c.gate, nights.c.model)
+def night_of(row: Any) -> Night:
+    """Return the night of a row. Raises IntegrityError for a changed one."""
+    return record_of(Night, row)
+
+
+def last_rows(connection: Connection, *where: ColumnElement[bool]) -> Sequence[Any]:
+    """Return the row of the newest night of each nightly file, gate file and model, in their order. where: of which
+    nights."""
+    newest = select(func.max(sealed.c.sealed_id)).where(sealed.c.kind == "night", *where)
+    newest = newest.group_by(sealed.c.name, sealed.c.part)
+    rows = select(sealed).where(sealed.c.sealed_id.in_(newest))
+    return connection.execute(rows.order_by(sealed.c.name, sealed.c.part)).all()
+
+
+def last_nights(store: Store, nightly: str, gate: str | None = None) -> tuple[Night, ...]:
+    """Return the newest night of each gate file and model of a nightly file, in their order. gate: only this gate
+    file."""
     with store.read() as connection:
-        return tuple(_night(row) for row in connection.execute(rows))
+        nights = [night_of(row) for row in last_rows(connection, sealed.c.name == nightly)]
+    return tuple(night for night in nights if gate in (None, night.gate))
 
 
 def failures(store: Store, night: Night) -> int:
     """Return the number of failed tries (13) for the night's due time, up to this one."""
-    of_night = [nights.c[name] == getattr(night, name) for name in ("nightly", "gate", "model", "due_at")]
-    failed = nights.c.exit == Exit.INFRASTRUCTURE, nights.c.began_at <= night.began_at
+    tries = rows_of("night", name=night.nightly, part=f"{night.gate}: {night.model}", at=night.due_at)
     with store.read() as connection:
-        return connection.execute(select(func.count()).select_from(nights).where(*of_night, *failed)).scalar_one()
+        until_then = [other for row in connection.execute(tries) if (other := night_of(row)).began_at <= night.began_at]
+    return sum(other.exit == Exit.INFRASTRUCTURE for other in until_then)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,28 +104,18 @@ class Untold:
 
 def untold(store: Store, nightly: str) -> tuple[Untold, ...]:
     """Return the nights that no digest covers yet, oldest first. Nights of a killed command are among them."""
-    earlier = nights.alias("earlier")
-    before = (
-        select(func.max(earlier.c.night_id))
-        .where(
-            earlier.c.nightly == nights.c.nightly,
-            earlier.c.gate == nights.c.gate,
-            earlier.c.model == nights.c.model,
-            earlier.c.night_id < nights.c.night_id,
-        )
-        .scalar_subquery()
-    )
     covered = select(func.coalesce(func.max(digests.c.last_night), 0)).where(digests.c.nightly == nightly)
-    rows = select(nights, func.coalesce(before, 0).label("before"))
-    rows = rows.where(nights.c.nightly == nightly, nights.c.night_id > covered.scalar_subquery())
     with store.read() as connection:
-        untold_rows = connection.execute(rows.order_by(nights.c.night_id)).all()
-        ids = [row.before for row in untold_rows]
-        codes = {
-            row.night_id: row.exit
-            for row in connection.execute(select(nights.c.night_id, nights.c.exit).where(nights.c.night_id.in_(ids)))
-        }
-    return tuple(Untold(night_id=row.night_id, night=_night(row), before=codes.get(row.before)) for row in untold_rows)
+        last = connection.execute(covered).scalar_one()
+        earlier = last_rows(connection, sealed.c.name == nightly, sealed.c.sealed_id <= last)
+        later = connection.execute(rows_of("night", name=nightly).where(sealed.c.sealed_id > last)).all()
+    exits = {row.part: night_of(row).exit for row in earlier}
+    fresh = []
+    for row in later:
+        night = night_of(row)
+        fresh.append(Untold(night_id=row.sealed_id, night=night, before=exits.get(row.part)))
+        exits[row.part] = night.exit
+    return tuple(fresh)
 
 
 def add_digests(store: Store, nightly: str, bodies: Mapping[str, dict[str, Any]], last_night: int) -> None:
@@ -133,7 +130,16 @@ def add_digests(store: Store, nightly: str, bodies: Mapping[str, dict[str, Any]]
     }
     texts = {target: json.dumps(body, ensure_ascii=True, sort_keys=True) for target, body in bodies.items()}
     rows = [row | {"target": target, "body_json": text, "delivered_at": None} for target, text in texts.items()]
-    _add(store, digests, rows or [row | {"target": "", "body_json": "{}", "delivered_at": time}])
+    _add_digests(store, rows or [row | {"target": "", "body_json": "{}", "delivered_at": time}])
+
+
+@lasting
+def _add_digests(store: Store, rows: Sequence[dict[str, Any]]) -> None:
+    """Insert digests unless they exist: a repetition after a lost connection has the same times."""
+    with store.write() as connection:
+        matches = and_(*(digests.c[name] == value for name, value in rows[0].items()))
+        if connection.execute(select(digests.c.digest_id).where(matches)).first() is None:
+            connection.execute(insert(digests), rows)
 
 
 def undelivered(store: Store, nightly: str) -> tuple[Digest, ...]:
@@ -162,7 +168,3 @@ def note_attempt(store: Store, sent: Digest, error: str) -> None:
         values["delivered_at"] = plain.now()
     with store.write() as connection:
         connection.execute(update(digests).where(digests.c.digest_id == sent.digest_id).values(values))
-
-
-def _night(row: Any) -> Night:
-    return Night(**{name: getattr(row, name) for name in Night.__dataclass_fields__})

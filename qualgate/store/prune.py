@@ -73,7 +73,7 @@ def amount(connection: Connection, run_id: str) -> Amount:
     answers = select(func.count()).where(units.c.run_id == run_id, units.c.text.is_not(None))
     sizes = [_nbytes(connection, units, prunings.EMPTIED, run_id)]
     sizes += [_nbytes(connection, table, table.c.keys(), run_id) for table in prunings.DELETED]
-    counted = prunings.rows_of(scores, run_id).with_only_columns(func.count())
+    counted = prunings.rows_of_run(scores, run_id).with_only_columns(func.count())
     return Amount(
         run_id=run_id,
         answers=connection.execute(answers).scalar_one(),
@@ -102,4 +102,4 @@ def _nbytes(connection: Connection, table: Table, names: Sequence[str], run_id: 
         size = length.format(f'"{name}"') if isinstance(table.c[name].type, _OF_BYTES) else str(NUMBER)
         sizes.append(f'CASE WHEN "{name}" IS NULL THEN 0 ELSE {size} END')
     summed = func.coalesce(func.sum(literal_column(" + ".join(sizes))), 0)
-    return int(connection.execute(prunings.rows_of(table, run_id).with_only_columns(summed)).scalar_one())
+    return int(connection.execute(prunings.rows_of_run(table, run_id).with_only_columns(summed)).scalar_one())

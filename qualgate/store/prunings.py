@@ -14,16 +14,16 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, insert, or_, select
 
 from qualgate.errors import InfrastructureError, IntegrityError
-from qualgate.identity import content_hash
 from qualgate.store import plain, seal
-from qualgate.store.tables import arms, draft_steps, evalsets, prunings, runs, scores, scorings, stoppings, units
+from qualgate.store.sealed import JUDGED_BY, is_intact, rows_of, sealed_row
+from qualgate.store.tables import arms, draft_steps, evalsets, runs, scores, sealed, units
+from qualgate.store.typed import read
 
 # Columns of an answer that pruning empties, and tables whose rows of the run it deletes.
 EMPTIED = ("text", "token_ids", "logprobs", "margins", "kl", "kl_upper", "calls")
 DELETED = (scores, draft_steps)
-STAYS = (runs, evalsets, arms, units, scorings, stoppings)  # sealed by the pruning; the rest has seals of its own
+STAYS = (runs, evalsets, arms, units, sealed)  # sealed by the pruning; the rest has seals of its own
 _ANSWERED = or_(*(units.c[name].is_not(None) for name in EMPTIED))
-SEALED = ("run_id", "created_at", "rest_sha256")
 
 
 class EvidencePruned(InfrastructureError):
@@ -36,6 +36,7 @@ class Pruning:
 
     run_id: str
     created_at: str  # UTC text
+    rest_sha256: str  # of every row of the run that stayed
 
     def __str__(self) -> str:
         return f"pruned on {self.created_at[:10]}"
@@ -43,13 +44,12 @@ class Pruning:
 
 def pruned(connection: Connection, run_id: str) -> Pruning | None:
     """Return the run's pruning; None if it was never pruned. Raises IntegrityError if the remaining rows changed."""
-    row = connection.execute(select(prunings).where(prunings.c.run_id == run_id)).one_or_none()
-    if row is None:
+    pruning = pruned_runs(connection, [run_id]).get(run_id)
+    if pruning is None:
         return None
-    intact = row.sha256 == _digest(row._mapping) and row.rest_sha256 == _rest_digest(connection, run_id)
-    if not intact or _holds_answers(connection, run_id):
+    if pruning.rest_sha256 != _rest_digest(connection, run_id) or _holds_answers(connection, run_id):
         raise _not_what_it_left(run_id)
-    return Pruning(run_id=run_id, created_at=row.created_at)
+    return pruning
 
 
 def refuse_pruned(connection: Connection, run_id: str) -> None:
@@ -64,13 +64,13 @@ def refuse_pruned(connection: Connection, run_id: str) -> None:
 def pruned_runs(connection: Connection, run_ids: Collection[str] | None = None) -> dict[str, Pruning]:
     """Return every pruned run, or those of `run_ids`, without checking their remaining rows. Raises IntegrityError for
     a changed pruning."""
-    chosen = select(prunings)
-    rows = connection.execute(chosen if run_ids is None else chosen.where(prunings.c.run_id.in_(run_ids))).all()
+    chosen = rows_of("pruning")
+    rows = connection.execute(chosen if run_ids is None else chosen.where(sealed.c.run_id.in_(run_ids))).all()
     for row in rows:
-        if row.sha256 != _digest(row._mapping):
+        if not is_intact(row):
             raise IntegrityError(f"when run {row.run_id} was pruned is not what was recorded. Restore the store from a "
                                  "backup.")  # fmt: skip
-    return {row.run_id: Pruning(run_id=row.run_id, created_at=row.created_at) for row in rows}
+    return {row.run_id: read(Pruning, row.body_json) for row in rows}
 
 
 def whole_prunings(connection: Connection, run_ids: Collection[str] | None = None) -> dict[str, Pruning]:
@@ -93,11 +93,12 @@ def emptied_runs(connection: Connection, run_ids: Collection[str] | None = None)
 
 def add(connection: Connection, run_id: str) -> None:
     """Record that the run was pruned, after its answers and scores were deleted."""
-    row = {"run_id": run_id, "created_at": plain.now(), "rest_sha256": _rest_digest(connection, run_id)}
-    connection.execute(insert(prunings), {**row, "sha256": _digest(row)})
+    pruning = Pruning(run_id=run_id, created_at=plain.now(), rest_sha256=_rest_digest(connection, run_id))
+    row = sealed_row("pruning", pruning, run_id=run_id, at=pruning.created_at, key=(run_id,))
+    connection.execute(insert(sealed), row)
 
 
-def rows_of(table: Table, run_id: str) -> Select[Any]:
+def rows_of_run(table: Table, run_id: str) -> Select[Any]:
     """Return the statement that selects a run's rows of a table, by its own column or by its answers'."""
     if "run_id" in table.c:
         return select(table).where(table.c.run_id == run_id)
@@ -113,8 +114,8 @@ def _not_what_it_left(run_id: str) -> IntegrityError:
 
 def _holds_answers(connection: Connection, run_id: str) -> bool:
     """Whether any data that a pruning deletes is in the store."""
-    answers = rows_of(units, run_id).where(_ANSWERED)
-    remaining = (answers, *(rows_of(table, run_id) for table in DELETED))
+    answers = rows_of_run(units, run_id).where(_ANSWERED)
+    remaining = (answers, *(rows_of_run(table, run_id) for table in DELETED))
     return any(connection.execute(rows.limit(1)).first() is not None for rows in remaining)
 
 
@@ -124,10 +125,9 @@ def _rest_digest(connection: Connection, run_id: str) -> str:
 
 
 def _rows(connection: Connection, table: Table, run_id: str) -> Iterator[list[Any]]:
-    sealed = [column for column in table.c if column.name not in (*EMPTIED, runs.c.judging_json.name)]
-    for row in connection.execute(rows_of(table, run_id).with_only_columns(*sealed).order_by(*table.primary_key)):
+    columns = [column for column in table.c if column.name not in (*EMPTIED, runs.c.judging_json.name)]
+    rows = rows_of_run(table, run_id).with_only_columns(*columns).order_by(*table.primary_key)
+    if table is sealed:  # a night may repeat the run later
+        rows = rows.where(sealed.c.kind.in_(JUDGED_BY))
+    for row in connection.execute(rows):
         yield list(row)
-
-
-def _digest(row: Any) -> str:
-    return content_hash({name: row[name] for name in SEALED})

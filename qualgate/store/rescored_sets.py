@@ -1,21 +1,16 @@
 """Evalsets as a later scoring read them: other metrics, other references, the same questions.
 
-The text in `scorings.evalsets_json` holds every set that differs from the recorded one, and of its cases only the keys
-that differ. It is sealed with its scoring. The recorded sets and cases stay as they are.
+A scoring stores every set that differs from the recorded one, and of its cases only the keys that differ. The recorded
+sets and cases stay as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Connection, select
-
 from qualgate.records import Case, Evalset, ScoredAgain
-from qualgate.store import plain
-from qualgate.store.tables import scorings
-from qualgate.store.typed import read
 
 Changes = Mapping[str, Any]  # key of a case's body → its new value; None: the key was taken out
 
@@ -47,20 +42,14 @@ class RescoredSet:
         return any("tags" in changes for changes in self.cases.values())
 
 
-def sets_to_json(recorded: Sequence[Evalset], today: Sequence[Evalset]) -> str | None:
-    """Return the text to store; None if no set differs. today: the same sets with the same case ids."""
+def rescored_sets(recorded: Sequence[Evalset], today: Sequence[Evalset]) -> dict[str, RescoredSet]:
+    """Return the sets that differ. today: the same sets with the same case ids."""
     recorded_sets = {item.name: item for item in recorded}
-    rescored = {
+    return {
         item.name: _rescored(recorded_sets[item.name], item)
         for item in today
         if differs(recorded_sets[item.name], item)
     }
-    return plain.to_json({name: asdict(item) for name, item in rescored.items()}) if rescored else None
-
-
-def sets_of_json(text: str | None) -> dict[str, RescoredSet]:
-    """Return set → its changes, from the text of `sets_to_json`. Raises IntegrityError for a broken text."""
-    return read(dict[str, RescoredSet], text) if text else {}
 
 
 def differs(before: Evalset, after: Evalset) -> bool:
@@ -87,13 +76,6 @@ def _changes(before: Mapping[str, Any], today: Mapping[str, Any]) -> dict[str, A
     """Return the changed and new keys of a case's body with their values; None for a removed key."""
     removed = dict.fromkeys(before.keys() - today.keys())
     return removed | {key: value for key, value in today.items() if key not in before or before[key] != value}
-
-
-def sets_of_scoring(connection: Connection, run_id: str, number: int) -> dict[str, RescoredSet]:
-    """Return the sets that this scoring read differently from the recorded ones. Raises IntegrityError for a broken
-    text."""
-    statement = select(scorings.c.evalsets_json).where(scorings.c.run_id == run_id, scorings.c.number == number)
-    return sets_of_json(connection.execute(statement).scalar() if number else None)
 
 
 def as_rescored(item: Evalset, sets: Mapping[str, RescoredSet]) -> Evalset:

@@ -11,7 +11,7 @@ from qualgate.errors import UsageError
 from qualgate.store.address import FORMS, is_postgresql
 from qualgate.store.database import open_store
 from qualgate.store.schema import APPEND_ONLY, WRITTEN_ONCE, metadata
-from qualgate.store.tables import decisions, prunings
+from qualgate.store.tables import decisions
 
 ROLES = {
     "reader": "sees every run, verdict and decision, and writes nothing: reports and the dashboard",
@@ -25,7 +25,7 @@ def needed() -> dict[str, list[str]]:
     tables = sorted(metadata.tables)
     return {
         "SELECT": [*tables, "alembic_version"],
-        "INSERT": [name for name in tables if name not in (decisions.name, prunings.name)],
+        "INSERT": [name for name in tables if name != decisions.name],
         "UPDATE": [name for name in tables if name not in APPEND_ONLY | WRITTEN_ONCE],
     }
 

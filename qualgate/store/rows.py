@@ -18,27 +18,9 @@ from qualgate.store.typed import read
 
 AnyRow = Row[*tuple[Any, ...]]
 KEY = (units.c.arm, units.c.evalset, units.c.case_id, units.c.repeat)
-SCORE = (  # in the digest's order
-    scores.c.metric,
-    scores.c.value,
-    scores.c.verdict,
-    scores.c.error_type,
-    scores.c.extracted,
-    scores.c.reason,
-    scores.c.scorer,
-)
-STEP = (  # columns of a draft step, in the digest's order
-    draft_steps.c.level,
-    draft_steps.c.position,
-    draft_steps.c.proposed,
-    draft_steps.c.accepted,
-    draft_steps.c.rejected,
-    draft_steps.c.unverified,
-    draft_steps.c.proposer,
-    draft_steps.c.pass_number,
-    draft_steps.c.sequences,
-    draft_steps.c.overlap,
-)
+# In the order of their tables, which the digests keep.
+SCORE = tuple(column for column in scores.c if column.name not in ("unit_id", "scoring"))
+STEP = tuple(column for column in draft_steps.c if column.name not in ("unit_id", "step"))
 MEASURED = (
     "prompt_tokens",
     "answer_tokens",

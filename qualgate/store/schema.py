@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from qualgate.store.night_tables import nights
 from qualgate.store.tables import (
     cases,
     decisions,
     draft_steps,
     evalsets,
-    judgements,
-    loads,
     metadata,
-    prunings,
     scores,
-    scorings,
-    stoppings,
+    sealed,
     verdicts,
 )
 
 __all__ = ["APPEND_ONLY", "WRITTEN_ONCE", "metadata"]
 
 # Rows of these tables never change; the triggers of migrations/ refuse it.
-APPEND_ONLY = frozenset(
-    table.name for table in (decisions, judgements, loads, nights, prunings, scorings, stoppings, verdicts)
-)
+APPEND_ONLY = frozenset(table.name for table in (decisions, sealed, verdicts))
 # Written once, without a trigger: they are sealed with their run, and only the owner deletes them, see `prune`.
 WRITTEN_ONCE = frozenset(table.name for table in (cases, draft_steps, evalsets, scores))

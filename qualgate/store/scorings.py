@@ -18,9 +18,11 @@ from qualgate.records import Calls, Case, Evalset, Score, UnitKey
 from qualgate.store import bulk, plain, prunings, seal
 from qualgate.store.database import Store
 from qualgate.store.postgresql import lasting
-from qualgate.store.rescored_sets import RescoredSet, as_rescored, sets_of_scoring
+from qualgate.store.rescored_sets import RescoredSet, as_rescored
 from qualgate.store.rows import KEY, SCORE, AnyRow, check_case, score_rows
-from qualgate.store.tables import cases, evalsets, runs, scores, scorings, units
+from qualgate.store.sealed import is_intact, rows_of, sealed_row
+from qualgate.store.tables import cases, evalsets, runs, scores, sealed, units
+from qualgate.store.typed import read as read_typed
 
 ScoresByUnit = Mapping[int, Sequence[Sequence[Any]]]  # unit_id → its scores, as `score_rows` orders them
 
@@ -47,21 +49,34 @@ class Scoring:
     answers: tuple[StoredAnswer, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredScoring:
+    """The record of one later scoring."""
+
+    scorers: Mapping[str, str]  # metric → name and version
+    sets: Mapping[str, RescoredSet]  # those that it read differently from the recorded ones
+    scores_sha256: str  # of the run's answers, by their seals, and their scores in this scoring
+
+
 def newest_scoring(connection: Connection, run_id: str) -> int:
     """Return the number of the newest scoring; 0 if the run was never scored again."""
-    newest = select(func.coalesce(func.max(scorings.c.number), 0))
-    return connection.execute(newest.where(scorings.c.run_id == run_id)).scalar_one()
+    return connection.execute(select(func.count()).select_from(_scorings(run_id).subquery())).scalar_one()
 
 
-def newest_sets(connection: Connection, run_id: str) -> dict[str, RescoredSet]:
+def stored_scorings(connection: Connection, run_id: str) -> list[tuple[str, StoredScoring]]:
+    """Return time and record of each later scoring, the oldest first, without checking seals as `fault` does. Raises
+    IntegrityError for a broken text."""
+    return [(row.at, read_typed(StoredScoring, row.body_json)) for row in connection.execute(_scorings(run_id))]
+
+
+def sets_of_scoring(connection: Connection, run_id: str, number: int) -> Mapping[str, RescoredSet]:
+    """Return the sets that this scoring read differently from the recorded ones, as `stored_scorings` does."""
+    return stored_scorings(connection, run_id)[number - 1][1].sets if number else {}
+
+
+def newest_sets(connection: Connection, run_id: str) -> Mapping[str, RescoredSet]:
     """Return the sets that the newest scoring read differently from the recorded ones."""
     return sets_of_scoring(connection, run_id, newest_scoring(connection, run_id))
-
-
-def made_at(connection: Connection, run_id: str, number: int) -> str:
-    """Return the time of a scoring, UTC text; "" for the recorded one."""
-    when = select(scorings.c.created_at).where(scorings.c.run_id == run_id, scorings.c.number == number)
-    return connection.execute(when).scalar() or ""
 
 
 def read(store: Store, run_id: str) -> Scoring:
@@ -99,58 +114,55 @@ def read(store: Store, run_id: str) -> Scoring:
 
 
 def add(
-    store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], sets: str | None = None, now: str = ""
+    store: Store,
+    run_id: str,
+    after: int,
+    scored: Mapping[int, Sequence[Score]],
+    sets: Mapping[str, RescoredSet] | None = None,
+    now: str = "",
 ) -> int:
     """Write a new scoring in one transaction, and return its number.
 
-    after: the newest scoring when the answers were read. scored: unit_id → scores, of every answer. sets: text of
-    `sets_to_json`. now: UTC text, by default the clock's. Raises UsageError if another scoring was added since, or a
-    unit has no scores.
+    after: the newest scoring when the answers were read. scored: unit_id → scores, of every answer. sets: those that
+    differ from the recorded ones. now: UTC text, by default the clock's. Raises UsageError if another scoring was added
+    since, or a unit has no scores.
     """
     with bulk.uncollected():
-        return _add(store, run_id, after, scored, sets, now or plain.now())
-
-
-@lasting
-def _add(
-    store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], sets: str | None, now: str
-) -> int:
-    """Write the scoring, unless this very call committed it before its connection was lost: the time identifies it.
-    Arguments, result and errors: see `add`."""
-    rows, new_scores, head = _sealed(store, run_id, after, scored, sets, now)  # outside the write transaction
-    with store.write(run_id) as connection:
-        own_scoring = select(scorings.c.number).where(scorings.c.run_id == run_id, scorings.c.created_at == now)
-        if connection.scalar(own_scoring) == after + 1:  # committed before the connection was lost
-            return after + 1
-        prunings.refuse_pruned(connection, run_id)
-        if newest_scoring(connection, run_id) != after:
-            raise UsageError(f"run {run_id} was scored again by another process meanwhile; look at what it found first")
-        sealed = _sealed_units(run_id).with_only_columns(units.c.sha256)
-        if connection.scalars(sealed).all() != [row[-1] for row in rows]:
-            raise UsageError(f"run {run_id} was changed by another process meanwhile; score it again")
-        connection.execute(insert(scorings), head)
+        rows = _answer_rows(store, run_id)
+        if {row[0] for row in rows} != set(scored):
+            raise UsageError(f"run {run_id}: a scoring must hold every answer of the run; nothing was stored")
+        new_scores = {row[0]: score_rows(_key(row), scored[row[0]]) for row in rows}
+        scorers = {score.metric: score.scorer for unit in scored.values() for score in unit}
+        scoring = StoredScoring(scorers=scorers, sets=sets or {}, scores_sha256=_digest(rows, new_scores))
+        part = str(after + 1)
+        row = sealed_row("scoring", scoring, run_id=run_id, part=part, at=now, key=(run_id, part))
         new = [(unit_id, after + 1, *columns) for unit_id, unit_rows in new_scores.items() for columns in unit_rows]
-        bulk.put(connection, scores, (scores.c.unit_id, scores.c.scoring, *SCORE), new)
+        _add(store, row, rows, new)
     return after + 1
 
 
-def _sealed(
-    store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], sets: str | None, now: str
-) -> tuple[Sequence[AnyRow], ScoresByUnit, dict[str, Any]]:
-    """Return the answers' rows, their new scores as rows, and the row that seals both."""
+@lasting
+def _answer_rows(store: Store, run_id: str) -> Sequence[AnyRow]:
     with store.read() as connection:
-        rows = connection.execute(_sealed_units(run_id)).all()
-    if {row[0] for row in rows} != set(scored):
-        raise UsageError(f"run {run_id}: a scoring must hold every answer of the run; nothing was stored")
-    new_scores = {row[0]: score_rows(_key(row), scored[row[0]]) for row in rows}
-    head: dict[str, Any] = {
-        "run_id": run_id,
-        "number": after + 1,
-        "created_at": now,
-        "scorers_json": plain.to_json({score.metric: score.scorer for unit in scored.values() for score in unit}),
-        "evalsets_json": sets,
-    }
-    return rows, new_scores, head | {"sha256": _digest(head, rows, new_scores)}
+        return connection.execute(_sealed_units(run_id)).all()
+
+
+@lasting
+def _add(store: Store, row: dict[str, Any], answers: Sequence[AnyRow], new_scores: bulk.Rows) -> None:
+    """Write the scoring, unless this very call committed it before its connection was lost. row: its sealed row;
+    answers: the run's, as they were scored. Raises as `add`."""
+    run_id = row["run_id"]
+    with store.write(run_id) as connection:
+        if connection.execute(select(sealed.c.sealed_id).where(sealed.c.sha256 == row["sha256"])).first():
+            return
+        prunings.refuse_pruned(connection, run_id)
+        if str(newest_scoring(connection, run_id) + 1) != row["part"]:
+            raise UsageError(f"run {run_id} was scored again by another process meanwhile; look at what it found first")
+        seals = _sealed_units(run_id).with_only_columns(units.c.sha256)
+        if connection.scalars(seals).all() != [answer[-1] for answer in answers]:
+            raise UsageError(f"run {run_id} was changed by another process meanwhile; score it again")
+        connection.execute(insert(sealed), row)
+        bulk.put(connection, scores, (scores.c.unit_id, scores.c.scoring, *SCORE), new_scores)
 
 
 def fault(connection: Connection, run_id: str, number: int, by_unit: ScoresByUnit) -> str | None:
@@ -160,10 +172,13 @@ def fault(connection: Connection, run_id: str, number: int, by_unit: ScoresByUni
         return f"run {run_id} holds scores of a scoring that this store has no record of"
     if not number:  # sealed with the units
         return None
-    row = connection.execute(
-        select(scorings).where(scorings.c.run_id == run_id, scorings.c.number == number)
-    ).one_or_none()
-    if row is None or row.sha256 != _digest(row._mapping, connection.execute(_sealed_units(run_id)).all(), by_unit):
+    row = connection.execute(_scorings(run_id, number)).one_or_none()
+    rows = connection.execute(_sealed_units(run_id)).all()
+    if (
+        row is None
+        or not is_intact(row)
+        or read_typed(StoredScoring, row.body_json).scores_sha256 != _digest(rows, by_unit)
+    ):
         return f"the scores of scoring {number} of run {run_id} are not what was recorded"
     return None
 
@@ -195,11 +210,15 @@ def _key(row: Any) -> UnitKey:
     return UnitKey(*row[1 : 1 + len(KEY)])
 
 
-def _digest(head: Any, rows: Sequence[AnyRow], by_unit: ScoresByUnit) -> str:
+def _scorings(run_id: str, number: int | None = None) -> Select[Any]:
+    """Return the query of a run's later scorings, or of one, the oldest first."""
+    return rows_of("scoring", run_id=run_id, **({} if number is None else {"part": str(number)}))
+
+
+def _digest(rows: Sequence[AnyRow], by_unit: ScoresByUnit) -> str:
     """Return the seal of the scores and, through their digests, of the scored answers."""
-    sealed = tuple(head[name] for name in ("run_id", "number", "created_at", "scorers_json", "evalsets_json"))
     digests = (seal.digest((*row[1:], *by_unit.get(row[0], ()))) for row in rows)
-    return seal.digest(sealed, "".join(digests).encode("ascii"))
+    return seal.digest((), "".join(digests).encode("ascii"))
 
 
 def _evalsets(connection: Connection, run_id: str) -> tuple[Evalset, ...]:

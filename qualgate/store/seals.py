@@ -1,4 +1,4 @@
-"""Recompute every seal of a store: of runs and their verdicts, of the chain of decisions, of loads."""
+"""Recompute every seal of a store: of runs and their verdicts, of the chain of decisions, of loads and nights."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from qualgate.errors import QualgateError
-from qualgate.store import judgements, loads, scorings
+from qualgate.store import judgements, scorings
 from qualgate.store.database import Store
 from qualgate.store.decisions import check_chain
 from qualgate.store.evidence import evidence
 from qualgate.store.prunings import EvidencePruned
 from qualgate.store.rows import check_arm, check_case, check_run, check_verdict
+from qualgate.store.sealed import check_sealed, rows_of
 from qualgate.store.tables import arms, cases, runs, units, verdicts
-from qualgate.store.tables import judgements as replies
 
 
 def broken(store: Store) -> Iterator[str]:
@@ -26,7 +26,10 @@ def broken(store: Store) -> Iterator[str]:
         for fault in broken_in_run(store, run_id):
             yield f"run {run_id}: {fault}"
     yield from _fault_of(lambda: check_chain(store))
-    yield from _fault_of(lambda: loads.newest(store, loads.count(store)))
+    with store.read() as connection:
+        rows = [row for kind in ("load", "night") for row in connection.execute(rows_of(kind))]
+    for row in rows:
+        yield from _fault_of(lambda row=row: check_sealed(row))
 
 
 def broken_in_run(store: Store, run_id: str) -> list[str]:
@@ -49,8 +52,8 @@ def _faults_of_run(store: Store, run_id: str) -> Iterator[str]:
         yield str(error)
     with store.read() as connection:
         yield from _faults_of_rows(connection, verdicts, run_id, check_verdict)
-        judges = list(connection.scalars(select(replies.c.judge).where(replies.c.run_id == run_id).distinct()))
-    yield from filter(None, (judgements.read(store, run_id, judge)[1] for judge in sorted(judges)))
+        replies = connection.execute(rows_of("judgement", run_id=run_id)).all()
+    yield from filter(None, map(judgements.fault, replies))
 
 
 def _faults_of_scorings(connection: Connection, run_id: str) -> Iterator[str]:

@@ -126,7 +126,7 @@ scores = Table(
     metadata,
     Column("unit_id", Integer, ForeignKey("units.unit_id"), primary_key=True),
     Column("metric", String(64), primary_key=True),
-    Column("scoring", Integer, primary_key=True, server_default="0"),  # 0 = as recorded; else a row of `scorings`
+    Column("scoring", Integer, primary_key=True, server_default="0"),  # 0 = as recorded; else a later scoring
     Column("value", Float),
     Column("verdict", Boolean),
     Column("error_type", String(64), nullable=False),
@@ -153,48 +153,21 @@ draft_steps = Table(  # of units whose arm speculates: what one pass made of one
     sqlite_with_rowid=False,  # the key is the table: no index beside it
 )
 
-scorings = Table(  # append-only: a whole run scored again; the newest counts, in every arm
-    "scorings",
+sealed = Table(  # append-only: records of the kinds of `sealed.py`
+    "sealed",
     metadata,
-    Column("run_id", String(64), ForeignKey("runs.run_id"), primary_key=True),
-    Column("number", Integer, primary_key=True, autoincrement=False),  # from 1
-    Column("created_at", String(32), nullable=False),
-    Column("scorers_json", Text, nullable=False),  # metric → name and version
-    Column("evalsets_json", Text),  # sets that it read otherwise, see `rescored_sets`; NULL: as they were recorded
-    Column("sha256", String(64), nullable=False),  # of this row, the run's units and their scores in this scoring
-)
-
-stoppings = Table(  # append-only: a variant whose verdict was settled before its list was done
-    "stoppings",
-    metadata,
-    Column("run_id", String(64), primary_key=True),
-    Column("variant", String(200), primary_key=True),
-    Column("look", Integer, nullable=False),  # from 1
-    Column("seen", Integer, nullable=False),  # units of the variant's that the look rests on, the first of the order
-    Column("word", String(16), nullable=False),
-    Column("order_sha256", String(64), nullable=False),  # of the order of cases, which the policy's seed gives
-    Column("policy_sha256", String(64), nullable=False),  # of the run's
-    Column("created_at", String(32), nullable=False),
+    Column("sealed_id", Integer, primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("run_id", String(64), ForeignKey("runs.run_id")),  # NULL of loads, and of nights without a run
+    Column("name", String(200), nullable=False),  # a load's gate file, the nightly file, the judge
+    Column("part", Text, nullable=False),  # which of that name, as its kind writes it
+    Column("at", String(32), nullable=False),  # when it was made; of a night, when it was due
+    Column("body_json", Text, nullable=False),  # the record
+    Column("key", String(64), nullable=False),  # hash of what no second row of the kind may share
     Column("sha256", String(64), nullable=False),  # of this row
-    ForeignKeyConstraint(["run_id", "variant"], ["arms.run_id", "arms.name"]),
-)
-
-judgements = Table(  # append-only: what a judge replied to two answers in one order, as it came
-    "judgements",
-    metadata,
-    Column("run_id", String(64), ForeignKey("runs.run_id"), primary_key=True),
-    Column("judge", String(64), primary_key=True),  # its version
-    Column("variant", String(200), primary_key=True),  # "" of its labelled sample
-    Column("evalset", String(200), primary_key=True),
-    Column("case_id", String(400), primary_key=True),
-    Column("repeat", Integer, primary_key=True, autoincrement=False),
-    Column("swapped", Integer, primary_key=True, autoincrement=False),  # 1: the variant's answer was shown first
-    Column("asked", String(64), nullable=False),  # sha256 of the request
-    Column("reply", Text),  # NULL where none came, and `error` says why
-    Column("error", Text, nullable=False),
-    Column("served", Text, nullable=False),  # what its server said of itself
-    Column("label", Text, nullable=False),  # JSON of the label; "" of a run's pair
-    Column("sha256", String(64), nullable=False),  # of this row
+    UniqueConstraint("key"),
+    Index(None, "run_id", "kind"),
+    Index(None, "kind", "name"),
 )
 
 verdicts = Table(  # append-only
@@ -230,27 +203,19 @@ decisions = Table(  # append-only, a hash chain
     Index(None, "run_id", "variant"),
 )
 
-prunings = Table(  # append-only: a run whose answers and scores were taken out for good
-    "prunings",
+digests = Table(  # of nights, one row for each target: it changes until it is delivered
+    "digests",
     metadata,
-    Column("run_id", String(64), ForeignKey("runs.run_id"), primary_key=True),
+    Column("digest_id", Integer, primary_key=True),
+    Column("nightly", String(200), nullable=False),
     Column("created_at", String(32), nullable=False),
-    Column("rest_sha256", String(64), nullable=False),  # of every row of the run that stayed
-    Column("sha256", String(64), nullable=False),  # of this row
-)
-
-loads = Table(  # append-only: what `qualgate load` measured and its rules said. No run, and no verdict on one
-    "loads",
-    metadata,
-    Column("load_id", String(64), primary_key=True),
-    Column("created_at", String(32), nullable=False),
-    Column("gate_name", Text, nullable=False),
-    Column("gate_file", Text, nullable=False),
-    Column("policy_sha256", String(64), nullable=False),  # of its rules, limits, levels and definitions
-    Column("exit", Integer, nullable=False),
-    Column("body_json", Text, nullable=False),  # as load.json has it
-    Column("sha256", String(64), nullable=False),  # of this row
-    Index(None, "created_at"),
+    Column("target", String(320), nullable=False),  # slack, webhook, mail:ADDRESS, no secret; "" nobody
+    Column("last_night", Integer, nullable=False),  # the digest covers the nights up to this one; 0: none
+    Column("body_json", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("error", Text, nullable=False),  # why the last attempt failed
+    Column("delivered_at", String(32)),  # NULL: still to be sent
+    Index(None, "delivered_at"),
 )
 
 require(metadata)

@@ -98,7 +98,7 @@ def test_more_loads_than_a_page_holds_are_turned_through(stored, open_page):
 def test_a_load_that_was_changed_is_not_shown_and_an_unknown_one_is_told_of(stored, open_page):
     assert "no load 'nope'" in shown(open_page("loads", load="nope"))
     with open_store(stored[0]) as store:
-        tamper(store, f"update loads set exit = 0 where load_id = '{stored[2][1]}'")
+        tamper(store, f"update sealed set name = '' where part = '{stored[2][1]}'")
     for page in (shown(open_page("loads")), shown(open_page("loads", load=stored[2][1]))):
         assert "Stored evidence is not what was recorded" in page
         assert "int2" not in page

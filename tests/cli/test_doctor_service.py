@@ -133,8 +133,8 @@ def test_on_a_server_the_role_is_told_and_what_it_lacks(tmp_path):
             role = {one.what: one for one in service_findings(pg.url(name, "looks"), None)}["role"]
             assert role.state == "stops"
             assert "INSERT on arms" in role.detail
-            pg.execute("ALTER TABLE nights ENABLE TRIGGER nights_append_only", name)  # a session may switch it off now
-            assert "nights" in found(store)["history"].detail
+            pg.execute("ALTER TABLE sealed ENABLE TRIGGER sealed_append_only", name)  # a session may switch it off now
+            assert "sealed" in found(store)["history"].detail
         finally:
             pg.execute("DROP OWNED BY looks", name)
             pg.execute("DROP ROLE looks")

@@ -30,6 +30,7 @@ from qualgate.report.formats.body import report_schema
 from qualgate.report.summary import load_report
 from qualgate.store import queries, runs, stoppings
 from qualgate.store.database import open_store
+from qualgate.store.sealed import COVERED
 from qualgate.workers.pool import Queue
 from tests.depth import with_proofs
 from tests.store.made import make_plan, make_result
@@ -182,7 +183,7 @@ def test_a_crash_between_the_answers_and_the_look_is_made_up_for(monkeypatch, ur
         patch.setattr(stoppings, "stop", lambda *told: (_ for _ in ()).throw(Broken))
         with pytest.raises(Broken):
             run(url)
-    assert query(url, "select count(*) from stoppings") == [(0,)]
+    assert query(url, "select count(*) from sealed") == [(0,)]
     workers(monkeypatch, seed=6)
     assert run(url)[1] == stopped[2]
 
@@ -255,31 +256,34 @@ def test_a_run_planned_with_looks_is_never_judged_by_a_second_test_though_nothin
     assert planned.decided(stands.evidence).verdicts[0].word == "approve"
 
 
+SET = "update sealed set body_json = json_set(body_json,"
+
+
 def forge(url: str, statement: str) -> None:
     """Change the stopping record, and seal it again as one who knows how."""
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         for verb in ("update", "delete"):
-            connection.execute(f"drop trigger stoppings_no_{verb}")
+            connection.execute(f"drop trigger sealed_no_{verb}")
         connection.execute(statement)
         connection.row_factory = sqlite3.Row
-        for row in connection.execute("select * from stoppings").fetchall():
-            sealed = content_hash({name: row[name] for name in stoppings.SEALED})
-            connection.execute("update stoppings set sha256 = ? where variant = ?", (sealed, row["variant"]))
+        for row in connection.execute("select * from sealed").fetchall():
+            seal = content_hash({name: row[name] for name in COVERED})
+            connection.execute("update sealed set sha256 = ? where part = ?", (seal, row["part"]))
 
 
 @pytest.mark.parametrize(
     "statement",
     [
-        "delete from stoppings where variant = 'int8'",
-        "update stoppings set look = 1, seen = 32, word = 'approve' where variant = 'int2-g32'",
-        "update stoppings set look = 1, seen = 32",
-        "update stoppings set look = look + 1",
-        "update stoppings set seen = seen + 1",
-        "update stoppings set seen = 1000000",
-        "update stoppings set look = 8, seen = 268",
-        "update stoppings set order_sha256 = 'x'",
-        "update stoppings set policy_sha256 = 'x'",
-        "update stoppings set word = 'approve' where variant = 'int2-g32'",
+        "delete from sealed where part = 'int8'",
+        f"{SET} '$.look', 1, '$.seen', 32, '$.word', 'approve') where part = 'int2-g32'",
+        f"{SET} '$.look', 1, '$.seen', 32)",
+        f"{SET} '$.look', body_json ->> 'look' + 1)",
+        f"{SET} '$.seen', body_json ->> 'seen' + 1)",
+        f"{SET} '$.seen', 1000000)",
+        f"{SET} '$.look', 8, '$.seen', 268)",
+        f"{SET} '$.order', 'x')",
+        f"{SET} '$.policy.alpha', 0.2)",
+        f"{SET} '$.word', 'approve') where part = 'int2-g32'",
     ],
 )
 def test_a_stopping_record_that_is_absent_or_forged_approves_nothing(copied, statement):
@@ -295,8 +299,8 @@ def test_a_stopping_record_that_is_absent_or_forged_approves_nothing(copied, sta
 def test_a_record_that_was_changed_without_its_seal_is_found(copied):
     url, run_id = copied
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        connection.execute("drop trigger stoppings_no_update")
-        connection.execute("update stoppings set look = 2")
+        connection.execute("drop trigger sealed_no_update")
+        connection.execute(f"{SET} '$.look', 2)")
     found = decide_again(url, run_id, None)
     assert {v.exit for v in found.verdicts} == {Exit.INTEGRITY}
     assert "why 'int2-g32' was stopped" in " ".join(found.verdicts[0].reasons)

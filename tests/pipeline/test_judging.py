@@ -270,24 +270,24 @@ def test_a_price_of_the_judge_is_no_part_of_the_policy(made):
 @pytest.mark.parametrize(
     "change",
     [
-        'update judgements set reply = \'{"verdict": "tie"}\' where swapped = 0',
-        "update judgements set label = replace(label, '\"preferred\": 1.0', '\"preferred\": 0.0') where variant = ''",
-        "update judgements set asked = 'f' where variant = 'int2-g32'",
+        "json_set(body_json, '$.reply', '{\"verdict\": \"tie\"}') where not body_json ->> 'swapped'",
+        "replace(body_json, 'preferred\\\": 1.0', 'preferred\\\": 0.0') where part like 'label:%'",
+        "json_set(body_json, '$.asked', 'f') where part like 'int2-g32:%'",
     ],
 )
 def test_a_reply_that_was_changed_in_the_store_is_no_evidence(asked, change):
     store, run_id, gate = asked
     with store.write() as connection:
-        connection.execute(sql("drop trigger judgements_no_update"))
-        connection.execute(sql(change))
+        connection.execute(sql("drop trigger sealed_no_update"))
+        connection.execute(sql(f"update sealed set body_json = {change}"))
     assert set(words(judged(store, run_id, gate), gate).values()) == {"invalid"}
 
 
 def test_labels_that_were_taken_out_of_the_store_leave_the_judge_unmeasured(asked):
     store, run_id, gate = asked
     with store.write() as connection:
-        connection.execute(sql("drop trigger judgements_no_delete"))
-        connection.execute(sql("delete from judgements where variant = '' and case_id in ('p-1', 'p-2')"))
+        connection.execute(sql("drop trigger sealed_no_delete"))
+        connection.execute(sql("delete from sealed where part like 'label:%/p-1' or part like 'label:%/p-2'"))
     assert "its labelled sample was not judged whole" in of_judge(judged(store, run_id, gate), gate, "int8")[1].reason
 
 

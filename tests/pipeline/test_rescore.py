@@ -150,7 +150,7 @@ def test_with_scorers_of_today_there_is_nothing_to_do(url, run_id):
     assert (found.scorers, found.answers, found.changes, found.stored) == ({}, 0, (), False)
     assert words(found) == {"int8": ("approve", "approve"), "int2-g32": ("block", "block")}
     assert rows(url, "select * from verdicts") == verdicts
-    assert rows(url, "select * from scorings") == []
+    assert rows(url, "select * from sealed") == []
 
 
 def test_a_dry_run_says_the_same_and_stores_nothing(url, run_id, next_version):
@@ -173,9 +173,9 @@ def test_an_interrupted_rescoring_leaves_nothing_and_is_begun_again(url, run_id,
         killed.setattr(runs, "add_verdicts", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             rescore(url, run_id, None)
-    assert len(rows(url, "select * from scorings")) == 1
+    assert len(rows(url, "select * from sealed")) == 1
     rescore(url, run_id, None)
-    assert len(rows(url, "select * from scorings")) == 1
+    assert len(rows(url, "select * from sealed")) == 1
     with open_store(url) as store:
         assert queries.run_summary(store, run_id).verdict("int2-g32").verdict.word == "approve"
 
@@ -195,7 +195,7 @@ def test_flips_are_read_from_the_newest_of_several_scorings(url, run_id, next_ve
     monkeypatch.setitem(registry._BY_METRIC, "exact_match", newer)
     registry.scorers_of.cache_clear()
     assert rescore(url, run_id, None).scorers == {"exact_match": ("exact_match/99", "exact_match/100")}
-    assert rows(url, "select number from scorings order by number") == [(1,), (2,)]
+    assert rows(url, "select part from sealed order by sealed_id") == [("1",), ("2",)]
 
 
 def test_metrics_whose_scorer_is_the_same_keep_their_scores(url):

@@ -21,7 +21,7 @@ from qualgate.records import ArmFootprint, Case, Completion, Drift, Evalset, Job
 from qualgate.scoring import score
 from qualgate.store import queries, runs, scorings, seals
 from qualgate.store.database import open_store
-from qualgate.store.rescored_sets import as_rescored, sets_of_json, sets_to_json
+from qualgate.store.rescored_sets import as_rescored, rescored_sets
 from tests.gated_model import write_evalset
 from tests.tiny_models import save_tiny_model
 
@@ -139,7 +139,7 @@ def test_a_metric_that_the_file_got_later_is_scored_from_stored_answers_and_deci
     judged_by(folder, "contains")
     assert f"qualgate rescore {latest()} gate.yaml" in refused("gate", "gate.yaml")
     dry = qualgate("rescore", latest(), "gate.yaml", "--dry-run", "--json")
-    assert (dry.exit_code, stored("select count(*) from scorings")) == (Exit.BLOCK, [(0,)])
+    assert (dry.exit_code, stored("select count(*) from sealed")) == (Exit.BLOCK, [(0,)])
     done = qualgate("rescore", latest(), "gate.yaml")
     assert done.exit_code == Exit.BLOCK, done.output
     assert "support: new metrics contains" in done.stdout
@@ -214,7 +214,7 @@ def test_other_questions_are_refused_by_name(folder, change, told):
     message = refused("rescore", latest(), "gate.yaml")
     assert told in message
     assert "qualgate run gate.yaml" in message
-    assert stored("select count(*) from scorings") == [(0,)]
+    assert stored("select count(*) from sealed") == [(0,)]
 
 
 BY_LIKELIHOOD = "multiple_choice.acc"
@@ -255,7 +255,7 @@ def test_a_null_that_was_recorded_stays():
         Case(evalset="s", body={"id": "c", "prompt": "?", "answer": "1", "pattern": None}),
     ))  # fmt: skip
     today = replace(recorded, cases=(Case(evalset="s", body=recorded.cases[0].body | {"answer": "2"}),))
-    stored_again = as_rescored(recorded, sets_of_json(sets_to_json((recorded,), (today,))))
+    stored_again = as_rescored(recorded, rescored_sets((recorded,), (today,)))
     assert stored_again.cases == today.cases, "so nothing is left to do"
 
 
@@ -264,7 +264,7 @@ def test_a_reference_that_is_null_today_is_scored_once(folder):
     (folder / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in key))
     for _ in range(2):
         qualgate("rescore", "gate.yaml")
-    assert stored("select count(*) from scorings") == [(1,)]
+    assert stored("select count(*) from sealed") == [(1,)]
 
 
 def test_a_judge_is_not_asked_where_the_answers_cannot_be_scored(folder, monkeypatch):
@@ -304,8 +304,8 @@ def test_references_of_a_scoring_that_were_changed_are_found(folder):
     with_metric(folder, "exact_match", "contains")
     qualgate("rescore", "gate.yaml")
     with open_store("sqlite:///qualgate.db") as store, store.write() as connection:
-        connection.execute(text("drop trigger scorings_no_update"))
-        changed = "update scorings set evalsets_json = replace(evalsets_json, '\"2\"', '\"3\"')"
+        connection.execute(text("drop trigger sealed_no_update"))
+        changed = "update sealed set body_json = replace(body_json, '\"2\"', '\"3\"')"
         connection.execute(text(changed))
     assert qualgate("gate", "gate.yaml").exit_code == Exit.INTEGRITY
     with open_store("sqlite:///qualgate.db") as store:

@@ -128,7 +128,7 @@ def test_what_the_judge_takes_counts_in_the_budget_and_stops_the_run_which_goes_
     assert "of `max_tokens_total: 20000` tokens, and the next request to the judge may take" in told
     assert 2 < ran["asked"] < REQUESTS
     assert ran["rich"].returncode == Exit.BLOCK, ran["rich"].stderr
-    assert len(rows(workspace, "SELECT * FROM judgements")) == REQUESTS
+    assert len(rows(workspace, "SELECT * FROM sealed WHERE kind = 'judgement'")) == REQUESTS
     assert b"sk-judge-4711" not in (workspace / "qualgate.db").read_bytes()
 
 

@@ -32,7 +32,11 @@ def test_a_run_that_may_stop_early_generates_no_more_than_settles_each_variant(w
     answered = dict(rows(workspace, "select arm, count(*) from units where status = 'done' group by arm"))
     assert answered["int2"] < 120
     assert rows(workspace, "select count(*) from units where status not in ('done', 'settled')") == [(0,)]
-    assert rows(workspace, "select variant, look, seen, word from stoppings order by variant") == [
+    stops = (
+        "select part, body_json ->> 'look', body_json ->> 'seen', body_json ->> 'word' from sealed "
+        "where kind = 'stopping' order by part"
+    )
+    assert rows(workspace, stops) == [
         ("int2", 2, 44, "block"),
         ("same", 4, 76, "approve"),
     ]

@@ -1,4 +1,4 @@
-"""The databases that the contract holds for: a store in a file, and one on a server of the tests' own."""
+"""The databases that the contract (README.md beside this) holds for: a file, and a server of the tests' own."""
 
 from __future__ import annotations
 

@@ -33,10 +33,10 @@ def test_replies_come_back_as_they_came_and_a_second_one_changes_nothing(store, 
 
 def test_they_are_append_only_and_a_change_is_found(store, begun):
     judgements.add(store, begun, "judge/1 a", [ONE])
-    for change in ("update judgements set reply = 'B'", "delete from judgements"):
+    for change in ("update sealed set body_json = 'B'", "delete from sealed"):
         with pytest.raises(QualgateError, match="append-only"), store.write() as connection:
             connection.execute(text(change))
-    tamper(store, "update judgements set error = 'x'")
+    tamper(store, 'update sealed set body_json = replace(body_json, \'"error":"\', \'"error":"x\')')
     found, fault = judgements.read(store, begun, "judge/1 a")
     assert found == ()
     assert "int8: s/c: what the judge replied is not what was recorded" in fault

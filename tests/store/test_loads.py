@@ -57,9 +57,17 @@ def test_they_are_listed_with_why_and_no_command_takes_one_for_a_verdict(tmp_pat
         assert qualgate(command, "--store", url, "--run", kept[0]).returncode == Exit.USAGE
 
 
-@pytest.mark.parametrize("change", ["exit = 10", "body_json = '{}'", "gate_file = ''", "created_at = '2999'"])
+CHANGES = (
+    "name = ''",
+    "body_json = '{}'",
+    "body_json = replace(body_json, '\"exit\"\\:0', '\"exit\"\\:1')",
+    "at = '2999'",
+)
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_one_that_was_changed_is_told_of_and_not_shown(store, kept, change):
-    tamper(store, f"update loads set {change} where load_id = '{kept[0]}'")
+    tamper(store, f"update sealed set {change} where part = '{kept[0]}'")
     with pytest.raises(IntegrityError, match=f"load {kept[0]} is not what was recorded"):
         loads.newest(store, 9)
 
@@ -70,4 +78,4 @@ def test_a_copy_of_a_store_has_them(store, kept, tmp_path):
     with open_store(target) as copied:
         assert loads.newest(copied, 9) == loads.newest(store, 9)
         with pytest.raises(Exception, match="append-only"), copied.write() as connection:
-            connection.execute(text("delete from loads"))
+            connection.execute(text("delete from sealed"))

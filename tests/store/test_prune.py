@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, true
 
 from qualgate.errors import Exit, IntegrityError, UsageError
 from qualgate.pipeline.rescore import rescore
@@ -23,8 +23,8 @@ from qualgate.store.database import open_store
 from qualgate.store.prunings import EvidencePruned
 from qualgate.store.queries import retention
 from qualgate.store.schema import APPEND_ONLY, metadata
-from qualgate.store.tables import prunings as records
-from qualgate.store.tables import scores
+from qualgate.store.sealed import sealed_row
+from qualgate.store.tables import scores, sealed
 from tests.command_line import qualgate
 from tests.store.conftest import HOSTILE
 from tests.store.made import make_plan, make_results, make_run
@@ -41,9 +41,12 @@ def everything(store):
     """Rows of every table, but for the records of prunings."""
     with store.read() as connection:
         return {
-            table.name: connection.execute(select(table).order_by(*table.primary_key)).all()
+            table.name: connection.execute(
+                select(table)
+                .where(table.c.kind != "pruning" if table is sealed else true())
+                .order_by(*table.primary_key)
+            ).all()
             for table in metadata.sorted_tables
-            if table is not records
         }
 
 
@@ -81,12 +84,12 @@ def test_answers_and_scores_go_and_nothing_else(store, run_id):
         named = {name for name, one, other in zip(was._fields, was, now, strict=True) if one != other}
         assert named == (set(prunings.EMPTIED) - {"kl_upper"} if now.run_id == run_id else set())
     with store.read() as connection:
-        assert connection.execute(prunings.rows_of(scores, run_id)).first() is None
+        assert connection.execute(prunings.rows_of_run(scores, run_id)).first() is None
     ours = [row for row in before["units"] if row.run_id == run_id]
     assert removed.answers == len(ours)
     assert removed.scores == len(before["scores"]) - len(after["scores"])
     assert removed.nbytes > sum(len(row.text.encode()) + len(row.token_ids) for row in ours)
-    assert {"prunings", "verdicts", "decisions"} < APPEND_ONLY
+    assert {"sealed", "verdicts", "decisions"} == APPEND_ONLY
     assert prune.to_prune(store, EVER) == ([], 1)
     assert list(seals.broken(store)) == []
 
@@ -134,8 +137,8 @@ def test_a_verdict_and_replies_that_were_begun_before_are_not_stored(store, run_
 def test_a_false_record_hides_no_night_and_lets_no_run_go(store):
     ids = [make_run(store, PLAN) for _ in range(3)]
     with store.write() as connection:
-        false = {"run_id": ids[1], "created_at": plain.now(), "rest_sha256": "0" * 64}
-        connection.execute(insert(records), {**false, "sha256": prunings._digest(false)})
+        false = prunings.Pruning(run_id=ids[1], created_at=plain.now(), rest_sha256="0" * 64)
+        connection.execute(insert(sealed), sealed_row("pruning", false, run_id=ids[1]))
     for look in (
         lambda: queries.watched(store, ids[-1]),
         lambda: prune.to_prune(store, EVER),
@@ -211,8 +214,8 @@ def _is_damaged(store, run_id):
 UNITS_OF = "unit_id in (select unit_id from units where run_id = :run)"
 A_CASE = "select min(case_hash) from units where run_id = :run"
 DAMAGE = {
-    "a row of the record": "update prunings set created_at = '2020-01-01T00:00:00.000000Z' where run_id = :run",
-    "no record": "delete from prunings where run_id = :run",
+    "a row of the record": "update sealed set at = '2020' where kind = 'pruning' and run_id = :run",
+    "no record": "delete from sealed where kind = 'pruning' and run_id = :run",
     "a text": "update units set text = 'yes' where run_id = :run",
     "a score": "insert into scores (unit_id, metric, scoring, value, error_type, reason, scorer) "
                "select min(unit_id), 'exact_match', 0, 1.0, '', '', 'x' from units where run_id = :run",
@@ -220,7 +223,7 @@ DAMAGE = {
     "a count": "update units set answer_tokens = 1 where run_id = :run",
     "a unit": "delete from units where unit_id = (select max(unit_id) from units where run_id = :run)",
     "an evalset": "update evalsets set metrics_json = '[]' where run_id = :run",
-    "a scoring": "delete from scorings where run_id = :run",
+    "a scoring": "delete from sealed where kind = 'scoring' and run_id = :run",
 }  # fmt: skip
 
 
@@ -236,7 +239,7 @@ def test_answers_that_are_missing_without_a_record_are_damage_and_so_is_a_record
         prunings.add(connection, run_id)  # whole by itself: its hashes can be made by anybody
     with pytest.raises(IntegrityError, match="is recorded as pruned, and what is stored of it is not"):
         runs.evidence(store, run_id)
-    tamper(store, "delete from prunings", f"delete from scores where {UNITS_OF}", run=run_id)
+    tamper(store, "delete from sealed where kind = 'pruning'", f"delete from scores where {UNITS_OF}", run=run_id)
     assert runs.evidence(store, run_id).integrity
     with pytest.raises(IntegrityError, match="Nothing of it was pruned"):
         prune.prune_run(store, run_id)

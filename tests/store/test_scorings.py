@@ -9,7 +9,7 @@ from sqlalchemy import delete, select, update
 
 from qualgate.errors import UsageError
 from qualgate.store import postgresql, queries, runs, scorings
-from qualgate.store.rescored_sets import sets_to_json
+from qualgate.store.rescored_sets import rescored_sets
 from qualgate.store.tables import scores, units
 from tests.store.conftest import SMALL
 from tests.store.made import make_run
@@ -58,8 +58,8 @@ def test_metrics_and_references_of_a_scoring_are_sealed_with_it_and_read_back(st
     key = replace(case, body={**case.body, "answer": "other", "references": ["other", "1"], "tags": ["new"]})
     other = replace(item, sha256="f" * 64, metrics=("contains",), cases=(key, *item.cases[1:]))
     scored = {one.unit_id: tuple(replace(score, metric="contains") for score in one.scores[:1]) for one in last.answers}
-    text = sets_to_json(last.recorded, (other, *last.evalsets[1:]))
-    assert scorings.add(store, run_id, 0, scored, text) == 1
+    changed = rescored_sets(last.recorded, (other, *last.evalsets[1:]))
+    assert scorings.add(store, run_id, 0, scored, changed) == 1
     found, now = scorings.read(store, run_id), runs.evidence(store, run_id)
     assert (found.recorded, found.evalsets[0]) == (last.recorded, other)
     assert (now.integrity, now.metrics[item.name]) == ((), ("contains",))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy import event
 
 from qualgate.errors import IntegrityError
 from qualgate.store import copy, loads, prune, scorings, seals
 from qualgate.store.database import open_store
+from qualgate.store.nights import add_night
 from tests.store.conftest import DATABASES, copy_of, new_url
 from tests.store.made import make_plan, make_run
 from tests.store.tampering import tamper
+from tests.store.test_nights import NIGHT
 from tests.store.test_scorings import turned
 
 
@@ -42,6 +46,7 @@ def sealed(full_store, tmp_path_factory) -> str:
     url, run_id = copy_of(full_store[0], folder), full_store[1]
     with open_store(url) as store:
         loads.add(store, "gate.yaml", "version: 1\n", "f" * 64, 10, {})
+        add_night(store, replace(NIGHT, run_id=run_id))
         for before in (0, 1):
             scorings.add(store, run_id, before, turned(scorings.read(store, run_id), f"exact_match/{before + 2}"))
         assert list(seals.broken(store)) == []
@@ -53,8 +58,9 @@ def sealed(full_store, tmp_path_factory) -> str:
     [
         ("update verdicts set word = 'approve' where word <> 'approve'", "the verdict on 'int2-g32'"),
         ("update verdicts set body_json = replace(body_json, 'int8', 'int7')", "the verdict on 'int8'"),
-        ("update judgements set reply = 'A'", "what the judge replied"),
-        ("update loads set exit = 0", "load "),
+        ("update sealed set body_json = '{}' where kind = 'judgement'", "what the judge replied"),
+        ("update sealed set body_json = '{}' where kind = 'load'", "load load-"),
+        ("update sealed set run_id = null where kind = 'night'", "night support: "),
         ("update scores set value = 1 - value where scoring = 1", "the scores of scoring 1 "),
     ],
 )
@@ -77,7 +83,7 @@ def test_a_store_whose_seals_do_not_hold_is_moved_as_it_is_and_that_is_told(tmp_
     [
         "update runs set gate_file = 'another'",
         "update arms set spec_json = '{}'",
-        "update prunings set created_at = '2020'",
+        "update sealed set at = '2020' where kind = 'pruning'",
     ],
 )
 def test_of_a_run_whose_answers_were_pruned_the_seals_that_are_left_are_told(tmp_path, file, damage):

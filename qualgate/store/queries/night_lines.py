@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from qualgate.store.database import Store
-from qualgate.store.night_tables import digests, nights
-from qualgate.store.nights import Night
+from qualgate.store.nights import Night, night_of
+from qualgate.store.sealed import rows_of
+from qualgate.store.tables import digests, sealed
 
 READ = 5_000  # the newest nights that are read
 
@@ -37,10 +38,10 @@ class WaitingDigest:
 def night_lines(store: Store, most: int = 30) -> tuple[NightLine, ...]:
     """Return a line for each nightly file, gate and model. most: nights of each."""
     with store.read() as connection:
-        rows = connection.execute(select(nights).order_by(nights.c.night_id.desc()).limit(READ)).all()
+        newest = rows_of("night").order_by(None).order_by(sealed.c.sealed_id.desc())
+        nights = [night_of(row) for row in connection.execute(newest.limit(READ))]
     by_item: dict[tuple[str, str, str], list[Night]] = defaultdict(list)
-    for row in rows:
-        night = Night(**{name: getattr(row, name) for name in Night.__dataclass_fields__})
+    for night in nights:
         by_item[night.nightly, night.gate, night.model].append(night)
     return tuple(
         NightLine(

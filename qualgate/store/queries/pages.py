@@ -17,7 +17,8 @@ from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT, che
 from qualgate.store.queries.progress import unit_counts
 from qualgate.store.queries.superseded import Called, called, superseded
 from qualgate.store.rows import check_arm, check_run, check_verdict
-from qualgate.store.tables import arms, runs, scorings, verdicts
+from qualgate.store.sealed import rows_of
+from qualgate.store.tables import arms, runs, sealed, verdicts
 
 PAGE = 50
 NO_VERDICT = -1  # in place of a verdict's number
@@ -71,8 +72,8 @@ def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine
         for arm in connection.execute(select(arms).where(arms.c.run_id.in_(ids))):
             check_arm(arm)
         counts = unit_counts(connection, ids)
-        newest = select(scorings.c.run_id, func.max(scorings.c.created_at)).where(scorings.c.run_id.in_(ids))
-        rescored_at = {row[0]: row[1] for row in connection.execute(newest.group_by(scorings.c.run_id))}
+        scorings = rows_of("scoring").where(sealed.c.run_id.in_(ids))
+        rescored_at = {row.run_id: row.at for row in connection.execute(scorings)}
         pruned = pruned_runs(connection, ids)
         lines = defaultdict(list)
         for line in _variant_lines(connection, arms.c.run_id.in_(ids), superseded(connection)):

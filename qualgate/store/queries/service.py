@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import Connection, func, select
 
 from qualgate.store.clock import clock
 from qualgate.store.database import Store
-from qualgate.store.night_tables import digests, nights
+from qualgate.store.nights import Night, last_rows, night_of
 from qualgate.store.queries.progress import unit_counts
-from qualgate.store.tables import runs, verdicts
+from qualgate.store.tables import digests, runs, verdicts
 
 MOST_RUNS = 4  # running runs whose units are counted, the newest first
 
@@ -33,12 +34,13 @@ def service_state(store: Store) -> ServiceState:
     """Return the service's state, read in one snapshot."""
     with store.read() as connection:
         now = clock(connection)
+        nights = [night_of(row) for row in last_rows(connection)]
         return ServiceState(
             runs=_counts(connection, runs.c.status),
             units=_under_way(connection),
             verdicts=_counts(connection, verdicts.c.word),
-            last_nights=_last_nights(connection),
-            night_exits=_night_exits(connection),
+            last_nights=_last_ended(nights),
+            night_exits=_night_exits(nights),
             waiting=_waiting(connection, now),
         )
 
@@ -57,27 +59,20 @@ def _under_way(connection: Connection) -> dict[tuple[str, str], int]:
     return counts
 
 
-def _last_nights(connection: Connection) -> dict[tuple[str, str], float]:
-    ended = select(nights.c.nightly, nights.c.gate, func.max(nights.c.finished_at))
-    rows = connection.execute(ended.group_by(nights.c.nightly, nights.c.gate))
-    return {(row[0], row[1]): _seconds(row[2]) for row in rows}
+def _last_ended(nights: Sequence[Night]) -> dict[tuple[str, str], float]:
+    """Return (nightly file, gate) → s since the epoch, when its newest night ended."""
+    ended: dict[tuple[str, str], float] = {}
+    for night in nights:
+        ended[night.nightly, night.gate] = max(ended.get((night.nightly, night.gate), 0.0), _seconds(night.finished_at))
+    return ended
 
 
-def _night_exits(connection: Connection) -> dict[tuple[str, int], int]:
+def _night_exits(nights: Sequence[Night]) -> dict[tuple[str, int], int]:
     """Count exit codes over the gates' newest nights only: removed models and past faults would stay for ever."""
-    newest_due = select(nights.c.nightly, nights.c.gate, func.max(nights.c.due_at).label("at"))
-    newest_due = newest_due.group_by(nights.c.nightly, nights.c.gate).subquery()
-    newest = select(func.max(nights.c.night_id)).join(
-        newest_due,
-        and_(
-            newest_due.c.nightly == nights.c.nightly,
-            newest_due.c.gate == nights.c.gate,
-            newest_due.c.at == nights.c.due_at,
-        ),
-    )
-    newest = newest.group_by(nights.c.nightly, nights.c.gate, nights.c.model)
-    ended = select(nights.c.nightly, nights.c.exit, func.count()).where(nights.c.night_id.in_(newest))
-    return {(row[0], row[1]): row[2] for row in connection.execute(ended.group_by(nights.c.nightly, nights.c.exit))}
+    due: dict[tuple[str, str], str] = {}
+    for night in nights:
+        due[night.nightly, night.gate] = max(due.get((night.nightly, night.gate), ""), night.due_at)
+    return Counter((night.nightly, night.exit) for night in nights if night.due_at == due[night.nightly, night.gate])
 
 
 def _waiting(connection: Connection, now: float) -> dict[str, tuple[int, float]]:

@@ -18,9 +18,9 @@ from qualgate.store import seal
 from qualgate.store.database import Store
 from qualgate.store.queries.flipped import changed_by_noise
 from qualgate.store.queries.pages import PAGE
-from qualgate.store.rescored_sets import RescoredSet, corrected, sets_of_scoring
+from qualgate.store.rescored_sets import RescoredSet, corrected
 from qualgate.store.rows import AnyRow, check_case
-from qualgate.store.scorings import newest_scoring
+from qualgate.store.scorings import newest_scoring, sets_of_scoring
 from qualgate.store.tables import cases, scores, units
 
 Show = Literal["lost", "gained", "both-wrong", "same", "cut", "empty"]

@@ -19,10 +19,10 @@ from qualgate.store.evidence import evidence, no_such_run
 from qualgate.store.queries.newest import CURRENT_VERDICT, check_verdicts_placed
 from qualgate.store.queries.pages import PAGE
 from qualgate.store.queries.progress import unit_counts
-from qualgate.store.rescored_sets import as_rescored, sets_of_scoring
+from qualgate.store.rescored_sets import as_rescored
 from qualgate.store.rows import check_arm, check_run, check_verdict
-from qualgate.store.scorings import newest_sets
-from qualgate.store.tables import arms, evalsets, runs, scorings, units, verdicts
+from qualgate.store.scorings import newest_sets, stored_scorings
+from qualgate.store.tables import arms, evalsets, runs, units, verdicts
 from qualgate.store.typed import read
 
 CASES_NAMED = 5  # most corrected references that a scoring's line names
@@ -271,19 +271,14 @@ def _invalid(run: RunSummary, exit: Exit, reasons: Callable[[StoredVerdict], tup
 
 def _scorings(connection: Connection, run_id: str) -> tuple[ScoringLine, ...]:
     """Return a line for each later scoring of the run, the oldest first."""
-    rows = connection.execute(select(scorings).where(scorings.c.run_id == run_id).order_by(scorings.c.number))
     return tuple(
         ScoringLine(
-            number=row.number,
-            created_at=row.created_at,
-            scorers=read(dict[str, str], row.scorers_json),
-            corrected=tuple(
-                f"{name}/{case}"
-                for name, item in sorted(sets_of_scoring(connection, run_id, row.number).items())
-                for case in item.corrected
-            ),
+            number=number,
+            created_at=at,
+            scorers=scoring.scorers,
+            corrected=tuple(f"{name}/{case}" for name, item in sorted(scoring.sets.items()) for case in item.corrected),
         )
-        for row in rows.all()
+        for number, (at, scoring) in enumerate(stored_scorings(connection, run_id), 1)
     )
 
 

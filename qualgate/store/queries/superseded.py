@@ -14,10 +14,10 @@ from pathlib import PurePath
 
 from sqlalchemy import Connection, select
 
-from qualgate.store.night_tables import nights
+from qualgate.store.nights import gate_of
 from qualgate.store.prunings import emptied_runs
 from qualgate.store.queries.deciding import DECIDES
-from qualgate.store.tables import arms, evalsets, runs
+from qualgate.store.tables import arms, evalsets, runs, sealed
 
 
 def superseded(connection: Connection) -> dict[str, str]:
@@ -50,10 +50,12 @@ def _may_be_of_one(gates: dict[str, set[tuple[str, str]]], run_id: str, other_ru
 
 def _gates(connection: Connection) -> dict[str, set[tuple[str, str]]]:
     """Return run → (nightly file, gate) of each of its nights."""
-    rows = select(nights.c.run_id, nights.c.nightly, nights.c.gate).where(nights.c.run_id.is_not(None)).distinct()
+    nights = sealed.c.kind == "night", sealed.c.run_id.is_not(None)
     gates = defaultdict[str, set[tuple[str, str]]](set)
-    for run_id, nightly, gate in connection.execute(rows):
-        gates[run_id].add((nightly, gate))
+    for run_id, nightly, part in connection.execute(
+        select(sealed.c.run_id, sealed.c.name, sealed.c.part).where(*nights).distinct()
+    ):
+        gates[run_id].add((nightly, gate_of(part)))
     return dict(gates)
 
 

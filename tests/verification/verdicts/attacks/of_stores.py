@@ -107,10 +107,12 @@ GROUPS = {
             f"UPDATE scores SET value = 1, verdict = 1 WHERE {WRONG}"),
         "scores of a scoring nobody made": edited(f"{AGAIN} WHERE {WRONG}"),
         "a scoring without a seal": edited(
-            "INSERT INTO scorings (run_id, number, created_at, scorers_json, sha256) "
-            "SELECT run_id, 1, created_at, '{}', '' FROM runs", AGAIN),
+            "INSERT INTO sealed (kind, run_id, name, part, at, body_json, key, sha256) "
+            "SELECT 'scoring', run_id, '', '1', created_at, '{}', '', '' FROM runs", AGAIN),
         "a stopping that nobody made": edited(
-            "INSERT INTO stoppings SELECT run_id, 'variant', 1, 20, 'approve', '', '', created_at, '' FROM runs"),
+            "INSERT INTO sealed (kind, run_id, name, part, at, body_json, key, sha256) "
+            "SELECT 'stopping', run_id, '', 'variant', created_at, '{\"look\":1,\"seen\":20,\"word\":\"approve\","
+            "\"order\":\"\",\"policy\":' || policy_json || '}', '', '' FROM runs"),
         "no units": edited("DELETE FROM scores", "DELETE FROM units"),
         "no arms": edited("DELETE FROM arms"),
         "no variant": edited("DELETE FROM arms WHERE position > 0"),
