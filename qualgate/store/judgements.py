@@ -64,7 +64,7 @@ def _order(judgement: Judgement) -> tuple[str, str, str, int, bool]:
 
 def _row(run_id: str, judge: str, judgement: Judgement) -> dict[str, Any]:
     texts = {name: getattr(judgement, name) for name in ("reply", "error", "served", "label")}
-    storables = {name: storable(text) for name, text in texts.items() if text}
+    storables: dict[str, Any] = {name: storable(text) for name, text in texts.items() if text}
     part = f"{judgement.variant or 'label'}: {judgement.evalset}/{judgement.case_id}"
     key = (run_id, judge, *_order(judgement))
     return sealed_row("judgement", replace(judgement, **storables), run_id=run_id, name=judge, part=part, key=key)

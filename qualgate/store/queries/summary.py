@@ -275,7 +275,7 @@ def _scorings(connection: Connection, run_id: str) -> tuple[ScoringLine, ...]:
         ScoringLine(
             number=number,
             created_at=at,
-            scorers=scoring.scorers,
+            scorers=dict(scoring.scorers),
             corrected=tuple(f"{name}/{case}" for name, item in sorted(scoring.sets.items()) for case in item.corrected),
         )
         for number, (at, scoring) in enumerate(stored_scorings(connection, run_id), 1)
