@@ -13,6 +13,7 @@ from qualgate.scoring import filters
 from qualgate.scoring.filters import FilterFault, build
 from qualgate.scoring.lm_eval_match import GSM8K, Options, compared, score_exact_match
 from tests.scoring.cases import table
+from tests.tables import each_row
 from tests.verification.shared import DATA
 
 GSM8K_ROWS = DATA / "gsm8k"
@@ -26,7 +27,7 @@ def applied(name: str, text: str, **parameters) -> str:
 # --------------------------------------------------------------------------------------------------------- gsm8k
 
 
-@pytest.mark.parametrize(("text", "strict", "flexible"), table("gsm8k")["extracts"])
+@each_row(("text", "strict", "flexible"), table("gsm8k")["extracts"])
 def test_gsm8k_extracts(text, strict, flexible):
     assert (applied("strict-match", text), applied("flexible-extract", text)) == (strict, flexible)
 
@@ -193,11 +194,11 @@ def test_what_raises_in_lm_eval_gives_no_verdict():
         assert (found.value, found.verdict, found.error_type) == (None, None, "filter"), pipeline
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["9" * 5_000, "#### " + "1," * 400_000, "#" * 2**20, "\u202e\x1b[31m####\x00 \u066018", "\ud800 #### 1",
              "-" * 2**20, "$." * 500_000, "x" * 10_000_000],
 )  # fmt: skip
-@pytest.mark.parametrize("name", ["strict-match", "flexible-extract", "multi_choice_regex", "format_span", "regex_pos"])
+@each_row("name", ["strict-match", "flexible-extract", "multi_choice_regex", "format_span", "regex_pos"])
 def test_no_answer_makes_a_filter_fail_or_hang(name, text):
     start = time.process_time()
     found = score_exact_match({"answer": "#### 1", "choices": ["a", "b"]}, text, name)["exact_match"]

@@ -8,13 +8,14 @@ from qualgate.scoring.tools.dialects import registry
 from qualgate.scoring.tools.dialects.blame import blame
 from qualgate.scoring.tools.dialects.detect import detect, readers
 from tests.scoring.tools.published import PING, PUBLISHED, SAME, TOOLS, WEATHER
+from tests.tables import each_row
 
 # Grammars of which a text alone cannot tell which it is: the first reads it, too.
 FIRST = {"glm47": "glm45", "mistral_v11": "mistral", "hunyuan_a13b": "jamba", "llama4_pythonic": "llama4_pythonic"}
 FIRST |= {"pythonic": "llama4_pythonic", "json": "llama3_json", "mimo": "qwen3_coder"}
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@each_row("name", PUBLISHED)
 def test_an_answer_is_recognised(name):
     for text in (PUBLISHED[name].one, PUBLISHED[name].two):
         assert name in readers(text, TOOLS)
@@ -25,7 +26,7 @@ def test_an_answer_is_recognised(name):
 TEMPLATES = {name: published.template for name, published in PUBLISHED.items() if published.template}
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@each_row("name", TEMPLATES)
 def test_a_template_is_recognised_and_goes_before_the_answer(name):
     assert detect(TEMPLATES[name]) == name
     assert detect(TEMPLATES[name], text=PUBLISHED["openai"].one) == name
@@ -45,8 +46,8 @@ def test_the_declared_dialect_reads_it_and_nobody_is_at_fault():
     assert (plain.culprit, plain.calls, plain.tried) == ("none", (), registry.names())
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-@pytest.mark.parametrize("declared", ["hermes", "qwen3_coder", "llama3_json", "kimi_k2"])
+@each_row("name", PUBLISHED)
+@each_row("declared", ["hermes", "qwen3_coder", "llama3_json", "kimi_k2"])
 def test_a_parser_of_another_dialect_is_at_fault(name, declared):
     text = PUBLISHED[name].one
     if declared in readers(text, TOOLS):

@@ -15,6 +15,7 @@ from qualgate.scoring.tools.expected import as_schema, fits, read_expected
 from qualgate.scoring.tools.judge import category_of, compat_faults, judge, score_compat, score_compat_decoded
 from qualgate.scoring.tools.strict import FLAGS, score_decoded
 from tests.scoring.cases import table
+from tests.tables import each_row
 from tests.verification.references import bfcl_calls, bfcl_mutations
 
 PROPERTIES = {
@@ -50,7 +51,7 @@ def accepts(accepted, given):
     return exactly
 
 
-@pytest.mark.parametrize(("accepted", "given", "flag"), table("tools/accepted"))
+@each_row(("accepted", "given", "flag"), table("tools/accepted"))
 def test_values_and_types(accepted, given, flag):
     if accepted == []:
         flag = "correct"  # an empty list says nothing of its items
