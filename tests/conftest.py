@@ -11,12 +11,18 @@ import pytest
 import typer.main
 import typer.testing
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests.depth import DEEP, FEW, MANY
 
 # Hypothesis gives an example 200 ms; a busy machine's own pauses are longer.
 settings.register_profile("qualgate", deadline=None, max_examples=MANY if DEEP else FEW)
 settings.load_profile("qualgate")
+
+# Hypothesis reads the constants of every module that is imported, for one draw in twenty. That takes seconds in each
+# process, and what is drawn would depend on what was imported before.
+if not DEEP:
+    providers._get_local_constants = lambda: providers._local_constants
 
 # Commands are made of their functions once, not for each call: that took a fifth of the time of tests/cli.
 typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-import pytest
 import yaml
 from pydantic import TypeAdapter
 
@@ -14,6 +13,7 @@ from qualgate.config.evalset_refs import LM_EVAL_KEYS
 from qualgate.config.rules import RuleEntry
 from qualgate.metrics import METRICS
 from qualgate.quant.recipes import OPTIONS, parse_recipe
+from tests.tables import each_row
 
 KEYS = [(model, key) for _, model, _ in (*SECTIONS, *FILES, *NIGHTLY) for key in model.model_fields]
 
@@ -23,7 +23,7 @@ def test_the_committed_pages_are_what_the_code_makes():
         assert (PAGES / name).read_text(encoding="utf-8") == text, f"{name} is old; run: python -m docs.generate"
 
 
-@pytest.mark.parametrize(("model", "key"), KEYS, ids=lambda value: getattr(value, "__name__", value))
+@each_row(("model", "key"), KEYS)
 def test_every_key_says_what_it_means_with_an_example_that_is_taken(model: Any, key: str):
     field = model.model_fields[key]
     meaning, example = parts(field.description or "")

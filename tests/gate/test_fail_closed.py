@@ -13,6 +13,7 @@ from qualgate.gate.evidence.checks import PAIRED_BY
 from qualgate.gate.verdict import decide_plain, overall_exit
 from qualgate.records import ArmEvidence, RunEvidence, UnitKey
 from tests.gate.planted import POLICY, identity, run, with_each, with_unit, with_units, with_variant
+from tests.tables import each_row
 
 GOOD = run()
 
@@ -197,7 +198,7 @@ def test_texts_are_compared_where_both_are_known_by_the_same(baseline: str, said
     assert verdict.reasons[0] == said
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_faulty_evidence_never_approves(name: str) -> None:
     fault, code, said = CASES[name]
     verdicts = decide_plain(fault(GOOD), POLICY)

@@ -11,6 +11,7 @@ import pytest
 from qualgate.gate.decide import decide
 from qualgate.records import Policy, Rule, RunEvidence, Verdict
 from tests.gate import four, planted
+from tests.tables import each_row
 
 MATCH = Rule(metric="exact_match", max_drop=0.05)
 CUT, NO_END = {"truncated": True, "finish_reason": "length"}, {"finish_reason": "dead_end", "finished": False}
@@ -40,8 +41,8 @@ def judged(evidence: RunEvidence, *rules: Rule, **policy) -> Verdict:
     return decide(evidence, Policy(rules=rules or (MATCH,), uncounted="allow", **policy)).verdicts[0]
 
 
-@pytest.mark.parametrize("changes", [CUT, NO_END, NO_TEXT, SWALLOWED, EMPTY, UNFILTERED], ids=str)
-@pytest.mark.parametrize(
+@each_row("changes", [CUT, NO_END, NO_TEXT, SWALLOWED, EMPTY, UNFILTERED])
+@each_row(
     ("side", "number", "most", "exit"),
     [("baseline", 7, 0.05, 12), ("baseline", 6, 0.05, 0), ("variant", 7, 0.05, 12), ("variant", 6, 0.05, 0),
      ("variant", 120, 0.05, 12), ("variant", 12, 0.1, 0), ("variant", 13, 0.1, 12), ("variant", 120, 1, 0),

@@ -14,6 +14,7 @@ from qualgate.gate.verdict import decide_plain, overall_exit
 from qualgate.records import Policy, Rule, Verdict
 from qualgate.stats.multiplicity import holm
 from tests.gate.planted import METRICS, POLICY, identity, run, with_each, with_unit, with_units, with_variant
+from tests.tables import each_row
 
 TOOLS = ("tools", "tool_call.valid")
 
@@ -153,8 +154,8 @@ def test_drift_and_latency_rules_block_when_critical_and_never_approve_alone(met
         decide_plain(run(), rules(Rule(metric=metric, **kept)))
 
 
-@pytest.mark.parametrize("metric", ["drift.kl_mean", "drift.kl_p99", "drift.kl_max"])
-@pytest.mark.parametrize(
+@each_row("metric", ["drift.kl_mean", "drift.kl_p99", "drift.kl_max"])
+@each_row(
     ("kl", "known", "limit", "expected"),
     [
         (0.02, {"kl_eta": 0.0}, 0.03, "approve"),

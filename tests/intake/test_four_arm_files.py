@@ -21,6 +21,7 @@ from qualgate.records import Attempt, RunEvidence, UnitEvidence, UnitKey
 from qualgate.scoring import registry
 from tests.gate.four import ARMS, NAMES, POLICY, alike, evidence
 from tests.gate.four_arm.test_verdict import CHEAPER
+from tests.tables import each_row
 
 GATE_FILE = """\
 version: 1
@@ -176,7 +177,7 @@ def test_four_files_and_a_gate_file_that_names_other_arms_or_none_are_refused(tm
         assert why in str(done.exception), (more, done.exception)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         {"token_ids": "1, 2"}, {"token_ids": [1, -1]}, {"token_ids": [True]}, {"token_ids": [2**31]}, {"tokens": -1},

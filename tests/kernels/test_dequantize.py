@@ -11,6 +11,7 @@ import torch
 
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight, pack_codes
+from tests.tables import each_row
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 E2M1 = np.concatenate([E2M1, -E2M1])
@@ -62,8 +63,8 @@ def test_the_oracle_knows_the_corners_of_the_specification():
     assert [minifloat(code, 2, 1, infinities=False) for code in range(7)] == list(E2M1[:7])
 
 
-@pytest.mark.parametrize("bits", range(2, 9))
-@pytest.mark.parametrize(("rows", "columns", "group_size"), [(1, 32, 32), (5, 96, 8), (3, 61, 0)])
+@each_row("bits", range(2, 9))
+@each_row(("rows", "columns", "group_size"), [(1, 32, 32), (5, 96, 8), (3, 61, 0)])
 def test_integer_weights_are_code_minus_middle_times_scale(bits, rows, columns, group_size):
     random = np.random.default_rng(bits)
     values = random.integers(0, 2**bits, (rows, columns))

@@ -18,6 +18,7 @@ from qualgate_kernels.cpu import paged as in_c
 from qualgate_kernels.kept import FORMS, bytes_of_position
 from qualgate_kernels.paged import Blocks, Places, Seen, attend_torch, keep_torch, new_blocks, numbers_of
 from tests.kernels.test_paged import PATHS, ROWS, SEEN, Sequences, attended, needs_c, oracle
+from tests.tables import each_row
 
 DIM = 16
 NARROW = [form for form in FORMS if form != "float32"]
@@ -250,10 +251,10 @@ def floats_of(blocks: Blocks) -> Blocks:
 
 
 @needs_c
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("name", SEEN)
-@pytest.mark.parametrize("form", NARROW)
-@pytest.mark.parametrize(("kv_heads", "dim"), [(8, 16), (4, 32), (2, 48), (1, 80), (2, 128)])
+@each_row("path", PATHS)
+@each_row("name", SEEN)
+@each_row("form", NARROW)
+@each_row(("kv_heads", "dim"), [(8, 16), (4, 32), (2, 48), (1, 80), (2, 128)])
 def test_attention_has_the_bits_it_has_over_float32_of_the_same_numbers(path, name, form, kv_heads, dim):
     scales: dict[str, Any] = {"key_scale": 0.11, "value_scale": 0.07} if form == "fp8" else {}
     sequences = Sequences([4, 20, 170, 34], kv_heads, dim, form=form, **scales).filled()
@@ -267,8 +268,8 @@ def test_attention_has_the_bits_it_has_over_float32_of_the_same_numbers(path, na
         assert torch.equal(got, in_c.attend(query, sequences.blocks, places, SEEN[name], threads, path))
 
 
-@pytest.mark.parametrize("name", SEEN)
-@pytest.mark.parametrize("form", NARROW)
+@each_row("name", SEEN)
+@each_row("form", NARROW)
 def test_the_twin_sees_what_is_kept(form, name):
     sequences = Sequences([4, 20, 50, 34], 2, 48, form=form).filled(keep_torch)
     query = sequences.query(len(ROWS), 8)
@@ -281,10 +282,10 @@ def test_the_twin_sees_what_is_kept(form, name):
     torch.testing.assert_close(got.double(), oracle(query, sequences, ROWS, SEEN[name]), atol=5e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("path", ["twin", *PATHS])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("where", ["keys", "values"])
-@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+@each_row("path", ["twin", *PATHS])
+@each_row("form", FORMS)
+@each_row("where", ["keys", "values"])
+@each_row("number", [torch.nan, torch.inf])
 def test_who_sees_what_is_not_finite_gets_nothing_finite(path, form, where, number):
     sequences = Sequences([40], 2, 32, form=form)
     getattr(sequences, where)[0][7, 1] = number
@@ -318,8 +319,8 @@ def test_a_thread_that_flushes_subnormals_keeps_and_sees_the_same(form):
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("kv_heads", "dim"), [(1, 16), (4, 64), (3, 80), (8, 128)])
+@each_row("form", FORMS)
+@each_row(("kv_heads", "dim"), [(1, 16), (4, 64), (3, 80), (8, 128)])
 def test_the_bytes_of_a_position_are_those_that_blocks_take(form, kv_heads, dim):
     blocks = new_blocks(5, kv_heads, dim, form=form)
     assert blocks.head_dim == dim

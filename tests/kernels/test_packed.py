@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from qualgate_kernels.packed import PackedWeight, pack_codes, unpack_codes
 from tests.depth import examples
+from tests.tables import each_row
 
 
 def packed(**changes) -> PackedWeight:
@@ -71,7 +72,7 @@ def test_a_format_has_the_name_that_reports_show(changes, name):
     assert packed(**changes).format == name
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "message"),
     [
         ({"code": "int4"}, "code: expected one of int, e2m1"),

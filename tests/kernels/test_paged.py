@@ -12,6 +12,7 @@ from qualgate_kernels.cpu import paged as in_c
 from qualgate_kernels.kept import FORMS
 from qualgate_kernels.paged import Places, Seen, attend_torch, keep_torch, new_blocks
 from qualgate_kernels.slots import SLOTS
+from tests.tables import each_row
 
 PATHS = [path for path in ("scalar", "avx2", "avx512") if path in cpu.paths()] if not in_c.missing() else []
 needs_c = pytest.mark.skipif(not PATHS, reason="the kernels were not compiled here")
@@ -82,9 +83,9 @@ def attended(query, sequences, rows, seen, path):
     return in_c.attend(query, sequences.blocks, sequences.places(rows), seen, 1, path)
 
 
-@pytest.mark.parametrize("path", ["twin", *PATHS])
-@pytest.mark.parametrize("name", SEEN)
-@pytest.mark.parametrize(("kv_heads", "dim"), [(8, 16), (4, 32), (2, 48), (1, 80), (2, 128)])
+@each_row("path", ["twin", *PATHS])
+@each_row("name", SEEN)
+@each_row(("kv_heads", "dim"), [(8, 16), (4, 32), (2, 48), (1, 80), (2, 128)])
 def test_a_row_sees_its_sequence_up_to_itself(path, name, kv_heads, dim):
     sequences = Sequences([4, 20, 50, 34], kv_heads, dim).filled()
     query = sequences.query(len(ROWS), 8)
@@ -101,9 +102,9 @@ def test_which_path_serves_is_said():
 
 
 @needs_c
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("name", SEEN)
-@pytest.mark.parametrize(("heads", "form"), [(2, "float32"), (6, "bfloat16"), (8, "int4"), (22, "int8"), (22, "fp8")])
+@each_row("path", PATHS)
+@each_row("name", SEEN)
+@each_row(("heads", "form"), [(2, "float32"), (6, "bfloat16"), (8, "int4"), (22, "int8"), (22, "fp8")])
 def test_a_rows_bits_are_those_it_has_alone(path, name, heads, form):
     sequences = Sequences([4, 20, 50, 34], 2, 48, form=form).filled()
     sinks = None if SEEN[name].sinks is None else torch.randn(heads, generator=sequences.generator)

@@ -19,6 +19,7 @@ from qualgate_kernels.paged import Blocks, Seen, keep_torch, new_blocks
 from qualgate_kernels.plain_decoder import Products, decode_torch
 from qualgate_kernels.slots import SLOTS
 from tests.kernels.plain_decoders import FORMS, POSITIONS, W8A8, Drawn, Shape, Texts, allowed, computed, drawn, shapes
+from tests.tables import each_row
 
 pytestmark = pytest.mark.skipif(bool(in_c.missing()), reason=in_c.missing())
 PATHS = [path for path in ("scalar", "avx2", "avx512") if path in cpu.paths()]
@@ -136,9 +137,9 @@ def test_keys_and_values_are_kept_in_the_blocks_format_and_seen_as_they_are_kept
     assert len(states) == sum(LENGTHS)
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("form", ["bfloat16", "int4 g16", W8A8])
-@pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
+@each_row("path", PATHS)
+@each_row("form", ["bfloat16", "int4 g16", W8A8])
+@each_row("number", [torch.nan, torch.inf, -torch.inf])
 def test_what_is_not_finite_stays_in_its_own_sequence_and_behind_its_row(path, form, number):
     made = drawn(replace(WIDE, form=form, window=0))
     clean, spoilt = Texts(made, LENGTHS), Texts(made, LENGTHS)

@@ -11,6 +11,7 @@ from qualgate_kernels.linear import matmul, matmul_torch, prepare
 from qualgate_kernels.packed import PackedWeight
 from qualgate_kernels.planes import concatenate, lay_out, restore, uncovered
 from tests.packed_samples import weight
+from tests.tables import each_row
 
 FORMS = (
     "int2 g64", "int3 g16", "int3 g128 asym", "int4 g16", "int4 g32", "int4 g128", "int4 g128 asym", "int4 g256",
@@ -27,8 +28,8 @@ def same(found: PackedWeight, expected: PackedWeight) -> None:
     assert replace(found, **expected.tensors).format == expected.format
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("rows", "columns"), [(1, 512), (131, 1280)])
+@each_row("form", FORMS)
+@each_row(("rows", "columns"), [(1, 512), (131, 1280)])
 def test_the_layout_can_be_undone_to_the_bit(form, rows, columns):
     packed = weight(form, rows, columns)
     prepared = lay_out(packed)

@@ -14,6 +14,7 @@ from qualgate_kernels import cpu, dense
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight
 from tests.kernels.weights import FORMATS, PATHS, compiled, inputs, multiply, same
+from tests.tables import each_row
 
 pytestmark = compiled
 FLOATS = (torch.bfloat16, torch.float16, torch.float32)
@@ -57,8 +58,8 @@ LAID: dict[str, Callable[[], Laid]] = {
 DENSE = f"{torch.bfloat16} {SHAPES[0]}"
 FEW = ["int4 grouped", "mxfp4", *(f"{dtype} {SHAPES[0]}" for dtype in FLOATS)]
 laid = cache(lambda name: LAID[name]())
-every_layout = pytest.mark.parametrize("name", LAID)
-both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+every_layout = each_row("name", LAID)
+both_dtypes = each_row("dtype", [torch.float32, torch.bfloat16])
 
 
 @every_layout

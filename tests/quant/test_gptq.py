@@ -13,6 +13,7 @@ from qualgate.quant.writers.gptq import tensors
 from qualgate.records import QuantizeRecipe
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import unpack_codes
+from tests.tables import each_row
 
 ROWS, COLUMNS = 6, 32
 
@@ -57,9 +58,9 @@ def slow_obq(
     return result
 
 
-@pytest.mark.parametrize("bits", [2, 3, 4, 8])
-@pytest.mark.parametrize("symmetric", [True, False])
-@pytest.mark.parametrize(("size", "ordered"), [(0, False), (0, True), (8, False), (16, True)])
+@each_row("bits", [2, 3, 4, 8])
+@each_row("symmetric", [True, False])
+@each_row(("size", "ordered"), [(0, False), (0, True), (8, False), (16, True)])
 def test_it_rounds_as_column_by_column_brain_surgery_does(bits, symmetric, size, ordered):
     weight, hessian = layer()
     order = np.argsort(-np.diag(hessian.numpy()), kind="stable") if ordered else np.arange(COLUMNS)

@@ -9,6 +9,7 @@ import pytest
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.recipes import BITS, CALIBRATED, OPTIONS, bits_of, fits, layer_recipe, parse_recipe, plain
 from qualgate.records import QuantizeRecipe
+from tests.tables import each_row
 
 DATA = "./ours/calibration.yaml"
 
@@ -113,7 +114,7 @@ def test_designed_methods_are_recognised_and_refused(method):
         parse_recipe({"method": method, "bits": 4})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "message"),
     [
         ("itn4", "Did you mean 'int4'"),

@@ -12,6 +12,7 @@ from qualgate.records import Case
 from qualgate.scoring.answer_format import METRICS, looping_block, score_format
 from tests.depth import examples
 from tests.scoring.cases import scored, table
+from tests.tables import each_row
 
 
 def wrong(text: str, finish_reason: str = "eos", **body) -> dict[str, str]:
@@ -94,7 +95,7 @@ def test_what_ends_otherwise_is_none(text):
 # ------------------------------------------------------------------------------------------------ refusals
 
 
-@pytest.mark.parametrize("text", table("refusals")["refusals"])
+@each_row("text", table("refusals")["refusals"])
 def test_a_refusal_is_seen(text):
     assert wrong(text, prompt=text) == {"no_refusal": "refusal"}
 

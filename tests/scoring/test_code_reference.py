@@ -12,6 +12,7 @@ from qualgate.scoring.code import faults as code_faults
 from qualgate.scoring.unit_tests.mbpp_inputs import as_called
 from qualgate.scoring.unit_tests.reference import Inputs, Rule
 from tests.scoring.cases import table
+from tests.tables import each_row
 
 TWICE = {
     "prompt": "def f(x):\n    '''Twice x.'''\n", "entry_point": "f", "canonical_solution": "    return x * 2\n",
@@ -75,7 +76,7 @@ OWN = [  # value, due, the task, whether it is right
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "due", "task", "right"), OWN)
+@each_row(("value", "due", "task", "right"), OWN)
 def test_tasks_with_a_rule_of_their_own_have_it_in_their_set_alone(value, due, task, right):
     assert holds(value, due, **task) is right
 

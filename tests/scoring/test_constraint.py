@@ -7,6 +7,7 @@ import pytest
 from qualgate.scoring import constraint
 from qualgate.scoring.constraint import MOST_BYTES, constraint_fault, grammar_of, library
 from tests.scoring.cases import table
+from tests.tables import each_row
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ TOO_LONG = ({"regex": "a" * (MOST_BYTES + 1)}, "at most 65,536 are read")
 SURROGATE = ({"regex": "\ud800"}, "half a character")
 
 
-@pytest.mark.parametrize(("wrong", "said"), [*table("constraints"), TOO_LONG, SURROGATE])
+@each_row(("wrong", "said"), [*table("constraints"), TOO_LONG, SURROGATE])
 def test_what_it_does_not_is_a_fault_in_words(wrong, said):
     found = constraint_fault(wrong)
     assert found.startswith("`constraint")

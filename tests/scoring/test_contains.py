@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from qualgate.records import Evalset
 from qualgate.scoring.contains import contains_faults, pattern_faults, score_contains, words
 from tests.scoring.cases import scored
+from tests.tables import each_row
 
 EMPTY = Evalset(name="e", version="1", sha256="", metrics=(), description="", path="", cases=())
 
@@ -20,7 +21,7 @@ def said(body: dict, text: str, metric: str = "contains", ended: str = "eos") ->
     return found.verdict, found.error_type
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reference", "text"),
     [
         ("Paris", "The capital of France is Paris."), ("paris", "PARIS!"), ("the U.S.", "In the US, mostly."),
@@ -39,7 +40,7 @@ def test_a_reference_is_found_as_whole_words_and_numbers(reference, text):
     assert said({"answer": reference}, text) == (True, "")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reference", "text"),
     [
         ("cat", "concatenate"), ("5", "15"), ("5", "5.2"), ("5", "-5"), ("5", "1,500"), ("5", "5:30"), ("1.2", "1.2.3"),

@@ -14,6 +14,7 @@ from qualgate.records import Evalset
 from qualgate.sandbox import probe
 from qualgate.scoring import code, registry
 from tests.scoring.cases import table
+from tests.tables import each_row
 
 HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": 5}}\n</tool_call>'
 TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}]
@@ -204,7 +205,7 @@ def test_other_categories_need_expected_calls_and_given_ones_count(tmp_path):
             score(tmp_path, "tool_call", {"tools": TOOLS, **body}, HERMES)
 
 
-@pytest.mark.parametrize(("name", "mode", "body", "taught"), table("mistakes"))
+@each_row(("name", "mode", "body", "taught"), table("mistakes"))
 def test_a_mistake_in_a_case_is_met_with_what_was_found_and_what_to_write(name, mode, body, taught):
     scorer = registry.find(name, mode)
     evalset = Evalset(name="set", version="1", sha256="", metrics=scorer.metrics)

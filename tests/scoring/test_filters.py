@@ -15,6 +15,7 @@ from qualgate.scoring import registry
 from qualgate.scoring.filters import FILTERS
 from qualgate.scoring.lm_eval_match import OF_GSM8K, compared
 from tests.scoring.cases import table
+from tests.tables import each_row
 from tests.verification.references.filters_fuzz import PIPELINES
 from tests.verification.shared import DATA
 
@@ -34,7 +35,7 @@ def judged(name: str, text: str, answer: str, choices: Sequence[str] = ()) -> Sc
 # --------------------------------------------------------------------------------------------------------- gsm8k
 
 
-@pytest.mark.parametrize(("text", "strict", "flexible"), table("gsm8k")["extracts"])
+@each_row(("text", "strict", "flexible"), table("gsm8k")["extracts"])
 def test_gsm8k_extracts(text, strict, flexible):
     assert tuple(FILTERS[name](text, {}) for name in OF_GSM8K) == (strict, flexible)
 
@@ -163,7 +164,7 @@ def test_choices_that_are_too_long_for_a_pattern_give_no_verdict():
     assert "a pattern of 2,401 characters" in score.reason
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["9" * 5_000, "#### " + "1," * 400_000, "#" * 2**20, "\u202e\x1b[31m####\x00 \u066018", "\ud800 #### 1",
              "-" * 2**20, "$." * 500_000, "x" * 10_000_000],
 )  # fmt: skip

@@ -11,6 +11,7 @@ from qualgate.scoring.ifeval import INSTRUCTIONS, faults, language, loosened, sc
 from qualgate.scoring.ifeval.checks import Instruction
 from qualgate.scoring.ifeval.words import capital_words, sentences
 from tests.scoring.cases import table
+from tests.tables import each_row
 
 
 def body(*instructions: tuple[str, dict]) -> dict:
@@ -25,7 +26,7 @@ def follows(name: str, text: str, **arguments) -> bool | None:
 BY_HAND = table("ifeval")
 
 
-@pytest.mark.parametrize(("name", "arguments", "good", "bad"), BY_HAND)
+@each_row(("name", "arguments", "good", "bad"), BY_HAND)
 def test_by_hand(name, arguments, good, bad):
     assert (follows(name, good, **arguments), follows(name, bad, **arguments)) == (True, False)
 
@@ -97,7 +98,7 @@ def test_arguments_without_a_value_are_not_given():
     assert follows("keywords:frequency", "a", **published) is True
 
 
-@pytest.mark.parametrize(("text", "count"), table("ifeval_words")["sentences"])
+@each_row(("text", "count"), table("ifeval_words")["sentences"])
 def test_sentences(text, count):
     assert sum(1 for _ in sentences(text)) == count
 

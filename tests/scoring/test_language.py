@@ -11,6 +11,7 @@ from qualgate.records import Case, Evalset
 from qualgate.scoring.answer_format import same_language
 from qualgate.scoring.language import KIN, language_fault, languages
 from tests.scoring.cases import table
+from tests.tables import each_row
 from tests.verification.references.language_texts import TEXTS
 
 ES, DE, ZH, JA = (TEXTS[code] for code in ("es", "de", "zh", "ja"))
@@ -107,8 +108,8 @@ HOSTILE = [DE[0] * 10_000, ZH[0] * 40_000, "\\(" * 500_000, "$" * 1_000_000, "`"
            "https://" * 125_000, "".join(map(chr, range(0x110000)))]  # fmt: skip
 
 
-@pytest.mark.parametrize("body", [{"prompt": ES[0]}, {"language": "es"}, {"prompt": DE[0] * 20_000}])
-@pytest.mark.parametrize("number", range(len(HOSTILE)))
+@each_row("body", [{"prompt": ES[0]}, {"language": "es"}, {"prompt": DE[0] * 20_000}])
+@each_row("number", range(len(HOSTILE)))
 def test_a_million_characters_take_less_than_a_second(number, body):
     said("warm", **body)
     start = time.process_time()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from qualgate.records import Evalset
 from qualgate.scoring.numeric import NoNumber, faults, last_numbers, score_numeric
 from tests.scoring.cases import scored
+from tests.tables import each_row
 
 EMPTY = Evalset(name="e", version="1", sha256="", metrics=())
 
@@ -41,7 +42,7 @@ def test_an_empty_answer_is_an_answer():
     assert numeric("").error_type == "empty"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "number"),
     [
         ("18", "18"), ("018", "18"), ("18.0", "18"), ("18.", "18"), ("= 18 apples", "18"), ("17, then 18", "18"),
@@ -63,7 +64,7 @@ def test_the_last_number_is_read_by_stated_rules(text, number):
     assert [one.value for one in last_numbers(text, 1)] == [Fraction(number)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["7\\sqrt{2}", "√2", "3π", "x/4", "2 + 3", "5 - 3", "x-3", "(2)-3", "log 1000", "\\log 1000", "4 ± 2", "2 × 3",
      "5-3", "3:7", "2026-01-05", "5–7", "1.2.3", "1/2/2026"],
@@ -74,7 +75,7 @@ def test_a_number_that_continues_another_or_an_expression_gets_no_verdict_rather
     assert numeric(f"so {text}", last).verdict is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "answer", "verdict"),
     [
         ("1.234", "1.234", True), ("1.234", "1234", None), ("1,234", "1.234", None), ("12,5", "5", None),

@@ -17,6 +17,7 @@ from qualgate.scoring.multiple_choice import (
     score_weighed,
 )
 from tests.scoring.cases import scored, table
+from tests.tables import each_row
 
 CHOICES = ["London", "Paris", "Rome"]
 CITIES = [*CHOICES, "Oslo"]
@@ -64,13 +65,13 @@ def test_scores_by_likelihood():
         assert {score.verdict for score in found.values()} == {None}
 
 
-@pytest.mark.parametrize(("text", "strict", "lenient"), TEXTS["three"])
+@each_row(("text", "strict", "lenient"), TEXTS["three"])
 def test_a_letter_is_read_from_a_text(text, strict, lenient):
     assert read(text, CHOICES) == strict
     assert read(text, CHOICES, lenient=True) == lenient
 
 
-@pytest.mark.parametrize(("text", "place"), TEXTS["four"])
+@each_row(("text", "place"), TEXTS["four"])
 def test_a_choice_is_found_where_reasons_stand_around_it_and_nowhere_else(text, place):
     assert read(text, CITIES, lenient=True) == place
 
@@ -80,7 +81,7 @@ def test_several_together_are_ambiguous(text):
     assert read(text, CITIES, lenient=True) == "ambiguous"
 
 
-@pytest.mark.parametrize("text", TEXTS["several"])
+@each_row("text", TEXTS["several"])
 def test_an_answer_that_names_several_choices_gets_no_verdict(text):
     found = score_multiple_choice({"choices": CHOICES, "answer": 1}, text, lenient=True)["multiple_choice"]
     assert (found.verdict, found.error_type) == (None, "ambiguous")

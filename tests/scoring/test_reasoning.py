@@ -9,13 +9,14 @@ from qualgate.scoring import MAX_ANSWER, reasoning, registry, scorer_versions
 from qualgate.scoring.reasoning import Said, apart, of_template, parted, split, today, way_of, written
 from qualgate.scoring.reasoning_forms import FORMS
 from tests.scoring.cases import scored, table
+from tests.tables import each_row
 
 FINAL = "<|start|>assistant<|channel|>final<|message|>"
 CALL = '<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 5}<|call|>'
 SPLIT = table("splits")
 
 
-@pytest.mark.parametrize("what", SPLIT)
+@each_row("what", SPLIT)
 def test_a_text_is_split_by_the_way_that_is_declared(what):
     way, text, thought, answer, state = SPLIT[what].values()
     said = split(text, way)
@@ -29,8 +30,8 @@ def test_a_prompt_that_ends_in_the_marker_opens_the_thought():
     assert apart({"prompt": "Q <think>"}, "x").answer == "x", "a case that declares nothing is read whole"
 
 
-@pytest.mark.parametrize("prompt", ["Q", "Q <think>", "Q <think> \n", None])
-@pytest.mark.parametrize("way", [*reasoning.WAYS, None])
+@each_row("prompt", ["Q", "Q <think>", "Q <think> \n", None])
+@each_row("way", [*reasoning.WAYS, None])
 def test_a_way_tells_without_its_case_how_an_answer_is_split(prompt, way):
     body = {name: value for name, value in (("prompt", prompt), ("reasoning", way)) if value is not None}
     for text in ("x", "x</think>A", "<think>x</think>A", f"<|channel|>analysis<|message|>x<|end|>{FINAL}A"):
@@ -80,9 +81,9 @@ def test_a_score_of_another_split_is_another_version():
     assert today("gone/1 reasoning/1 think", "") == ""
 
 
-@pytest.mark.parametrize("way", [way for way in reasoning.WAYS if way != "none"])
-@pytest.mark.parametrize("calls", ["", "<tool_call>{}</tool_call>"])
-@pytest.mark.parametrize("answer", ["A", "", "  two\nlines"])
+@each_row("way", [way for way in reasoning.WAYS if way != "none"])
+@each_row("calls", ["", "<tool_call>{}</tool_call>"])
+@each_row("answer", ["A", "", "  two\nlines"])
 def test_what_a_server_took_apart_is_written_so_that_it_is_split_again(way, calls, answer):
     calls = CALL.removeprefix("<|start|>assistant") if calls and way == "harmony" else calls
     said = split(written("why not", answer, calls, way), way)

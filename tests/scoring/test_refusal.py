@@ -10,6 +10,7 @@ from qualgate.intake.score_rows import ScoreRow, Scores
 from qualgate.pipeline.from_files import judge_scores
 from qualgate.records import Policy, Rule
 from tests.scoring.cases import scored
+from tests.tables import each_row
 
 REFUSED = [
     "I'm sorry, but I can't help with that.", "> **I cannot** assist with this.", "Lo siento, pero no puedo ayudar.",
@@ -18,8 +19,8 @@ REFUSED = [
 ANSWERED = ["Mix the two and wait.", "Sorry for the delay: it is 4.", "He said: I cannot.", "42", "Leider regnet es."]
 
 
-@pytest.mark.parametrize("must", [True, False])
-@pytest.mark.parametrize("text", [*REFUSED, *ANSWERED])
+@each_row("must", [True, False])
+@each_row("text", [*REFUSED, *ANSWERED])
 def test_right_is_a_refusal_where_one_is_due_and_an_answer_where_that_is(text, must):
     score = scored({"prompt": "How?", "refuse": must}, ("refusal",), text)["refusal"]
     assert score.verdict == ((text in REFUSED) == must)

@@ -12,6 +12,7 @@ import pytest
 from qualgate.sandbox import killable
 from qualgate.scoring import regexes
 from qualgate.scoring.regexes import BadPattern, findall
+from tests.tables import each_row
 
 PATTERNS = [
     "a", "(a)|(b)", r"(-?\d+)", r"\b([A-D])\b", r"[ab]+c?", r"(?:ab|a)(b?)", r"a{2,3}", r"(a+?)(b*)", r"x.y",
@@ -32,7 +33,7 @@ def texts(count: int) -> list[str]:
     return ["", *("".join(draw.choices(LETTERS, k=draw.randint(1, 30))) for _ in range(count)), "The answer is (B)."]
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@each_row("pattern", PATTERNS)
 def test_re2_is_asked_where_it_says_what_python_says(pattern):
     asked = 0
     for text in texts(400):
@@ -42,7 +43,7 @@ def test_re2_is_asked_where_it_says_what_python_says(pattern):
     assert asked > 10
 
 
-@pytest.mark.parametrize("pattern", BEYOND)
+@each_row("pattern", BEYOND)
 def test_what_means_something_else_there_is_left_to_python(pattern):
     assert regexes._by_re2(pattern, "aab") is None
     assert findall(pattern, "aab xx ab") == re.findall(pattern, "aab xx ab")
@@ -54,10 +55,8 @@ def test_text_that_is_not_ascii_is_left_to_python_where_classes_differ():
     assert findall(r"[^x]", "\ud800") == ["\ud800"]
 
 
-@pytest.mark.parametrize("pattern", sorted(regexes.LINEAR))
-@pytest.mark.parametrize(
-    "text", ["#### 1", "-1.,$", "....", "('a', 'b') ('", "The answer is 1", "# " * 3, "$ ", "('", "', '"]
-)
+@each_row("pattern", sorted(regexes.LINEAR))
+@each_row("text", ["#### 1", "-1.,$", "....", "('a', 'b') ('", "The answer is 1", "# " * 3, "$ ", "('", "', '"])
 def test_the_patterns_called_linear_are(pattern, text):
     start = time.process_time()
     assert findall(pattern, text * 20_000) is not None

@@ -13,6 +13,7 @@ import pytest
 
 from qualgate.scoring.schema import CannotValidate, first_error, lint, quick
 from tests.scoring.cases import table
+from tests.tables import each_row
 from tests.verification.references.schema_suite import DRAFTS, SUITE, schema_suite
 
 
@@ -140,7 +141,7 @@ TOO_MUCH = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "reason"), [*table("schemas")["refused"], *TOO_MUCH])
+@each_row(("schema", "reason"), [*table("schemas")["refused"], *TOO_MUCH])
 def test_a_schema_that_cannot_be_used_safely_is_refused(schema, reason):
     assert any(reason in found for found in lint(schema)), lint(schema)
 

@@ -18,6 +18,7 @@ from qualgate.scoring.registry import find
 from qualgate.scoring.schema import CannotValidate, first_error, lint, unread_formats
 from qualgate.scoring.schema.check import _within
 from qualgate.scoring.schema.keywords import OverBudget
+from tests.tables import each_row
 
 DRAFTS = {
     "http://json-schema.org/draft-04/schema#": jsonschema.Draft4Validator,
@@ -271,8 +272,8 @@ def holding(shape: int, value: object) -> object:
     return [[value], {"p": value}][shape - 3] if shape >= 3 else value
 
 
-@pytest.mark.parametrize("shape", range(len(NAMED_AGAIN)))
-@pytest.mark.parametrize("draft", DRAFTS)
+@each_row("shape", range(len(NAMED_AGAIN)))
+@each_row("draft", DRAFTS)
 def test_a_part_that_names_its_draft_has_its_patterns_read_by_re2_and_its_work_counted(draft, shape):
     schema = {"$schema": draft, **NAMED_AGAIN[shape]({"$schema": draft, "pattern": r"^\p{L}+$"})}  # not one of Python's
     assert lint(schema) == ()
@@ -304,8 +305,8 @@ def test_a_dialect_of_ones_own_counts_too():
     assert first_error(schema, "7", remotes) is not None
 
 
-@pytest.mark.parametrize("draft", DRAFTS)
-@pytest.mark.parametrize("other", DRAFTS)
+@each_row("draft", DRAFTS)
+@each_row("other", DRAFTS)
 def test_a_part_in_another_draft_is_read_as_that_draft_has_it(draft, other):
     def accepts(words: Mapping[str, object], value: object) -> bool:
         return first_error({"$schema": draft, "properties": {"p": {"$schema": other, **words}}}, {"p": value}) is None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from qualgate.scoring.schema import first_error, lint
 from tests.scoring.cases import table
+from tests.tables import each_row
 
 
 def asked(draft, part, part_of, keyword, by):
@@ -15,8 +14,8 @@ def asked(draft, part, part_of, keyword, by):
     return {"$schema": draft, **applied, keyword: False, "$defs": {"part": part, "a": {"properties": {"a": True}}}}
 
 
-@pytest.mark.parametrize("by", ["reference", "part"])
-@pytest.mark.parametrize(("draft", "part_of", "part", "taken", "refused"), table("schemas")["unevaluated"])
+@each_row("by", ["reference", "part"])
+@each_row(("draft", "part_of", "part", "taken", "refused"), table("schemas")["unevaluated"])
 def test_a_part_speaks_by_the_keywords_of_its_own_draft(draft, part_of, part, taken, refused, by):
     keyword = "unevaluatedItems" if isinstance(taken, list) else "unevaluatedProperties"
     schema = asked(draft, part, part_of, keyword, by)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from qualgate.scoring.strict_json import NotStrictJson, first_value, inside_fence, read
 from tests.scoring.cases import table
+from tests.tables import each_row
 
 TEXTS = table("strict_json")
 
@@ -35,7 +36,7 @@ TOO_MUCH = {
 REFUSED = [*TEXTS["refused"], *((text, word) for word, texts in TOO_MUCH.items() for text in texts)]
 
 
-@pytest.mark.parametrize(("text", "word"), REFUSED)
+@each_row(("text", "word"), REFUSED)
 def test_what_is_not_strict_json_is_refused_with_its_word(text, word):
     start = time.process_time()
     assert refusal(text)[0] == word

@@ -3,13 +3,13 @@ from __future__ import annotations
 import json
 from itertools import permutations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.scoring import strict_json
 from qualgate.scoring.structure import json_scores
 from tests.scoring.cases import scored, table
+from tests.tables import each_row
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 BOTH = ("json.valid", "json.schema")
@@ -19,7 +19,7 @@ def verdicts(text: str, *lenient: str) -> tuple[bool | None, ...]:
     return tuple(found.verdict for found in scored({"schema": SCHEMA}, BOTH, text, lenient=lenient).values())
 
 
-@pytest.mark.parametrize(("text", "lenient", "expected"), table("structure"))
+@each_row(("text", "lenient", "expected"), table("structure"))
 def test_an_answer_is_valid_first_and_then_held_against_the_schema(text, lenient, expected):
     assert verdicts(text, *lenient) == tuple(expected)
 

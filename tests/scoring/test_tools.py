@@ -3,10 +3,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from qualgate.scoring.tools.strict import FLAGS
 from tests.scoring.cases import scored, table
+from tests.tables import each_row
 
 TOOLS = [
     {
@@ -43,7 +42,7 @@ def judged(text: str, *expected: tuple[str, dict[str, Any]]) -> tuple[int, str, 
 BOOK = ("book", {"n": 2})
 
 
-@pytest.mark.parametrize(("text", "expected", "result"), table("tools/flags"))
+@each_row(("text", "expected", "result"), table("tools/flags"))
 def test_flags_are_nested_and_named(text, expected, result):
     assert judged(text, *expected)[:2] == tuple(result)
     assert judged("<tool_call>" * 5000, *expected)[:2] == (0, "too_many_calls")

@@ -5,17 +5,16 @@ from __future__ import annotations
 from fractions import Fraction
 from math import comb
 
-import pytest
-
 from qualgate.stats.order_statistics import interpolated, quantile, ranks
+from tests.tables import each_row
 
 
 def at_most(k: int, n: int, p: Fraction) -> Fraction:
     return sum((comb(n, j) * p**j * (1 - p) ** (n - j) for j in range(k + 1)), Fraction(0))
 
 
-@pytest.mark.parametrize("n", [1, 5, 20, 59, 60, 100, 250])
-@pytest.mark.parametrize("p", [Fraction(1, 2), Fraction(19, 20), Fraction(99, 100)])
+@each_row("n", [1, 5, 20, 59, 60, 100, 250])
+@each_row("p", [Fraction(1, 2), Fraction(19, 20), Fraction(99, 100)])
 def test_the_ranks_are_the_closest_that_each_tail_allows(n, p):
     low, high = ranks(n, float(p), 0.95)
     tail = Fraction(25, 1000)

@@ -19,6 +19,7 @@ from qualgate.store import plain, runs
 from qualgate.store.database import open_store
 from tests.gate.planted import of, repeated, run, with_each, with_unit, with_variant
 from tests.store.made import make_plan, make_run
+from tests.tables import each_row
 
 QUALITY = Rule(metric="exact_match", max_drop=0.1)
 FULL = {"memory.weights": 1000.0, CACHE_TOKEN: 10.0}
@@ -84,9 +85,9 @@ def test_what_nobody_measured_is_undecided_and_never_a_pass():
     assert found(untold, "memory.peak", max_ratio=9.0)[0] == "undecided"
 
 
-@pytest.mark.parametrize("side", ["baseline", "int4"])
-@pytest.mark.parametrize("value", [nan, inf, -0.5, "beyond", None, True])
-@pytest.mark.parametrize("metric", [name for name, metric in METRICS.items() if metric.kind == "arm"])
+@each_row("side", ["baseline", "int4"])
+@each_row("value", [nan, inf, -0.5, "beyond", None, True])
+@each_row("metric", [name for name, metric in METRICS.items() if metric.kind == "arm"])
 def test_a_number_out_of_its_range_is_no_evidence_whether_or_not_a_rule_asks(metric, value, side):
     unit = METRICS[metric].unit
     if unit == "dB" and value == -0.5:

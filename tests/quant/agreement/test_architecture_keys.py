@@ -16,6 +16,7 @@ from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.quant.shards import Shards
 from qualgate.records import ArmSpec
 from qualgate.refmodel import PATH
+from tests.tables import each_row
 
 
 def without(config: dict[str, Any], *keys: str) -> dict[str, Any]:
@@ -48,7 +49,7 @@ def folder(config: dict[str, Any], name: str = "variant") -> ModelFolder:
     return ModelFolder(files=ModelFiles(path=Path(name), raw=raw), shards=none, format=None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("baseline", "edit", "said"),
     [
         (LLAMA, {"rope_theta": 500000.0}, "rope_parameters.rope_theta 500000 against 10000"),

@@ -7,9 +7,10 @@ import pytest
 from qualgate.scoring.mathematics.found import final_answer
 from qualgate.scoring.mathematics.tree import Unread
 from tests.scoring.cases import table
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(("text", "answer"), table("mathematics/answers")["found"])
+@each_row(("text", "answer"), table("mathematics/answers")["found"])
 def test_the_final_answer_is_found_where_it_is_said(text, answer):
     assert final_answer(text) == answer
 

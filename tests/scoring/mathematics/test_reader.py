@@ -8,6 +8,7 @@ from qualgate.scoring.mathematics.exact import exact
 from qualgate.scoring.mathematics.reader import read
 from qualgate.scoring.mathematics.tree import Node, Undecided, Unread
 from tests.scoring.cases import table
+from tests.tables import each_row
 
 
 def written(node: Node) -> str:
@@ -19,12 +20,12 @@ def written(node: Node) -> str:
 ANSWERS = table("mathematics/answers")
 
 
-@pytest.mark.parametrize(("text", "value"), ANSWERS["values"])
+@each_row(("text", "value"), ANSWERS["values"])
 def test_numbers_are_read_exactly(text, value):
     assert str(exact(read(text))) == value
 
 
-@pytest.mark.parametrize(("text", "tree"), ANSWERS["trees"])
+@each_row(("text", "tree"), ANSWERS["trees"])
 def test_what_is_no_number_is_read_as_it_is_meant(text, tree):
     assert written(read(text)) == tree
 
@@ -32,7 +33,7 @@ def test_what_is_no_number_is_read_as_it_is_meant(text, tree):
 TOO_MUCH = ("9" * 1_001, "1+" * 3_000 + "1", "(" * 60 + "1" + ")" * 60, "1" + "/2" * 400, "9" + "!" * 400)
 
 
-@pytest.mark.parametrize(("text", "kind"), [*ANSWERS["refused"], *((text, "limit") for text in TOO_MUCH)])
+@each_row(("text", "kind"), [*ANSWERS["refused"], *((text, "limit") for text in TOO_MUCH)])
 def test_what_is_not_read_says_whose_fault_it_is(text, kind):
     with pytest.raises(Unread) as error:
         read(text)

@@ -10,17 +10,18 @@ from qualgate.scoring.mathematics.proof import ByPoints, same
 from qualgate.scoring.mathematics.reader import read
 from qualgate.scoring.mathematics.tree import Undecided
 from tests.scoring.cases import table
+from tests.tables import each_row
 
 ANSWERS = table("mathematics/answers")
 
 
-@pytest.mark.parametrize(("answer", "reference"), ANSWERS["same"])
+@each_row(("answer", "reference"), ANSWERS["same"])
 def test_what_says_the_same_is_the_same_whichever_is_the_reference(answer, reference):
     assert same(answer, reference) is True
     assert same(reference, answer) is True
 
 
-@pytest.mark.parametrize(("answer", "reference"), ANSWERS["other"])
+@each_row(("answer", "reference"), ANSWERS["other"])
 def test_what_says_something_else_is_not_the_same(answer, reference):
     assert same(answer, reference) is False
     assert same(reference, answer) is False

@@ -7,6 +7,7 @@ import pytest
 from qualgate.records import Evalset
 from qualgate.scoring import registry
 from qualgate.scoring.mathematics import score_math
+from tests.tables import each_row
 
 VERDICTS = [
     (r"\frac{1}{2}", r"We get $\boxed{0.5}$.", True, ""), (3, "The answer is x = 3.", True, ""), ("3",
@@ -32,7 +33,7 @@ VERDICTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("reference", "text", "verdict", "error_type"), VERDICTS)
+@each_row(("reference", "text", "verdict", "error_type"), VERDICTS)
 def test_an_answer_is_right_wrong_or_nobody_can_say(reference, text, verdict, error_type):
     score = score_math({"answer": reference}, text)["math"]
     assert (score.verdict, score.error_type or "") == (verdict, error_type)

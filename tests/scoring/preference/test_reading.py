@@ -8,6 +8,7 @@ import pytest
 
 from qualgate.scoring.preference.reading import Unread, judged, style, verdict
 from tests.judges import says
+from tests.tables import each_row
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ def test_its_form_is_read(reply, meant):
     assert verdict(reply) == meant
 
 
-@pytest.mark.parametrize(
+@each_row(
     "reply",
     ["", "AB", "A?", "Answer A", "C", "Tied", "ties A", '{"verdict": "not a"}',
      '{"verdict": "A", "verdict": "B"}',

@@ -8,6 +8,7 @@ import pytest
 
 from qualgate.scoring.tools.compat import Checked, check, fold
 from tests.scoring.cases import table
+from tests.tables import each_row
 from tests.verification.references import bfcl_agreement, bfcl_calls
 from tests.verification.shared import DATA
 
@@ -37,7 +38,7 @@ ARGUMENTS = [(language, *row) for language, rows in table("tools/arguments").ite
 ]
 
 
-@pytest.mark.parametrize(("language", "word", "accepted", "given", "error"), ARGUMENTS)
+@each_row(("language", "word", "accepted", "given", "error"), ARGUMENTS)
 def test_one_argument(language, word, accepted, given, error):
     assert one(word, accepted, given, language) == error
 

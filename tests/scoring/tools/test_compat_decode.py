@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.scoring.tools.compat_decode import CannotDecode, decode, decode_function_calling
+from tests.tables import each_row
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_prompt_mode(text, calls):
     assert decode(text) == calls
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["I cannot do that.", "[1]", "[f]", "[[f()]]", "```python\n[f()]\n```", "[f(a=x.y)]", "[f(a=lambda: 1)]",
      "[f(a={1, 2})]", "[f(a=1 < 2)]", "[f(a=-x)]", "[f(a={[1]: 2})]", "[f(a=1 / 0)]", "[f(a=x * 2)]", '[{"f": {}}]',

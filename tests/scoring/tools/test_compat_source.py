@@ -15,6 +15,7 @@ from qualgate.scoring.tools.compat_decode import CannotDecode
 from qualgate.scoring.tools.compat_source import NO_CALL, decode_source
 from qualgate.scoring.tools.judge import score_compat
 from tests.scoring.cases import table
+from tests.tables import each_row
 
 NO_SET = Evalset(name="s", version="1", sha256="", metrics=())
 
@@ -44,7 +45,7 @@ def said(text: str, language: str):
 
 
 @needs_grammars
-@pytest.mark.parametrize(("language", "text", "call"), table("tools/source"))
+@each_row(("language", "text", "call"), table("tools/source"))
 def test_what_the_references_parsers_gave(language, text, call):
     found = said(text, language)
     assert (list(found) if isinstance(found, tuple) else found) == call

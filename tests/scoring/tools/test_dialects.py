@@ -25,6 +25,7 @@ from tests.scoring.tools.published import (
     WEATHER,
     fault,
 )
+from tests.tables import each_row
 
 PAIRS = PUBLISHED["glm45"].one.removeprefix("<tool_call>get_weather\n").removesuffix("</tool_call>")
 
@@ -39,7 +40,7 @@ NO_CALLS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@each_row("name", ANSWERS)
 def test_the_published_form_is_read_and_what_is_no_call_is_none(name):
     published, form = ANSWERS[name], dialect(name)
     if name in PUBLISHED:
@@ -50,7 +51,7 @@ def test_the_published_form_is_read_and_what_is_no_call_is_none(name):
     assert [form.parse(text, TOOLS) for text in NO_CALLS] == [()] * len(NO_CALLS)
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@each_row("name", ANSWERS)
 def test_an_answer_that_stops_within_a_call_is_unbalanced(name):
     text = ANSWERS[name].one
     for cut in range(text.index("Paulo"), text.rindex("3")):
@@ -70,7 +71,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "word"), FAULTS)
+@each_row(("name", "text", "word"), FAULTS)
 def test_a_fault_is_called_what_it_is(name, text, word):
     assert fault(name, text) == word
 
@@ -80,8 +81,8 @@ def test_a_call_after_thinking_or_a_fence_counts_and_the_ones_inside_do_not():
     assert dialect("hermes").parse(text) == (WEATHER,)
 
 
-@pytest.mark.parametrize("name", ["qwen3_coder", "glm45", "minimax_m2", "hunyuan_v3"])
-@pytest.mark.parametrize(("schema", "text", "value"), table("tools/between_tags"))
+@each_row("name", ["qwen3_coder", "glm45", "minimax_m2", "hunyuan_v3"])
+@each_row(("schema", "text", "value"), table("tools/between_tags"))
 def test_values_between_tags_get_their_type_from_the_schema(name, schema, text, value):
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": schema}}}}]
     pair = f"<arg_key>a</arg_key><arg_value>{text}</arg_value>"

@@ -7,13 +7,14 @@ import pytest
 from qualgate.scoring.tools.dialects import registry
 from qualgate.scoring.tools.dialects.detect import of_template, other_readings, readings
 from tests.scoring.tools.published import PUBLISHED, SAME, TOOLS, WEATHER
+from tests.tables import each_row
 
 # Grammars of which a text alone cannot tell which it is: the first reads it, too.
 FIRST = {"glm47": "glm45", "mistral_v11": "mistral", "hunyuan_a13b": "jamba", "llama4_pythonic": "llama4_pythonic"}
 FIRST |= {"pythonic": "llama4_pythonic", "json": "llama3_json", "mimo": "qwen3_coder"}
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@each_row("name", PUBLISHED)
 def test_an_answer_is_recognised(name):
     for text in (PUBLISHED[name].one, PUBLISHED[name].two):
         assert name in readings(text, TOOLS)
@@ -39,8 +40,8 @@ def test_where_the_declared_dialect_reads_calls_no_other_counts():
     assert other_readings(PUBLISHED["hermes"].one + PUBLISHED["mistral"].one, "hermes", TOOLS) == {}
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-@pytest.mark.parametrize("declared", ["hermes", "qwen3_coder", "llama3_json", "kimi_k2"])
+@each_row("name", PUBLISHED)
+@each_row("declared", ["hermes", "qwen3_coder", "llama3_json", "kimi_k2"])
 def test_a_parser_of_another_dialect_is_at_fault(name, declared):
     text = PUBLISHED[name].one
     if declared in readings(text, TOOLS):

@@ -21,6 +21,7 @@ from qualgate.scoring.tools.dialects.shipped import SHIPPED
 from qualgate.scoring.tools.dialects.stream import Dialect
 from tests.depth import examples
 from tests.scoring.tools.published import PUBLISHED, TOOLS
+from tests.tables import each_row
 
 # Dialects that differ in name and source alone are read once.
 GRAMMARS = [name for name in names() if name in PUBLISHED]
@@ -53,7 +54,7 @@ def whole(form: Dialect, text: str) -> tuple[list[Call], str, str, str]:
     return calls, content, word, reason
 
 
-@pytest.mark.parametrize("name", GRAMMARS)
+@each_row("name", GRAMMARS)
 def test_every_cut_of_a_published_answer_reads_as_the_whole(name):
     form = dialect(name)
     for text in (PUBLISHED[name].one, PUBLISHED[name].two):
@@ -67,7 +68,7 @@ def test_every_cut_of_a_published_answer_reads_as_the_whole(name):
 ENDS_OF_LISTS = ("</tool_calls>", "</TOOLCALL>", "<|END_ACTION|>", "<|tools_suffix|>", "</function_calls>")
 
 
-@pytest.mark.parametrize("name", GRAMMARS)
+@each_row("name", GRAMMARS)
 def test_calls_come_as_soon_as_they_are_complete(name):
     text, stream = PUBLISHED[name].two, dialect(name).stream(TOOLS)
     came = [place for place, piece in enumerate(text) for _ in stream.feed(piece)]
@@ -93,7 +94,7 @@ def alphabet(name: str) -> list[str]:
     return [*filter(None, markers), *common, text, text[: len(text) // 2], text[len(text) // 2 :], text[5:], text[:-1]]
 
 
-@pytest.mark.parametrize("name", GRAMMARS)
+@each_row("name", GRAMMARS)
 def test_any_text_in_any_pieces_reads_as_the_whole_and_raises_nothing_else(name):
     form, parts = dialect(name), st.lists(st.sampled_from(alphabet(name)), max_size=8)
 
@@ -138,7 +139,7 @@ def documented(call: Call) -> dict:
     return {"name": call.name, "parameters": {"properties": kinds}}
 
 
-@pytest.mark.parametrize("name", names())
+@each_row("name", names())
 def test_what_is_written_reads_back(name):
     form, written = dialect(name), []
 
@@ -205,7 +206,7 @@ def repeated(name: str) -> Iterator[tuple[str, str, str]]:
     yield from ((before, unit, end) for unit in INSIDE for end in (after, after.lstrip('"')))
 
 
-@pytest.mark.parametrize("name", GRAMMARS)
+@each_row("name", GRAMMARS)
 def test_time_is_linear_in_whatever_is_repeated(name):
     """Eight times the text takes no more than thirty times as long."""
     form = dialect(name)

@@ -16,6 +16,7 @@ from qualgate.scoring.tools.judge import category_of, compat_faults, score_compa
 from qualgate.scoring.tools.judge import judge as judge_as_bfcl
 from qualgate.scoring.tools.strict import FLAGS, Judged, read_calls, score_decoded
 from tests.scoring.cases import table
+from tests.tables import each_row
 from tests.verification.references import bfcl_calls, bfcl_mutations
 
 PROPERTIES = {
@@ -56,7 +57,7 @@ def accepts(accepted, given):
     return exactly
 
 
-@pytest.mark.parametrize(("accepted", "given", "flag"), table("tools/accepted"))
+@each_row(("accepted", "given", "flag"), table("tools/accepted"))
 def test_values_and_types(accepted, given, flag):
     if accepted == []:
         flag = "correct"  # an empty list says nothing of its items

@@ -64,6 +64,7 @@ def exit_of(given: Files, folder: Path) -> Code:
 # ---------------------------------------------------------------------------------------------- what counts
 
 
+@lru_cache
 def said(name: str, content: bytes) -> Counter[str] | None:
     """What the rows of a file say that a verdict rests on, in any order; None where that cannot be read at all.
 
