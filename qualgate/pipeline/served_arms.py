@@ -190,8 +190,6 @@ def check_served(gate: GateFile, sets: Sequence[Evalset]) -> None:
     names = _arm_names(arms)
     for arm in arms:
         _check_engine(gate, arm)
-    if gate.policy.four_arm is not None:
-        _check_four(gate, arms)
     for rule in gate.policy.rules:
         _check_rule(gate, rule, arms)
     _check_mixed(gate, arms)
@@ -215,43 +213,6 @@ def _check_engine(gate: GateFile, arm: ArmSpec) -> None:
             f"{gate.path.name}: {arm.name}: no engine is known as {engine!r:.80}; did you mean {close[0]!r}? `qualgate "
             "doctor` lists them"
         )
-
-
-def _check_four(gate: GateFile, served: Sequence[ArmSpec]) -> None:
-    """Raise an error unless the four arms are all served, and served alike: they are compared by cost."""
-    if own_arms := [arm.name for arm in (gate.baseline, *gate.variants) if arm not in served]:
-        raise UsageError(
-            f"{gate.path.name}: of the four arms {', '.join(own_arms)} would be generated here and "
-            f"{', '.join(arm.name for arm in served)} served, so what one costs says nothing of the other: serve all"
-        )
-    for setting, values in _asked_by(served).items():
-        if len(set(values)) > 1:
-            listed = ", ".join(f"{arm.name} {value}" for arm, value in zip(served, values, strict=True))
-            raise UsageError(
-                f"{gate.path.name}: value is held together by what answers take, and four arms are asked with another "
-                f"`{setting}` each ({listed}): say the same of all"
-            )
-    if gate.policy.slo is not None:
-        raise NotInThisVersion(
-            f"{gate.path.name}: `slo` limits what users wait, and how many ask a server at once nobody says here: of "
-            "four served arms it is not judged in this version. Take it out; parity, quality and value are judged"
-        )
-    for rule in gate.policy.rules:
-        if METRICS[rule.metric].kind == "drift":
-            raise NotInThisVersion(
-                f"{gate.path}:{rule.line}: a rule on {rule.metric} of four served arms, which take turns: one that "
-                "comes before the baseline has none of its answers to read. Drift among them is not in this version: "
-                "take the rule out, or judge drift by a gate file without `four_arm`."
-            )
-
-
-def _asked_by(served: Sequence[ArmSpec]) -> dict[str, list[str]]:
-    """Return each request setting that affects times, with the value of each arm."""
-    servers = [arm.served for arm in served if arm.served is not None]
-    return {
-        "concurrency": [str(server.concurrency) for server in servers],
-        "stream": [str(server.stream).lower() for server in servers],
-    }
 
 
 def _check_rule(gate: GateFile, rule: Rule, arms: Sequence[ArmSpec]) -> None:
