@@ -130,8 +130,10 @@ def make_plan(gate: GateFile | str | Path, *, blame: bool = False, four_arm: boo
     """
     from qualgate.pipeline import plan
     from qualgate.pipeline.arms import as_run
+    from qualgate.pipeline.four_arm import as_four_arms
 
-    return plan.make_plan(as_run(_loaded(gate), blame=blame, four_arm=four_arm))
+    gate = as_four_arms(_loaded(gate)) if four_arm else _loaded(gate)
+    return plan.make_plan(as_run(gate, blame=blame))
 
 
 def run_gate(
@@ -159,10 +161,10 @@ def run_gate(
     gate = _loaded(gate)
     with first_worker(gate):
         from qualgate import run  # a second of imports
+        from qualgate.pipeline.four_arm import as_four_arms
 
-        return run.run_gate(
-            gate, progress, blame=blame, four_arm=four_arm, warn=warn, planning=planning, observe=observe
-        )
+        gate = as_four_arms(gate) if four_arm else gate
+        return run.run_gate(gate, progress, blame=blame, warn=warn, planning=planning, observe=observe)
 
 
 def judge(

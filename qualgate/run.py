@@ -33,7 +33,6 @@ def run_gate(
     progress: Progress = lambda arm, done, total: None,
     *,
     blame: bool = False,
-    four_arm: bool = False,
     warn: Callable[[str], None] = lambda line: None,
     planning: Callable[[str], None] = lambda line: None,
     observe: events.Listener = lambda event: None,
@@ -41,12 +40,10 @@ def run_gate(
     """Judge every variant of the gate file. Ctrl-C or SIGTERM stops it cleanly; called again, it resumes.
 
     blame: run packed weights through the torch twin as well, so that a block names its cause.
-    If the gate file names four arms, they run in randomised blocks, and the verdict chooses the arm to serve.
-    four_arm: refuse a gate file that names none.
     warn: called with one line, before generation, if the policy can hardly decide.
     planning: called with each step, and with the expected duration. observe: called with each event, by job.
     """
-    gate = as_run(gate, blame=blame, four_arm=four_arm)
+    gate = as_run(gate, blame=blame)
     feedback = read_feedback(gate.feedback) if gate.feedback else None
     if feedback is not None:
         gate = replace(gate, policy=replace(gate.policy, feedback=feedback.sha256))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from qualgate.pipeline import check_drafts, generating
+from qualgate.pipeline import four_arm, generating
 from qualgate.records import ArmSpec, JobResult
 from qualgate.workers.pool import run_jobs
 from tests.drafts import with_drafts
@@ -32,6 +32,6 @@ def drafting(*names: str) -> Iterator[None]:
             yield with_drafts(outcome)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check_drafts, "speculates", speculates)
+        patch.setattr(four_arm, "speculates", speculates)
         patch.setattr(generating, "run_jobs", counted)
         yield

@@ -1,6 +1,6 @@
 """The seven task families. Each module has TEMPLATES (id to template) and `make_case(values, level, template)`.
 
-`make_case` returns a case without its id and token budget: `task`, `messages`, `tags`, `answer` (the one right text)
+`make_case` returns a case without its id and token limit: `task`, `messages`, `tags`, `answer` (the one right text)
 and what the family's own scorers read (`schema`, `tools` + `expected_calls`, `tests` + `entry_point`).
 `level`, 0 to 1, is the difficulty: longer numbers, longer lists, more records, more tools to choose from.
 """

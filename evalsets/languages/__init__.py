@@ -56,7 +56,7 @@ def language(code: str) -> ModuleType:
 
 
 def make_case(code: str, family: str, template: str, rng: random.Random) -> dict[str, Any]:
-    """A case without its id and token budget."""
+    """A case without its id and token limit."""
     made = _tool_case if family == "tool_calls" else _json_case
     return made(language(code), template, rng) | {"tags": [f"language:{code}", f"template:{template}"]}
 

@@ -30,7 +30,7 @@ ABOUT = {
 def cases(family: str, code: str) -> list[dict[str, Any]]:
     """The cases of one set, over its templates in turn, no question twice.
 
-    The budget is the most tokens that any tokenizer makes of the answer, one a byte, and 16.
+    The limit is the most tokens that any tokenizer makes of the answer, one a byte, and 16.
     """
     rng, drawn, questions = random.Random(f"{family}/{code}/{SEED}"), [], set()
     while len(drawn) < CASES:
@@ -38,8 +38,8 @@ def cases(family: str, code: str) -> list[dict[str, Any]]:
         if (question := case["messages"][0]["content"]) in questions:
             continue
         questions.add(question)
-        budget = len(case["answer"].encode()) + 16
-        drawn.append({"id": f"{family}_{code}-{len(drawn) + 1:03}", "max_new_tokens": budget, **case})
+        limit = len(case["answer"].encode()) + 16
+        drawn.append({"id": f"{family}_{code}-{len(drawn) + 1:03}", "max_new_tokens": limit, **case})
     return drawn
 
 

@@ -111,7 +111,15 @@ def run(
     from qualgate.pipeline.first_worker import first_worker
 
     with first_worker(gate):
-        run_and_show(gate_file, gate, as_json, blame=blame, four_arm=four_arm, warn_only=warn_only)
+        gate = _insisted(gate, four_arm)
+        run_and_show(gate_file, gate, as_json, blame=blame, warn_only=warn_only)
+
+
+def _insisted(gate: GateFile, four_arm: bool) -> GateFile:
+    """Return the gate file. UsageError for `--four-arm` with one that names no four arms."""
+    from qualgate.pipeline.four_arm import as_four_arms
+
+    return as_four_arms(gate) if four_arm else gate
 
 
 def run_and_show(
@@ -120,7 +128,6 @@ def run_and_show(
     as_json: bool,
     *,
     blame: bool = False,
-    four_arm: bool = False,
     warn_only: bool = False,
 ) -> None:
     """Run a gate file, show its report, write it in every format beside it, and exit by its verdicts."""
@@ -139,7 +146,6 @@ def run_and_show(
             gate,
             progress,
             blame=blame,
-            four_arm=four_arm,
             warn=lambda line: tell(f"note: {line}"),
             planning=lambda line: progress(line, 0, 0),
             observe=tell_event,
@@ -190,7 +196,7 @@ def plan(
     from qualgate.report.planning import foretold_as_text
     from qualgate.report.planning_json import foretold_as_json
 
-    forecast = foretell(gate, blame=blame, four_arm=four_arm, warn=lambda line: tell(f"note: {line}"))
+    forecast = foretell(_insisted(gate, four_arm), blame=blame, warn=lambda line: tell(f"note: {line}"))
     say(foretold_as_json(forecast) if as_json else foretold_as_text(forecast))
     raise typer.Exit(forecast.exit)
 

@@ -50,7 +50,7 @@ def look_remarks(decision: Judged) -> Remarks:
     looks, before = evidence.looks or (), evidence.judged_before
     if test := tested_before(looks, policy):
         answers_seen = dict.fromkeys((verdict.variant for verdict in decision.sound), answers_before(looks))
-    elif policy.four_arm is not None:  # one of four is chosen, so a look at any was a look at the choice
+    elif policy.chooses:  # one of several, so a look at any was a look at the choice
         answers_seen = dict.fromkeys((verdict.variant for verdict in decision.sound), max(before.values(), default=0))
     else:
         answers_seen = {verdict.variant: before.get(verdict.variant, 0) for verdict in decision.sound}

@@ -65,7 +65,7 @@ def check_policy(
 
 def _check_terms(policy: Policy) -> None:
     """Refuse what the loader of gate files refuses, for policies from elsewhere: no answer breaks a limit of NaN."""
-    slo, prices, arms = policy.slo, policy.prices, policy.four_arm
+    slo, prices = policy.slo, policy.prices
     limits = [slo.ttft, slo.tpot, slo.e2e] if slo else []
     if not all(limit is None or 0 < limit < inf for limit in limits):
         raise UsageError(f"slo is {slo}; each limit is a number of seconds over 0.")
@@ -74,8 +74,6 @@ def _check_terms(policy: Policy) -> None:
         and 1 <= prices.concurrency < inf
     ):
         raise UsageError(f"prices are {prices}; each is a number from 0, and concurrency one from 1.")
-    if arms and not 0 <= arms.min_saving < 1:
-        raise UsageError(f"min_saving is {arms.min_saving:g}; it must be from 0 to below 1.")
 
 
 def _slices_of_rule(

@@ -23,7 +23,7 @@ def weights_and_cache_remarks(decision: Judged) -> Remarks:
 
     Evidence that is broken, incomplete or mismatched gets none, nor does a run that may stop early.
     """
-    if decision.rules.stop is not None or decision.rules.four_arm is not None:
+    if decision.rules.stop is not None or decision.rules.chooses:
         return {}
     verdicts = {verdict.variant: verdict for verdict in decision.verdicts}
     arms = [arm for arm in decision.evidence.variants if arm.name in verdicts]

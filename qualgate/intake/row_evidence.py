@@ -42,7 +42,7 @@ class KnownCases:
     labels: Mapping[CaseId, tuple[str, ...]] = field(default_factory=dict)  # its own task and tags, whatever rows say
     clusters: Mapping[CaseId, str | None] = field(default_factory=dict)  # likewise its own cluster; None: it has none
     questions: Mapping[CaseId, str] = field(default_factory=dict)  # → `question_hash`
-    budgets: Mapping[CaseId, int] = field(default_factory=dict)  # tokens that an answer may take at most
+    max_new_tokens: Mapping[CaseId, int] = field(default_factory=dict)  # tokens that an answer may take at most
     references: Mapping[CaseId, tuple[str, ...]] = field(default_factory=dict)  # see `RunEvidence.references`
     repeats: int | None = None  # answers to each case; None: not said, and then as many as the files number
     stale: tuple[str, ...] = ()  # why rows are not of the cases that are to be judged; any makes it undecided
@@ -84,7 +84,7 @@ def evidence_of(sides: Mapping[str, Scores], cases: KnownCases, identity: Identi
         ),
         labels={**(labels or {}), **cases.labels} if cases.labels else labels,
         questions=cases.questions,
-        budgets=cases.budgets,
+        max_new_tokens=cases.max_new_tokens,
         references=cases.references,
         stale=(*cases.stale, *silent),
     )

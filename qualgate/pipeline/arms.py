@@ -14,19 +14,20 @@ from qualgate.engine.own_cache import with_own_cache
 from qualgate.errors import UsageError
 from qualgate.gate.peers.nel_policy import as_text
 from qualgate.intake.nel_policy import read_nel_policy
+from qualgate.pipeline.four_arm import as_four_arms
 from qualgate.pipeline.judging import with_sample
 from qualgate.quant.formats import recognise
 from qualgate.quant.model_files import CONFIG_FILES, ModelFiles, read_files
 from qualgate.records import NOISE, PLAIN, TWIN, WIDE, ArmSpec
 
 
-def as_run(gate: GateFile, *, blame: bool = False, four_arm: bool = False) -> GateFile:
+def as_run(gate: GateFile, *, blame: bool = False) -> GateFile:
     """Return the gate file with every arm and policy that `run` adds to it.
 
     Raises UsageError for options that exclude each other.
     """
     gate = with_default_arithmetic(gate)
-    if four_arm or gate.four_arm is not None:
+    if gate.four_arm is not None:
         gate = as_four_arms(gate)
         if blame:
             raise UsageError("--blame adds arms to four that are compared: use it with a gate file that names none.")
@@ -38,25 +39,6 @@ def as_run(gate: GateFile, *, blame: bool = False, four_arm: bool = False) -> Ga
         )
     gate = with_witnesses(gate) if blame else gate
     return with_noise_arm(gate) if gate.noise_floor else gate
-
-
-def as_four_arms(gate: GateFile) -> GateFile:
-    """Return the gate file with its four arms in the policy. Raises UsageError if it does not name them."""
-    if gate.four_arm is None:
-        raise UsageError(
-            f"{gate.path.name} names no four arms. Add for example: "
-            "four_arm: {quantization: int4, speculation: drafted, both: int4+drafted}"
-        )
-    if gate.policy.stop is not None:
-        raise UsageError(
-            f"{gate.path.name}: four arms are judged on the whole traffic sample, and `stop: early` may end before. "
-            "Remove one of the two."
-        )
-    if gate.nel_policy is not None:
-        raise UsageError(
-            f"{gate.path.name} has four arms, which an nel policy cannot judge. Decide by rules, or name no arms."
-        )
-    return replace(gate, policy=replace(gate.policy, four_arm=gate.four_arm))
 
 
 def with_nel_policy(gate: GateFile) -> GateFile:

@@ -12,7 +12,6 @@ import random
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from qualgate.errors import UsageError
 from qualgate.gate.early import Question
 from qualgate.gate.evidence.time_groups import groups_for
 from qualgate.metrics import METRICS
@@ -21,17 +20,15 @@ from qualgate.records import NOISE, Job, Policy, Prompt, Sampling, UnitKey
 JOB_ROWS = 128  # rows handed to a worker at once, and the most that a kill can lose; the engine schedules passes
 TIMED_ROWS = 64  # the same where times decide: these rows begin together and share each pass
 JOB_TOKENS = 32_768  # limit of rows x (longest prompt + longest answer)
-LEAST_BATCHES = 24  # where times decide: six Williams squares of four arms
+LEAST_BATCHES = 24  # where times decide: six Williams squares
 LEAST_FOR_TAILS = 60  # with a service level objective: of fewer, none may lie beyond the 95th percentile
 TIMED = 3  # how timed runs are laid out and measured; 1: arm after arm, no warm-up; 2: in six blocks
 
 
 def times_decide(policy: Policy) -> bool:
-    """Whether the policy needs times: it has a rule on latency, cost or goodput, or compares four arms. A service level
+    """Whether the policy needs times: it has a rule on latency, cost or goodput, or chooses by cost. A service level
     objective alone does not: only a load is measured against it."""
-    return policy.four_arm is not None or any(
-        METRICS[rule.metric].kind in ("latency", "cost", "service") for rule in policy.rules
-    )
+    return policy.chooses or any(METRICS[rule.metric].kind in ("latency", "cost", "service") for rule in policy.rules)
 
 
 def least_batches(policy: Policy) -> int:
@@ -142,7 +139,7 @@ def in_turns(jobs: Sequence[Job], seed: int, *, looks: bool = False, turns: int 
     already have stages, which turns keep. Otherwise an A/A arm comes last: it has other batches, and its times are not
     compared.
     """
-    compared, noise_jobs = (list(jobs), []) if looks else _split_noise_arm(jobs)
+    compared, noise_jobs = (list(jobs), []) if looks else split_noise_arm(jobs)
     count = 1 + max(job.index for job in compared)
     turns = min(turns or count, count)
     arms, generator = list(dict.fromkeys(job.arm.name for job in compared)), random.Random(seed)
@@ -150,53 +147,16 @@ def in_turns(jobs: Sequence[Job], seed: int, *, looks: bool = False, turns: int 
     compared = [replace(job, stage=job.index * turns // count) for job in compared]
     return [
         *sorted(compared, key=lambda job: (job.stage, orders[job.stage].index(job.arm.name), job.index)),
-        *_after_turns(noise_jobs, turns),
+        *after_turns(noise_jobs, turns),
     ]
 
 
-def in_blocks(jobs: Sequence[Job], policy: Policy, baseline: str) -> tuple[list[Job], Policy]:
-    """Return the jobs in turns of four arms, ordered by Williams squares, and the policy with these orders.
-
-    An A/A arm is not compared: its jobs, in batches of their own, come after all turns. Raises UsageError if the run
-    does not have exactly the four arms.
-    """
-    jobs, noise_jobs = _split_noise_arm(jobs)
-    arms = policy.four_arm
-    assert arms is not None
-    letters = {baseline: "B", arms.quantization: "Q", arms.speculation: "S", arms.both: "X"}
-    if set(letters) != {job.arm.name for job in jobs} or len(letters) != 4:
-        raise UsageError(
-            f"four arms are the baseline and three variants, {', '.join(list(letters)[1:])}; the gate file has "
-            f"{', '.join(dict.fromkeys(job.arm.name for job in jobs if not job.arm.is_baseline))}. Judge the others "
-            "by a gate file that names no arms."
-        )
-    orders = williams_blocks(1 + max(job.index for job in jobs), arms.seed)
-    ordered = sorted(jobs, key=lambda job: (job.index, orders[job.index].index(letters[job.arm.name])))
-    turns = [replace(job, stage=job.index) for job in ordered]
-    return [*turns, *_after_turns(noise_jobs, len(orders))], replace(policy, four_arm=replace(arms, blocks=orders))
-
-
-def _after_turns(noise_jobs: Sequence[Job], turns: int) -> list[Job]:
+def after_turns(noise_jobs: Sequence[Job], turns: int) -> list[Job]:
+    """Return the A/A arm's jobs with stages after all turns."""
     return [replace(job, stage=turns + job.index) for job in noise_jobs]
 
 
-def williams_blocks(count: int, seed: int) -> tuple[str, ...]:
-    """Return an order of the four arms B, Q, S, X (both) for each of `count` blocks.
-
-    Every four blocks are a Williams square (each arm once in each place, and once after each other arm) with shuffled
-    arms and rows, so that neither place nor predecessor favours an arm. Biometrics 5 (1949).
-    """
-    square = ((0, 1, 3, 2), (1, 2, 0, 3), (2, 3, 1, 0), (3, 0, 2, 1))
-    generator = random.Random(seed)
-    orders: list[str] = []
-    while len(orders) < count:
-        arms, rows = list("BQSX"), list(square)
-        generator.shuffle(arms)
-        generator.shuffle(rows)
-        orders += ["".join(arms[position] for position in row) for row in rows]
-    return tuple(orders[:count])
-
-
-def _split_noise_arm(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
+def split_noise_arm(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
+    """Return the jobs of the compared arms, and those of the A/A arm."""
     noise_jobs = [job for job in jobs if job.arm.name.endswith(NOISE)]
     return [job for job in jobs if not job.arm.name.endswith(NOISE)], noise_jobs

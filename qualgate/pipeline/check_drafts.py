@@ -17,49 +17,9 @@ from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.recipes import BITS
 from qualgate.quant.shapes import check_fits
 from qualgate.quantize.calibration_sets import check_leaks
-from qualgate.records import ArmIdentity, ArmSpec, Evalset, ModelFacts, Plan, Prompt, Speculation
+from qualgate.records import ArmSpec, Evalset, ModelFacts, Plan, Prompt, Speculation
 
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
-
-
-def speculates(arm: ArmSpec) -> bool:
-    """Whether our own engine drafts for this arm."""
-    return arm.speculation is not None
-
-
-def check_speculation(gate: GateFile) -> None:
-    """Raise UsageError if a speculative arm of four has no draft: it would be a second copy of its target."""
-    arms = gate.policy.four_arm
-    if arms is None:
-        return
-    speculative_names = arms.speculation, arms.both
-    served = [arm.name for arm in gate.variants if arm.served is not None]
-    undrafted = [
-        arm.name for arm in gate.variants if arm.name in speculative_names and not (speculates(arm) or arm.served)
-    ]
-    files = " ".join(f"--arm {name}={name}.jsonl" for name in (arms.quantization, *speculative_names))
-    if undrafted:
-        raise UsageError(
-            f"{gate.path.name}: {' and '.join(undrafted)} should speculate by `four_arm` and "
-            f"{'have' if len(undrafted) > 1 else 'has'} no draft, so the comparison would be with a copy of itself. "
-            "Name a draft: `speculation: {draft: {quantize: mxfp4}}`. Or serve the four arms elsewhere and judge "
-            f"their answers: qualgate gate {gate.path.name} --baseline-scores baseline.jsonl {files}"
-        )
-    if own_arms := [declared.arm for declared in arms.drafting if declared.arm not in served]:
-        raise UsageError(
-            f"{gate.path.name}: `four_arm.drafting` declares what a server counted, and {' and '.join(own_arms)} runs "
-            "here, where qualgate counts the drafts of every answer. Remove that declaration."
-        )
-
-
-def check_not_asked(gate: GateFile) -> None:
-    """Raise UsageError if variants of score files declare how this engine drafts."""
-    if drafting := [arm.name for arm in gate.variants if arm.speculation is not None]:
-        raise UsageError(
-            f"{gate.path.name}: `speculation` of {', '.join(drafting)} sets drafts for qualgate's own engine, but "
-            "score files come from another one. Remove it. What a server drafted belongs in its rows "
-            "(`draft_proposed`, `draft_accepted`), or as totals in `four_arm: {drafting: …}`."
-        )
 
 
 def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequence[Evalset]) -> None:
@@ -140,28 +100,6 @@ def check_drafted_prompts(arm: ArmSpec, folders: Mapping[str, ModelFolder], prom
             raise UsageError(
                 f"{arm.name}: {key.evalset}/{key.case_id} holds the token {max(beyond[0].token_ids)}, and its draft "
                 f"{folder.path} has {size} entries. Name a draft with the target's vocabulary."
-            )
-
-
-def check_targets(gate: GateFile, identities: Mapping[str, ArmIdentity]) -> None:
-    """Raise UsageError if a speculative arm of four differs from its target in weights or KV cache."""
-    arms = gate.policy.four_arm
-    if arms is None:
-        return
-    drafting = [arm.name for arm in gate.variants if arm.speculation is not None]
-    for name, target in ((arms.speculation, gate.baseline.name), (arms.both, arms.quantization)):
-        if name not in drafting:
-            continue
-        if identities[name].weights != identities[target].weights:
-            raise UsageError(
-                f"{gate.path.name}: {name} is compared with {target} token by token, but has other weights. Give it "
-                f"the weights of {target} and a draft."
-            )
-        if identities[name].kv_cache != identities[target].kv_cache:
-            caches = [identities[arm_name].kv_cache or "float32" for arm_name in (name, target)]
-            raise UsageError(
-                f"{gate.path.name}: {name} is compared with {target} token by token, but has its KV cache in "
-                f"{caches[0]}, {target} in {caches[1]}. Give both the same `kv_cache`."
             )
 
 

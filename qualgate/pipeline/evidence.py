@@ -62,8 +62,8 @@ def _read_elsewhere(unit: UnitEvidence, bodies: dict[str, dict[str, Any]]) -> Un
 
 
 def reads_answers(policy: Policy) -> bool:
-    """Whether the policy needs answers' tokens or text hashes: for parity of four arms, or for feedback."""
-    return policy.four_arm is not None or bool(policy.feedback)
+    """Whether the policy needs answers' tokens or text hashes: to choose an arm by parity, or for feedback."""
+    return policy.chooses or bool(policy.feedback)
 
 
 def with_labels(evidence: RunEvidence, plan: Plan) -> RunEvidence:

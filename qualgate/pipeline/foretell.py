@@ -71,7 +71,6 @@ def foretell(
     gate: GateFile,
     *,
     blame: bool = False,
-    four_arm: bool = False,
     warn: Callable[[str], None] = lambda line: None,
 ) -> Foretold:
     """Forecast what `run_gate` would do with the same arguments: time, cost, and the chance of a decision.
@@ -81,7 +80,7 @@ def foretell(
     if gate.feedback:  # refuse the faults that a run would refuse
         read_feedback(gate.feedback)
     try_store(gate)
-    plan = make_plan(as_run(gate, blame=blame, four_arm=four_arm), tell=warn)
+    plan = make_plan(as_run(gate, blame=blame), tell=warn)
     for line in _notes_before(plan):
         warn(line)
     quarantine = hold(plan.policy, plan.expected, plain.now()[:10])
@@ -99,7 +98,7 @@ def foretell(
         early, after = _with_looks(sets, policy, rates, assumed, earlier)
     if rates is not None:
         unforeseen = (*unforeseen, *(f"{rule.name}: {rule.note}" for rule in rates.rules if rule.approve is None))
-    if plan.policy.four_arm is not None:
+    if plan.policy.chooses:
         unforeseen = (*unforeseen, "parity, service level and value of the four arms")
     return Foretold(
         plan=plan,

@@ -18,8 +18,8 @@ from qualgate.intake.feedback import Feedback, read_feedback, with_corrections
 from qualgate.intake.looks import keep_looks, looks_at
 from qualgate.intake.row_evidence import BASELINE, NOT_NAMED, Identity, KnownCases, evidence_of
 from qualgate.intake.score_rows import Scores, read_score_rows
-from qualgate.pipeline.arms import as_four_arms, with_nel_policy
-from qualgate.pipeline.check_drafts import check_not_asked
+from qualgate.pipeline.arms import with_nel_policy
+from qualgate.pipeline.four_arm import as_four_arms
 from qualgate.pipeline.known_cases import known_cases
 from qualgate.pipeline.models_of_rows import one_name_of_two, refuse_other_models, unnamed
 from qualgate.pipeline.plan import set_refs
@@ -72,7 +72,7 @@ def judge_files(
         raise UsageError("give the score file of one variant, or of three arms, to compare with the baseline's.")
     if reserved := [name for name in variants if name == BASELINE or "@" in name]:
         raise UsageError(f"{reserved[0]!r} cannot be a variant's name: `baseline` and names with @ are reserved.")
-    check_not_asked(gate)
+    _refuse_own_drafts(gate)
     gate = replace(gate, nel_policy=nel_policy) if nel_policy is not None else gate
     if gate.four_arm is not None or len(variants) > 1:
         gate = as_four_arms(gate)
@@ -215,3 +215,13 @@ def _in_order(gate: GateFile, variants: Mapping[str, Path]) -> dict[str, Path]:
             + " ".join(f"--arm {name}=FILE" for name in names)
         )
     return {name: variants[name] for name in names}
+
+
+def _refuse_own_drafts(gate: GateFile) -> None:
+    """Raise UsageError if variants of score files declare how this engine drafts."""
+    if drafting := [arm.name for arm in gate.variants if arm.speculation is not None]:
+        raise UsageError(
+            f"{gate.path.name}: `speculation` of {', '.join(drafting)} sets drafts for qualgate's own engine, but "
+            "score files come from another one. Remove it. What a server drafted belongs in its rows "
+            "(`draft_proposed`, `draft_accepted`), or as totals in `four_arm: {drafting: …}`."
+        )

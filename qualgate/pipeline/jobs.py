@@ -18,7 +18,7 @@ from qualgate.pipeline.batches import times_decide
 from qualgate.pipeline.memory import memory_for, workers_for
 from qualgate.pipeline.plan import sampling_settings
 from qualgate.pipeline.residency import fit_together, weight_counts
-from qualgate.pipeline.spending import ledger_path
+from qualgate.pipeline.spending import ledger_opener
 from qualgate.records import ArmSpec, Calls, Case, Evalset, Job, JobResult, Plan, Score, UnitKey
 from qualgate.records.speculation import OWN
 from qualgate.scoring import score
@@ -41,8 +41,7 @@ def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
         job_seconds=gate.job_timeout,
         threads=max(1, usable_cores() // workers_for(gate, plan)),
         workers=workers_for(gate, plan),
-        ledger=ledger_path(gate, plan.artifacts),
-        budget=gate.budget,
+        ledger=ledger_opener(gate, plan.artifacts),
         keep=taking_turns
         and fit_together(
             weight_counts(plan.arms, {model: facts.parameters for model, facts in plan.models.items()}), gate.devices

@@ -40,7 +40,7 @@ def known_cases(gate: GateFile, default: str | None, sides: Sequence[Scores]) ->
         labels=labels_of(items),
         clusters=clusters,
         questions={case_key: case.question for case_key, case in cases.items()},
-        budgets={case_key: case.max_new_tokens for case_key, case in cases.items()},
+        max_new_tokens={case_key: case.max_new_tokens for case_key, case in cases.items()},
         references={case_key: reference_keys(case.body) for case_key, case in cases.items()},
         repeats=gate.repeats if gate.repeats_stated else None,
         stale=(*_other_versions(items, versions, line_hashes, sides), *closed.unknown),

@@ -28,7 +28,6 @@ from qualgate.pipeline.batches import (
     JOB_TOKENS,
     TIMED,
     batches,
-    in_blocks,
     in_turns,
     least_batches,
     most_rows,
@@ -39,12 +38,11 @@ from qualgate.pipeline.batches import (
 from qualgate.pipeline.check_drafts import (
     check_drafted_prompts,
     check_drafts,
-    check_speculation,
-    check_targets,
 )
 from qualgate.pipeline.check_packages import packages_held
 from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head, with_config_differences
 from qualgate.pipeline.few_cases import choose_cases, key_of_few_cases
+from qualgate.pipeline.four_arm import check_drafted, check_served_alike, check_targets, in_blocks, key_of_four_arms
 from qualgate.pipeline.judging import too_few_labels
 from qualgate.pipeline.memory import check_memory, memory_for
 from qualgate.pipeline.prompts import prompts_of
@@ -187,7 +185,7 @@ def _lay_out_jobs(so_far: PlanSoFar) -> PlanSoFar:
     prompts = gate.repeats * sum(len(item.cases) for item in so_far.chosen)
     so_far.planning(f"planning: rendering {counted(prompts, 'prompt')}")
     jobs = list(_jobs(gate, so_far.chosen, so_far.folders, so_far.identities, stages, artifacts))
-    if policy.four_arm is not None:
+    if policy.chooses:
         jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
     elif times_decide(policy):
         parameters = {model: folder.parameters for model, folder in so_far.folders.items()}
@@ -210,8 +208,9 @@ def _lay_out_jobs(so_far: PlanSoFar) -> PlanSoFar:
 
 
 STEPS: tuple[Callable[[PlanSoFar], PlanSoFar | None], ...] = (
-    lambda so_far: check_speculation(so_far.gate),
+    lambda so_far: check_drafted(so_far.gate),
     _read_sets,
+    lambda so_far: check_served_alike(so_far.gate),
     lambda so_far: check_served(so_far.gate, so_far.sets),
     lambda so_far: replace(so_far, gate=with_weights(so_far.gate)),
     _read_folders,
@@ -311,7 +310,6 @@ def _key_content(
     }
     constrained = any("constraint" in case.body for item in sets for case in item.cases)
     packages, servers = packages_held(sets), servers_held(sets)
-    at_once = [arm.served.concurrency for arm in (gate.baseline, *gate.variants) if arm.served is not None]
     ways = {case.body["reasoning"] for item in sets for case in item.cases if "reasoning" in case.body}
     return {
         "evalsets": [item.content for item in sets],
@@ -329,8 +327,7 @@ def _key_content(
         **({"reasoning": [reasoning.VERSION, *sorted(ways)]} if ways else {}),
         **({"packages": packages} if packages else {}),
         **({"served_by": servers} if servers else {}),
-        **({"four_arm": policy.four_arm.seed} if policy.four_arm else {}),
-        **({"at_once": at_once} if policy.four_arm and at_once else {}),  # times depend on it
+        **key_of_four_arms(gate, policy),
         **({"calibrations": calibrations} if calibrations else {}),
         # These policies decide what is generated.
         **({"stop": _as_plain(policy)} if policy.stop else {}),
@@ -380,8 +377,8 @@ def _jobs(
     token is decoded.
     """
     timed = times_decide(gate.policy)
-    # In a four-arm run any arm may come first in a block, so artifacts are recorded only if a drift rule needs them.
-    recorded = gate.policy.four_arm is None or any(METRICS[rule.metric].kind == "drift" for rule in gate.policy.rules)
+    # Where one arm is chosen, any may come first in a block, so artifacts are recorded only if a drift rule needs them.
+    recorded = not gate.policy.chooses or any(METRICS[rule.metric].kind == "drift" for rule in gate.policy.rules)
     arms = (gate.baseline, *gate.variants)
     renderers = {name: Renderer(folders[name].files) for name in dict.fromkeys(arm.reads for arm in arms) if name}
     cases = {(item.name, case.id): case for item in sets for case in item.cases}

@@ -227,7 +227,7 @@ def _work(
 
 
 def _with_judge(store: Store, stands: Standing, gate: GateFile) -> Standing:
-    """Return the run with its judge's comparisons, asking for missing replies within the budget."""
+    """Return the run with its judge's comparisons, asking for missing replies as far as they are paid for."""
     folder = artifacts_folder(gate.store_url, gate.path.parent) / stands.run_id
     with judging(gate, folder, store, stands.run_id) as ledger:
         ask_judge(store, stands.evidence, stands.policy, gate.labels, ledger=ledger)

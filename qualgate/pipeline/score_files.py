@@ -321,8 +321,8 @@ def _row(case: Case, score: Score, answer: dict[str, Any]) -> Row:
 
 
 def _served(answer: dict[str, Any], *, failed: bool) -> dict[str, Any]:
-    """Return the serving fields of an answer; with them the text's hash, by which four arms compare answers without
-    tokens. An error in place of the answer, and an empty answer, are noted."""
+    """Return the serving fields of an answer; with them the text's hash, by which answers without tokens are
+    compared. An error in place of the answer, and an empty answer, are noted."""
     served = {name: answer[name] for name in SERVING_FIELDS if name in answer}
     text = answer.get("text")
     if text is not None and failed:

@@ -191,8 +191,6 @@ def check_served(gate: GateFile, sets: Sequence[Evalset]) -> None:
     names = _arm_names(arms)
     for arm in arms:
         _check_engine(gate, arm)
-    if gate.policy.four_arm is not None:
-        _check_four(gate, arms)
     for rule in gate.policy.rules:
         _check_rule(gate, rule, arms)
     _check_mixed(gate, arms)
@@ -216,43 +214,6 @@ def _check_engine(gate: GateFile, arm: ArmSpec) -> None:
             f"{gate.path.name}: {arm.name}: no engine is known as {engine!r:.80}; did you mean {close[0]!r}? `qualgate "
             "doctor` lists them"
         )
-
-
-def _check_four(gate: GateFile, served: Sequence[ArmSpec]) -> None:
-    """Raise an error unless the four arms are all served, and served alike: they are compared by cost."""
-    if own_arms := [arm.name for arm in (gate.baseline, *gate.variants) if arm not in served]:
-        raise UsageError(
-            f"{gate.path.name}: of the four arms {', '.join(own_arms)} would be generated here and "
-            f"{', '.join(arm.name for arm in served)} served, so their costs cannot be compared. Serve all four."
-        )
-    for setting, values in _asked_by(served).items():
-        if len(set(values)) > 1:
-            listed = ", ".join(f"{arm.name} {value}" for arm, value in zip(served, values, strict=True))
-            raise UsageError(
-                f"{gate.path.name}: four arms are compared by the time of their answers, but `{setting}` differs "
-                f"between them ({listed}). Give all the same."
-            )
-    if gate.policy.slo is not None:
-        raise NotInThisVersion(
-            f"{gate.path.name}: `slo` of four served arms is not judged in this version, because nothing states the "
-            "load of the servers. Remove it. Parity, quality and value are still judged."
-        )
-    for rule in gate.policy.rules:
-        if METRICS[rule.metric].kind == "drift":
-            raise NotInThisVersion(
-                f"{gate.path}:{rule.line}: a rule on {rule.metric} with four served arms. They take turns, so an arm "
-                "may run before the baseline's answers exist, and this version measures no drift between them. Remove "
-                "the rule, or measure drift by a gate file without `four_arm`."
-            )
-
-
-def _asked_by(served: Sequence[ArmSpec]) -> dict[str, list[str]]:
-    """Return each request setting that affects times, with the value of each arm."""
-    servers = [arm.served for arm in served if arm.served is not None]
-    return {
-        "concurrency": [str(server.concurrency) for server in servers],
-        "stream": [str(server.stream).lower() for server in servers],
-    }
 
 
 def _check_rule(gate: GateFile, rule: Rule, arms: Sequence[ArmSpec]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from qualgate.config import GateFile
@@ -56,15 +57,16 @@ class Foreseen:
         return sum(amounts, Spent()) if len(amounts) == len(self.entries) and amounts else None
 
 
-def ledger_path(gate: GateFile, artifacts: str) -> str:
-    """Return the file in which a run's requests are counted, in its plan's folder; "" where no arm is served."""
-    return str(Path(artifacts) / LEDGER) if _any_served(gate) else ""
+def ledger_opener(gate: GateFile, artifacts: str) -> Callable[[], Ledger] | None:
+    """Return how each process opens the ledger of a run's requests, a file in the plan's folder; None where no arm is
+    served."""
+    return partial(Ledger, Path(artifacts) / LEDGER, gate.budget) if _any_served(gate) else None
 
 
 def ledger_of(gate: GateFile, artifacts: str) -> Ledger | None:
     """Return the ledger of a run's requests, in its plan's folder; None where no arm is served."""
-    path = ledger_path(gate, artifacts)
-    return Ledger(Path(path), gate.budget) if path else None
+    opener = ledger_opener(gate, artifacts)
+    return None if opener is None else opener()
 
 
 def _any_served(gate: GateFile) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from qualgate import evalsets
@@ -14,13 +14,14 @@ from qualgate.gate.peers.nel_policy import NelPolicy, as_text
 from qualgate.gate.peers.said import PeerSaid, what_peers_say
 from qualgate.intake.feedback import Feedback, read_feedback, with_corrections
 from qualgate.metrics import METRICS
-from qualgate.pipeline.arms import as_four_arms, with_nel_policy
+from qualgate.pipeline.arms import with_nel_policy
 from qualgate.pipeline.evidence import known, labels_of, reads_answers
+from qualgate.pipeline.four_arm import as_four_arms, as_recorded
 from qualgate.pipeline.judging import with_judgements, with_sample
 from qualgate.pipeline.outcome import Outcome
 from qualgate.pipeline.plan import load_set, set_refs
 from qualgate.pipeline.staleness import changes_since, scored_otherwise, tested_otherwise
-from qualgate.records import Evalset, FourArms, Policy, RunEvidence
+from qualgate.records import Evalset, Policy, RunEvidence
 from qualgate.store import plain, queries, runs
 from qualgate.store.database import Store, exists, open_store
 from qualgate.store.prunings import EvidencePruned
@@ -40,7 +41,7 @@ def decide_again(
     gate: its policy decides, and its weights, tokenizers, evalsets and variants must still be those of the run, else
     every verdict is undecided. None: the run's own policy decides.
     nel: a NeMo Evaluator policy that decides in place of either, see `gate.peers.nel_policy`.
-    four_arm: decide by four arms only, see `arms_compared`. keep=False: store no verdict.
+    four_arm: decide by four arms only, see `four_arm.arms_compared`. keep=False: store no verdict.
     """
     if four_arm and gate is not None:
         gate = as_four_arms(gate)
@@ -165,29 +166,9 @@ def _grounds(
     contents = {item.name: item.content for item in sets}
     lines = (replace(line, content=contents.get(line.name, line.content)) for line in run.evalsets)
     run = replace(run, evalsets=tuple(lines))
-    gate = replace(gate, four_arm=arms_compared(gate.four_arm, run_policy.four_arm, {arm.name for arm in run.arms}))
-    served = {arm.name for arm in run.arms if arm.spec.served is not None}
-    if gate.four_arm is not None and any(declared.arm not in served for declared in gate.four_arm.drafting):
-        raise UsageError(
-            f"{gate.path.name}: `four_arm.drafting` declares what a server counted, and run {run_id} was made by "
-            "qualgate's own engine, which counts by itself. Take it out of the gate file, or judge score files."
-        )
-    gate = with_nel_policy(gate if gate.four_arm is None else as_four_arms(gate))
+    gate = with_nel_policy(as_recorded(gate, run_policy, run))
     stop = run_policy.stop if gate.policy.stop is not None else None
     return replace(gate.policy, stop=stop), changes_since(run, gate)
-
-
-def arms_compared(stated: FourArms | None, recorded: FourArms | None, run_arms: Collection[str]) -> FourArms | None:
-    """Return the four arms that a stored run is judged as, regardless of flags: arm by arm, without parity and value,
-    it could be judged again until it approves. stated: the current gate file's, which take precedence if the run has
-    those arms. recorded: the run's own. None if neither applies: each variant is judged by itself."""
-    if stated is None or not {stated.quantization, stated.speculation, stated.both} <= set(run_arms):
-        return recorded
-    if recorded is None or (stated.quantization, stated.speculation, stated.both) != (
-        recorded.quantization, recorded.speculation, recorded.both,
-    ):  # fmt: skip
-        return stated
-    return replace(stated, seed=recorded.seed, blocks=recorded.blocks)
 
 
 def _labels_today(gate: GateFile, policy: Policy) -> dict[tuple[str, str], tuple[str, ...]] | None:

@@ -159,7 +159,7 @@ class JobFailure:
     arm: str
     keys: tuple[UnitKey, ...]
     error: str
-    unpaid: bool = False  # the remaining budget was too small
+    unpaid: bool = False  # a request could not be paid any more
     limited: bool = False  # a limit of its server lasts too long: its other jobs would not be answered either
     part: bool = False  # the worker continues the job
     refused: bool = False  # by the server, which would refuse it again

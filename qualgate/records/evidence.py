@@ -149,7 +149,7 @@ class RunEvidence:
     corrected: dict[UnitKey, bool] | None = None  # by users, where known; None: no feedback was read
     clusters: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (evalset, case) → cluster, where it has one
     questions: Mapping[tuple[str, str], str] = field(default_factory=dict)  # → `question_hash`; no entry: not known
-    budgets: Mapping[tuple[str, str], int] = field(default_factory=dict)  # → `max_new_tokens`; no entry: not known
+    max_new_tokens: Mapping[tuple[str, str], int] = field(default_factory=dict)  # of its answer; no entry: not known
     tasks: Mapping[tuple[str, str], str] = field(default_factory=dict)  # → its task; no entry: as its evalset is called
     # → keys of `metrics.READERS` that the case holds; no entry: not known, and its set's metrics say it
     references: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)

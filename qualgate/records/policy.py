@@ -183,6 +183,11 @@ class Policy:
         return f"early, seed {self.stop.seed}"
 
     @property
+    def chooses(self) -> bool:
+        """Whether one arm is chosen among all; else each variant is judged by itself."""
+        return self.four_arm is not None
+
+    @property
     def decides_nothing(self) -> str:
         """Why a run by this policy decides nothing, such as "trial: 40 of 2,800 cases"; "" for a run that decides."""
         return self.trial.label if self.trial is not None else ""

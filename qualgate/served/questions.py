@@ -34,7 +34,7 @@ async def together(work: Iterable[Coroutine[Any, Any, Of]]) -> list[Of]:
 
 async def answer_to(client: Client, job: Job, prompt: Prompt) -> Answer:
     """Return the answer to the prompt. NotServed if the server counts another number of prompt tokens than was sent."""
-    odds = prompt.sampling.drawn or job.timed  # whether it draws; of four arms, what is a near tie
+    odds = prompt.sampling.drawn or job.timed  # whether it draws; where times decide, what is a near tie
     request = request_of(prompt, job.arm, job.seed, odds=odds)
     if (answer := client.received.take(prompt.key.question, request)) is not None:
         return answer

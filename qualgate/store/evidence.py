@@ -49,7 +49,7 @@ class CaseFacts:
     """Facts of a stored case that judging needs."""
 
     question: str = ""
-    budget: int | None = None  # `max_new_tokens`
+    limit: int | None = None  # `max_new_tokens`
     task: str | None = None
     references: tuple[str, ...] | None = None  # keys of `metrics.READERS`; None: not known
 
@@ -145,7 +145,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         integrity=(*integrity, *broken),
         clusters={(row.evalset, row.case_id): row.cluster for row in unit_rows if row.cluster is not None},
         questions={case: facts.question for case, facts in case_facts.items()},
-        budgets={case: facts.budget for case, facts in case_facts.items() if facts.budget is not None},
+        max_new_tokens={case: facts.limit for case, facts in case_facts.items() if facts.limit is not None},
         tasks={case: facts.task for case, facts in case_facts.items() if facts.task is not None},
         references={case: facts.references for case, facts in case_facts.items() if facts.references is not None},
         decides_nothing=decides_nothing,

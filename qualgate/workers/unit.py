@@ -13,23 +13,25 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from math import inf
 from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from qualgate.engine.device import Device
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.peak import with_peak
 from qualgate.engine.room import is_short
 from qualgate.errors import IntegrityError, QualgateError, UsageError, one_line
-from qualgate.records import NOISE, Budget, Generation, Job, JobFailure, JobResult, UnitKey
+from qualgate.records import NOISE, Generation, Job, JobFailure, JobResult, UnitKey
 from qualgate.served.faults import BudgetSpent, LimitLasts
 from qualgate.served.retries import Pace
 from qualgate.workers.deaths import failure_of
 from qualgate.workers.stderr import say_above_the_bar
+
+if TYPE_CHECKING:
+    from qualgate.served.ledger import Ledger
 
 SHORT = (
     "Memory was short, though passes were made smaller where they could be. What helps: fewer workers (`workers: "
@@ -78,8 +80,7 @@ class WorkerSettings:
     job_seconds: float = inf  # in which a job is to be answered, with the loading of its arm
     keep: bool = False  # every arm that was loaded, for all fit in memory; else one at a time
     workers: int = 1  # of the pool: they share how many requests a served arm's server may be asked at once
-    ledger: str = ""  # the file in which requests to servers are counted, "": they are not
-    budget: Budget = field(default_factory=Budget)  # of these requests
+    ledger: Callable[[], Ledger] | None = None  # opens the file that counts requests to servers; None: without any
     place: Place | None = None  # None: workers are processes of this machine
 
 
@@ -174,11 +175,10 @@ class _Arms:
         if job.arm.served is None:
             return self.weighed(job)
         from qualgate.served.job import run_served
-        from qualgate.served.ledger import Ledger
 
         settings, served = self._settings, job.arm.served
-        if settings.ledger and self._ledger is None:
-            self._ledger = Ledger(Path(settings.ledger), settings.budget)
+        if settings.ledger is not None and self._ledger is None:
+            self._ledger = settings.ledger()
         at_once = max(1, served.concurrency // settings.workers)
         new_pace = Pace(served.requests_per_minute / settings.workers, served.patience)
         pace = self._paces.setdefault((*job.arm.limited_as, served.requests_per_minute), new_pace)

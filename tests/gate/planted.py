@@ -97,7 +97,7 @@ def of(baseline: ArmEvidence, *variants: ArmEvidence, metrics=METRICS) -> RunEvi
         metrics=metrics,
         baseline=baseline,
         variants=variants,
-        budgets={(unit.key.evalset, unit.key.case_id): 32 for unit in baseline.units},
+        max_new_tokens={(unit.key.evalset, unit.key.case_id): 32 for unit in baseline.units},
     )
 
 

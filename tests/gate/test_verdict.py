@@ -244,18 +244,19 @@ def test_of_answers_that_may_become_of_any_length_no_length_is_proven() -> None:
     policy, evidence = rules(*POLICY.rules, rule), run(n=100)
 
     def with_budget(tokens: int):
-        return replace(evidence, budgets=dict.fromkeys(evidence.budgets, tokens))
+        return replace(evidence, max_new_tokens=dict.fromkeys(evidence.max_new_tokens, tokens))
 
     assert decide_plain(with_budget(40), policy)[0].comparisons[-1].status == "proven"
     room = decide_plain(with_budget(2048), policy)[0].comparisons[-1]
     assert (room.status, room.upper > 2) == ("undecided", True)
-    some = {case: tokens for case, tokens in evidence.budgets.items() if case[1] != "code-7"}
-    (unknown,) = decide_plain(replace(evidence, budgets=some), policy)
+    some = {case: tokens for case, tokens in evidence.max_new_tokens.items() if case[1] != "code-7"}
+    (unknown,) = decide_plain(replace(evidence, max_new_tokens=some), policy)
     assert unknown.word == "undecided"
     assert "(`max_new_tokens`) is not known for 1 of 200 cases" in unknown.reasons[0]
     assert unknown.comparisons[-1].upper is None
     longer = with_each(evidence, "variant", tokens=60)
-    assert word(replace(longer, budgets={}), policy) == "block", "what is too long is so whatever else it could be"
+    untold = replace(longer, max_new_tokens={})
+    assert word(untold, policy) == "block", "what is too long is so whatever else it could be"
 
 
 @pytest.mark.parametrize("metric", ["drift.kl_mean", "drift.top1_agreement"])

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from qualgate.pipeline.batches import williams_blocks
+from qualgate.pipeline.four_arm import williams_blocks
 from tests.command_line import qualgate
 from tests.drafting_engine import drafting
 from tests.gated_model import make_workspace

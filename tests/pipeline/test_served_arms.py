@@ -10,7 +10,7 @@ import pytest
 from qualgate.config import load_gate_file
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.pipeline.arms import as_run
-from qualgate.pipeline.check_drafts import check_speculation
+from qualgate.pipeline.four_arm import as_four_arms, check_drafted, check_served_alike
 from qualgate.pipeline.served_arms import check_served, leaves_the_machine, rests_on_lists
 from qualgate.records import ArmSpec, Case, Evalset, Served
 
@@ -137,8 +137,9 @@ gate: {rules: [{metric: exact_match, max_drop: 0.02}]}
 def test_four_arms_may_be_served_and_what_users_wait_under_load_is_not_theirs_to_judge(tmp_path):
     def check(text: str) -> None:
         (tmp_path / "gate.yaml").write_text(text)
-        gate = as_run(load_gate_file(tmp_path / "gate.yaml"), four_arm=True)
-        check_speculation(gate)
+        gate = as_run(as_four_arms(load_gate_file(tmp_path / "gate.yaml")))
+        check_drafted(gate)
+        check_served_alike(gate)
         check_served(gate, [])
 
     check(FOUR)

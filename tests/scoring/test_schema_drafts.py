@@ -17,7 +17,7 @@ from qualgate.records import Case, Evalset
 from qualgate.scoring.registry import find
 from qualgate.scoring.schema import CannotValidate, first_error, lint, unread_formats
 from qualgate.scoring.schema.check import _within
-from qualgate.scoring.schema.keywords import OverBudget
+from qualgate.scoring.schema.keywords import OutOfSteps
 from tests.tables import each_row
 
 DRAFTS = {
@@ -284,7 +284,7 @@ def test_a_part_that_names_its_draft_has_its_patterns_read_by_re2_and_its_work_c
     assert first_error(hostile, holding(shape, "a" * 22 + "!")) is not None
     assert time.process_time() - start < 0.5
     counted = {"$schema": draft, **NAMED_AGAIN[shape]({"$schema": draft, "items": {"items": {"type": "integer"}}})}
-    with pytest.raises(OverBudget):
+    with pytest.raises(OutOfSteps):
         _within(500, canonical_json(counted), "{}", holding(shape, [[1] * 1000]), False)
 
 
@@ -292,7 +292,7 @@ def test_so_has_a_drafts_own_schema_that_is_referred_to():
     for draft in DRAFTS:
         schema = {"$schema": draft, "items": {"$ref": draft}}
         assert lint(schema) == ()
-        with pytest.raises(OverBudget):
+        with pytest.raises(OutOfSteps):
             _within(500, canonical_json(schema), "{}", [{"type": "integer"}] * 20, False)
         assert first_error(schema, [{"type": "integer"}, {"type": "nothing"}]) is not None
 

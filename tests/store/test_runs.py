@@ -42,8 +42,8 @@ def test_the_closed_list_is_written_before_anything_is_generated(store, begun):
     assert set(evidence.expected) == set(SMALL.expected)
     assert all(arm.units == () and arm.identity is None for arm in (evidence.baseline, *evidence.variants))
     assert evidence.metrics["tool_calls"] == ("exact_match", "tool_call.valid")
-    assert set(evidence.budgets) == {(key.evalset, key.case_id) for key in SMALL.expected}
-    assert set(evidence.budgets.values()) == {64}, "how many tokens each of its answers may take"
+    assert set(evidence.max_new_tokens) == {(key.evalset, key.case_id) for key in SMALL.expected}
+    assert set(evidence.max_new_tokens.values()) == {64}, "how many tokens each of its answers may take"
     assert evidence.integrity == ()
     assert runs.policy(store, begun) == SMALL.policy
 

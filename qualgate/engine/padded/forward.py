@@ -149,12 +149,12 @@ def pad(sequences: Sequence[Sequence[int]], device: torch.device) -> tuple[torch
     return torch.tensor(rows, device=device), torch.tensor([*map(len, sequences)], device=device)
 
 
-def split(widths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Yield groups of indices of similar width, longest first; rows x width of a group stays within `budget`, unless
+def split(widths: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Yield groups of indices of similar width, longest first; rows x width of a group stays within `most`, unless
     one row alone exceeds it."""
     group: list[int] = []
     for row in sorted(range(len(widths)), key=lambda row: -widths[row]):
-        if group and (len(group) + 1) * widths[group[0]] > budget:
+        if group and (len(group) + 1) * widths[group[0]] > most:
             yield group
             group = []
         group.append(row)

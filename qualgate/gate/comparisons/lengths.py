@@ -42,7 +42,7 @@ def measure_lengths(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measu
         return unmeasured(slice_, n, few_cases(count))
     longest_ratio = longest(metric, pairs)
     if longest_ratio is None:
-        unknown = sum(pair.budget is None for pair in pairs)
+        unknown = sum(pair.max_new_tokens is None for pair in pairs)
         obstacle = (
             f"{slice_.head}: how long an answer may become (`max_new_tokens`) is not known for {unknown} of "
             f"{counted(n, 'case')}, so one that never ends could have been missed: judge a run, or keep the "
@@ -71,14 +71,14 @@ def longest(metric: str, pairs: Sequence[Pair]) -> float | None:
     """How long an answer (or thought) may become, as a multiple of the baseline's mean; None if unknown.
 
     An answer that never ends takes all of its case's `max_new_tokens`, perhaps a hundred times the mean. The largest
-    budget counts, since any case might be the one.
+    limit counts, since any case might be the one.
     """
     pairs = having(metric, pairs)
-    budgets = [pair.budget for pair in pairs if pair.budget is not None]
+    limits = [pair.max_new_tokens for pair in pairs if pair.max_new_tokens is not None]
     baseline_tokens = sum(tokens(metric, pair.baseline) or 0 for pair in pairs)
-    if len(budgets) < len(pairs) or not baseline_tokens:
+    if len(limits) < len(pairs) or not baseline_tokens:
         return None
-    return max(*budgets, *(tokens(metric, pair.variant) or 0 for pair in pairs)) * len(pairs) / baseline_tokens
+    return max(*limits, *(tokens(metric, pair.variant) or 0 for pair in pairs)) * len(pairs) / baseline_tokens
 
 
 def length_bounds(

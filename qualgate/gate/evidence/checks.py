@@ -29,7 +29,7 @@ class Pair:
     baseline: UnitEvidence
     variant: UnitEvidence
     cluster: int  # pairs with equal numbers may depend on each other: a shared passage, or repeats of one case
-    budget: int | None = None  # tokens that an answer may take at most (`max_new_tokens`); None: not known
+    max_new_tokens: int | None = None  # tokens that an answer may take at most; None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +325,7 @@ def paired(evidence: RunEvidence, variant: ArmEvidence) -> list[Pair]:
             baseline=unit,
             variant=answers[_question(unit.key)],
             cluster=numbers.setdefault(first(_label(unit)), len(numbers)),
-            budget=evidence.budgets.get((unit.key.evalset, unit.key.case_id)),
+            max_new_tokens=evidence.max_new_tokens.get((unit.key.evalset, unit.key.case_id)),
         )
         for unit in units
     ]

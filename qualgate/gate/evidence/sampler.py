@@ -26,9 +26,9 @@ def says_likeliest(arm: ArmEvidence) -> str:
 
 
 def sampler_remarks(decision: Judged) -> Remarks:
-    """Withhold approvals where the arm's or the baseline's server ignored the sampling settings. Of four arms that is
-    a step of its own."""
-    if decision.policy.four_arm is not None:
+    """Withhold approvals where the arm's or the baseline's server ignored the sampling settings. Where one
+    arm is chosen, that is a step of its own."""
+    if decision.policy.chooses:
         return {}
     arms = {arm.name: arm for arm in decision.evidence.variants}
     of_baseline, remarks = says_likeliest(decision.evidence.baseline), {}

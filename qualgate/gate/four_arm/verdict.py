@@ -91,15 +91,23 @@ class _Four:
         return promise_of(self.arm[name], self.arm[self.targets[name]], self.arms.parity) == "lossy"
 
 
+def _arms_named(policy: Policy) -> FourArms:
+    """Return the policy's four arms. Raises UsageError for none, and for a saving that no loader would let pass."""
+    arms = policy.four_arm
+    if arms is None:
+        raise UsageError("The policy names no four arms: `four_arm: {quantization: …, speculation: …, both: …}`.")
+    if not 0 <= arms.min_saving < 1:
+        raise UsageError(f"min_saving is {arms.min_saving:g}; it must be from 0 to below 1.")
+    return arms
+
+
 def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
     """Verdicts on the three arms, in their order; the one on `both` carries the `FourArm` answer. now: see `decide`.
 
     UsageError: the policy names no four arms, or arms that are not in the run. Evidence that is broken, incomplete or
     mismatched gives the verdicts of `decide_plain`, and no arm is chosen.
     """
-    arms = policy.four_arm
-    if arms is None:
-        raise UsageError("The policy names no four arms: `four_arm: {quantization: …, speculation: …, both: …}`.")
+    arms = _arms_named(policy)
     names = (arms.quantization, arms.speculation, arms.both)
     again = against_itself(evidence)
     given = only(evidence, names, again)

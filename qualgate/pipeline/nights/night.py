@@ -142,7 +142,7 @@ def _unchanged(item: Item, gate: GateFile, store: Store) -> tuple[str | None, st
         return None, "`unchanged: run`"
     if any(arm.served is not None for arm in (gate.baseline, *gate.variants)):
         return None, "what a server is cannot be seen from here"
-    plan = make_plan(as_run(gate, blame=False, four_arm=False))
+    plan = make_plan(as_run(gate))
     newest = queries.newest_complete(store, plan.key)
     if newest is None:
         return None, "something changed, or it was never judged"

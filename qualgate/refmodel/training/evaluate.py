@@ -24,7 +24,7 @@ BATCH = 80
 
 @torch.inference_mode()
 def answers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, cases: list[dict[str, Any]]) -> list[str]:
-    """Return the model's greedy answer to each case, cut at the end token or at the case's token budget."""
+    """Return the model's greedy answer to each case, cut at the end token or at the case's `max_new_tokens`."""
     prompts = [
         tokenizer.apply_chat_template(
             case["messages"], tools=case.get("tools"), add_generation_prompt=True, tokenize=True, return_dict=False
@@ -42,9 +42,9 @@ def answers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, cases: l
 
 
 def decode(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, prompts: list[list[int]], budgets: list[int]
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, prompts: list[list[int]], limits: list[int]
 ) -> list[list[int]]:
-    """Return the greedy tokens of each prompt without the end token. budgets: most tokens of each.
+    """Return the greedy tokens of each prompt without the end token. limits: most tokens of each.
 
     Prompts are padded left; a finished row runs on unread.
     """
@@ -66,7 +66,7 @@ def decode(
                 open_rows.remove(row)
                 continue
             rows[row].append(token)
-            if len(rows[row]) == budgets[row]:
+            if len(rows[row]) == limits[row]:
                 open_rows.remove(row)
         mask = torch.cat([mask, mask.new_ones(len(prompts), 1)], 1)
         positions = positions[:, -1:] + 1

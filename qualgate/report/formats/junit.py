@@ -48,11 +48,11 @@ def report_as_junit(report: Report) -> str:
     if report.four_arm is not None:
         first = f"try first: {report.four_arm.first} ({report.four_arm.first_why})"
         outputs[ARMS] = f"{choice_line(report.four_arm)}; {visible_line(first)}"
-    budget = LARGEST - _HEAD
+    remaining = LARGEST - _HEAD
     for variant, cases in suites:
         name = visible_line(variant)[:LONGEST]
         # Each suite may take an equal part of the remaining bytes, so that none is crowded out.
-        room = budget // (len(suites) - len(root)) - _HEAD - len(name.encode("utf-8"))
+        room = remaining // (len(suites) - len(root)) - _HEAD - len(name.encode("utf-8"))
         suite = _suite(name, cases, room)
         suite.set("id", str(len(root)))
         suite.set("timestamp", report.run.created_at[:19] or NEVER)
@@ -60,7 +60,7 @@ def report_as_junit(report: Report) -> str:
         ElementTree.SubElement(suite, "system-err")
         ElementTree.indent(suite, level=1)
         root.append(suite)
-        budget -= len(_bytes(suite))
+        remaining -= len(_bytes(suite))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + _bytes(root).decode("utf-8") + "\n"
 

@@ -21,7 +21,7 @@ _ANNOTATIONS = {"title", "description", "default", "examples", "format", "$comme
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "null": (type(None),),
 }  # fmt: skip
-_QUICK_ITEMS = 256  # of a longer array all are left to `first_error` and its budget
+_QUICK_ITEMS = 256  # of a longer array all are left to `first_error` and its steps
 
 
 def _accepts(schema: Any) -> Callable[[Any], bool] | None:

@@ -1,4 +1,4 @@
-"""One value against one schema, here within a budget of steps, or in a process that is ended after a second."""
+"""One value against one schema, here within so many steps, or in a process that is ended after a second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qualgate.sandbox import killable
 from qualgate.scoring.json_value import size
 from qualgate.scoring.outcome import quote
 from qualgate.scoring.schema.drafts import dialect, registry_of
-from qualgate.scoring.schema.keywords import OverBudget, budget
+from qualgate.scoring.schema.keywords import OutOfSteps, steps_left
 
 # Steps times size: what one step can cost grows with the answer, whose parts stand in jsonschema's messages.
 WORK_HERE = 2_000_000
@@ -26,7 +26,7 @@ def checked(canonical: str, remotes: str, value: Any, formats: bool = False) -> 
     """Return why the schema refuses `value`, or None; both as canonical JSON. CannotValidate if it is undecidable."""
     try:
         return _within(WORK_HERE // (50 + size(value)), canonical, remotes, value, formats)
-    except OverBudget:
+    except OutOfSteps:
         pass
     try:
         error, reason = killable.run(_in_child, canonical, remotes, value, formats)
@@ -49,7 +49,7 @@ def _within(steps: int, canonical: str, remotes: str, value: Any, formats: bool)
 
     steps: the work allowed. CannotValidate for a schema that cannot be applied.
     """
-    token = budget.set([steps])
+    token = steps_left.set([steps])
     try:
         error = next(_compiled(canonical, remotes, formats).iter_errors(value), None)
     except RecursionError:
@@ -59,7 +59,7 @@ def _within(steps: int, canonical: str, remotes: str, value: Any, formats: bool)
     except UnicodeEncodeError:
         raise CannotValidate("a lone surrogate in the answer is not text that a pattern can be matched with") from None
     finally:
-        budget.reset(token)
+        steps_left.reset(token)
     return None if error is None else f"{error.json_path[:120]}: {quote_message(error.message)}"
 
 

@@ -1,7 +1,7 @@
 """The JSON Schema keywords in which we part from jsonschema, and what each application of one costs.
 
 Replaced are those that run Python's backtracking regexes, take quadratic time or depend on hash order. Every keyword
-is charged to a budget; OverBudget ends a validation that a cheap bound cannot promise to be short.
+takes steps; OutOfSteps ends a validation that a cheap bound cannot promise to be short.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from qualgate.scoring.json_value import identity, size
 from qualgate.scoring.schema.patterns import backtracking, linear
 
 
-class OverBudget(Exception):
+class OutOfSteps(Exception):
     """The check takes more work than was allowed; nothing is known of the value."""
 
 
-NOT_HERE = 2**40  # steps: more than any budget but that of a process that can be ended
-budget: ContextVar[list[int]] = ContextVar("budget")  # what is left of it, in steps of a few microseconds
+NOT_HERE = 2**40  # steps: more than any check has but that of a process that can be ended
+steps_left: ContextVar[list[int]] = ContextVar("steps_left")  # of this check, a few microseconds each
 
 
 def charge(steps: int) -> None:
-    """Take `steps` off the budget of this check. OverBudget when it is spent."""
-    left = budget.get()
+    """Take `steps` off those of this check. OutOfSteps when none is left."""
+    left = steps_left.get()
     left[0] -= steps
     if left[0] < 0:
-        raise OverBudget
+        raise OutOfSteps
 
 
 def pattern_matches(source: str, text: str) -> bool:
-    """Return whether a pattern matches in `text`. Charges the budget; a backtracking pattern runs only in a child."""
+    """Return whether a pattern matches in `text`. Takes steps; a backtracking pattern runs only in a child."""
     if (compiled := linear(source)) is not None:
         charge(len(text) * compiled.programsize // 1000)
     else:

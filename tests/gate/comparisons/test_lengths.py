@@ -23,10 +23,10 @@ def unit(arm: str, number: int, thought: int | None) -> UnitEvidence:
     return UnitEvidence(key=key, case_hash="h", status="done", tokens=200, thought=thought)
 
 
-def pairs(before: list[int | None], after: list[int | None], budget: int | None = 400) -> list[Pair]:
+def pairs(before: list[int | None], after: list[int | None], most: int | None = 400) -> list[Pair]:
     numbered = enumerate(zip(before, after, strict=True))
     return [
-        Pair(baseline=unit("baseline", at, b), variant=unit("v", at, v), cluster=at, budget=budget)
+        Pair(baseline=unit("baseline", at, b), variant=unit("v", at, v), cluster=at, max_new_tokens=most)
         for at, (b, v) in numbered
     ]
 
@@ -66,5 +66,5 @@ def test_without_any_thought_it_says_so():
 
 
 def test_where_thoughts_may_become_of_any_length_none_is_proven():
-    some = [replace(pair, budget=None) for pair in drawn(400, 1.0)]
+    some = [replace(pair, max_new_tokens=None) for pair in drawn(400, 1.0)]
     assert "is not known for 400 of 400 cases" in measure_lengths(SLICE, some, 0.05).obstacle

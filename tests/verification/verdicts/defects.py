@@ -106,7 +106,7 @@ def made(truth: Truth, generator: Draw, n: int = N) -> RunEvidence:
         metrics=SETS,
         baseline=arms[0],
         variants=(arms[1],),
-        budgets={(unit.key.evalset, unit.key.case_id): BUDGET for unit in arms[0].units},
+        max_new_tokens={(unit.key.evalset, unit.key.case_id): BUDGET for unit in arms[0].units},
     )
 
 

@@ -46,7 +46,7 @@ def evidence(baseline: list[UnitEvidence], **variants: list[UnitEvidence]) -> Ru
         metrics=SETS,
         baseline=arms[0],
         variants=tuple(arms[1:]),
-        budgets={("a", one.key.case_id): BUDGET for one in baseline},
+        max_new_tokens={("a", one.key.case_id): BUDGET for one in baseline},
     )
 
 
@@ -80,7 +80,7 @@ def both(n: int) -> RunEvidence:
 
 
 def decided(part: Slice, policy: Policy, sides: tuple[list, list], strict: float) -> tuple[bool, bool]:
-    pairs = {"a": tuple(Pair(baseline=b, variant=v, cluster=int((b.cluster or f"p{i}")[1:]), budget=BUDGET)
+    pairs = {"a": tuple(Pair(baseline=b, variant=v, cluster=int((b.cluster or f"p{i}")[1:]), max_new_tokens=BUDGET)
                         for i, (b, v) in enumerate(zip(*sides, strict=True)))}  # fmt: skip
     terms = Terms(prices=PRICES, slo=Slo(), metrics=SETS, corrected=None, feedback_asked=False)
     found = measure(part, pairs, Unfinished(), policy.alpha, terms)
@@ -149,7 +149,7 @@ def test_an_identical_variant_keeps_a_drift_rule_just_where_the_gate_would_say_s
         same = [unit("baseline", index) for index in range(n)], [unit("int8", index) for index in range(n)]
         pairs = {
             "a": tuple(
-                Pair(baseline=b, variant=v, cluster=i, budget=BUDGET)
+                Pair(baseline=b, variant=v, cluster=i, max_new_tokens=BUDGET)
                 for i, (b, v) in enumerate(zip(*same, strict=True))
             )
         }
