@@ -29,6 +29,7 @@ LOOK = (
 ON_UNFINISHED = {  # by how answers are unfinished, see `causes.unfinished.WAYS`
     "cut": "raise `max_new_tokens`",
     "cut alone": "read how they go on: they repeat themselves, or `max_new_tokens` is too small for them",
+    "cut early": "raise the server's context length, or its own limit of an answer: they end before `max_new_tokens`",
     "no end": "read how these answers end (`finish_reason`)",
     "swallowed": "read them: the model wrote blanks, or a reasoning parser took their text",
     "no text": "read what the server sent: a reasoning parser or the harness may have taken the text",

@@ -117,8 +117,10 @@ def probe(
 
     try:
         return asyncio.run(run_probes())
-    except (InfrastructureError, NotServed, TimeoutError) as error:
-        return (_not_made(str(error) or f"no answers within {SECONDS:g} s"),)
+    except TimeoutError:
+        return (_not_made(f"no answer to some within {SECONDS:g} s", "they were not all made"),)
+    except (InfrastructureError, NotServed) as error:
+        return (_not_made(str(error)),)
 
 
 async def _probe(arm: ArmSpec, prompts: Sequence[Prompt], opened: Client, nonce: str) -> tuple[Probe, ...]:

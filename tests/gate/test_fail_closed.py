@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import inf, nan
 
@@ -11,7 +11,7 @@ import pytest
 from qualgate.errors import Exit, UsageError
 from qualgate.gate.evidence.checks import PAIRED_BY
 from qualgate.gate.verdict import decide_plain, overall_exit
-from qualgate.records import ArmEvidence, RunEvidence, UnitKey
+from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, UnitKey
 from tests.gate.planted import POLICY, identity, run, with_each, with_unit, with_units, with_variant
 from tests.tables import each_row
 
@@ -47,7 +47,10 @@ def swapped_ids(e: RunEvidence) -> RunEvidence:
 
 
 def truncated(e: RunEvidence, side: str, share: float) -> RunEvidence:
-    return with_units(e, side, lambda units: (replace(u, truncated=i % 100 < 100 * share) for i, u in enumerate(units)))
+    def cut(units: Iterable[UnitEvidence]) -> Iterator[UnitEvidence]:
+        return (replace(u, truncated=True, tokens=32) if i % 100 < 100 * share else u for i, u in enumerate(units))
+
+    return with_units(e, side, cut)
 
 
 Faults = dict[str, tuple[Callable[[RunEvidence], RunEvidence], str]]

@@ -14,7 +14,8 @@ from tests.gate import four, planted
 from tests.tables import each_row
 
 MATCH = Rule(metric="exact_match", max_drop=0.05)
-CUT, NO_END = {"truncated": True, "finish_reason": "length"}, {"finish_reason": "dead_end", "finished": False}
+CUT = {"truncated": True, "finish_reason": "length", "tokens": 32}
+NO_END = {"finish_reason": "dead_end", "finished": False}
 NO_TEXT = {"unanswered": "empty", "tokens": None}
 SWALLOWED = {"unanswered": "empty", "tokens": 200}
 EMPTY = {"unanswered": "empty", "tokens": 1}
@@ -99,6 +100,15 @@ def test_what_our_own_engine_wrote_blank_no_parser_took(engine, served, cause):
     whole = replace(whole, baseline=replace(whole.baseline, identity=replace(identity, weights="baseline")))
     verdict = judged(whole)
     assert (verdict.exit, verdict.cause) == (10, cause)
+
+
+def test_answers_that_a_server_cuts_before_their_limit_are_not_blamed_on_it():
+    """vLLM 0.32 lowers `max_tokens` to what its `--max-model-len` leaves, and says `length`."""
+    verdict = judged(unfinished(one_set(lost=0.3), "variant", 60, CUT | {"tokens": 31}))
+    assert (verdict.exit, verdict.cause) == (10, "truncation")
+    [line] = [line for line in verdict.reasons if "unfinished answers of code" in line]
+    assert "60 cut off early" in line
+    assert line.endswith("they end before `max_new_tokens`")
 
 
 def test_few_unfinished_answers_explain_no_block():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from functools import partial
 from typing import Any
 
@@ -177,6 +178,21 @@ def test_one_that_does_not_answer_is_left_to_its_cases():
         probes = found(server)
     assert faults(probes) == {"probes"}
     assert "they were not made" in probes["probes"].fault
+
+
+def test_a_server_that_stands_still_between_two_probes_is_not_called_silent(monkeypatch):
+    """A server on a busy machine, seen to answer for some seconds and then to rest for minutes."""
+    monkeypatch.setattr("qualgate.served.probes.SECONDS", 2.0)
+
+    def rests(body: dict[str, Any]) -> Reply:
+        if body["max_tokens"] == 1:
+            time.sleep(4)
+        return sound(body)
+
+    with scripted(probes=rests) as server:
+        probes = found(server)
+    assert probes["probes"].fault == "they were not all made"
+    assert "within 2 s" in probes["probes"].saw
 
 
 def test_a_server_that_counts_tokens_where_it_is_asked_to_leaves_no_probe_uncounted(tmp_path):

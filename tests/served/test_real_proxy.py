@@ -11,14 +11,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
 
@@ -27,6 +25,7 @@ from qualgate.records import ArmSpec, Served
 from qualgate.served.launch import running
 from tests.benchmarks.questions import MODEL
 from tests.command_line import qualgate
+from tests.served.by_hand import by_hand, stored
 from tests.served.test_real_servers import SERVERS, rounded, serving
 
 pytestmark = pytest.mark.servers
@@ -163,24 +162,3 @@ def test_a_verdict_behind_a_real_proxy_is_that_of_who_really_answered(name, addr
     if scene.exit == Exit.BLOCK:
         for arm, model in (("baseline", "support"), ("v", "worse")):
             assert stored(tmp_path, arm) == by_hand(addresses[model], model, cases)
-
-
-def stored(folder: Path, arm: str) -> list[tuple[Any, ...]]:
-    """Text, reason of its end, and the server's counts, of each case in order."""
-    columns = "text, finish_reason, prompt_tokens, answer_tokens"
-    with closing(sqlite3.connect(folder / "run.db")) as store:
-        return store.execute(f"SELECT {columns} FROM units WHERE arm = ? ORDER BY case_id", [arm]).fetchall()
-
-
-def by_hand(address: str, model: str, cases: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """The same, asked of the server itself, without qualgate and the proxy."""
-    found = []
-    for case in sorted(cases, key=lambda one: one["id"]):
-        body = {"model": model, "messages": case["messages"], "max_tokens": case["max_new_tokens"], "temperature": 0}
-        sent = Request(f"{address}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urlopen(sent, timeout=600) as reply:
-            said = json.load(reply)
-        [choice], usage = said["choices"], said["usage"]
-        ended = choice["finish_reason"]
-        found.append((choice["message"]["content"], ended, usage["prompt_tokens"], usage["completion_tokens"]))
-    return found

@@ -10,8 +10,13 @@ import asyncio
 import json
 import os
 import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,11 +30,13 @@ from qualgate.evalsets import load
 from qualgate.load.counters import Counted, counted_since, written_now
 from qualgate.records import ArmSpec, Job, JobResult, Prompt, Sampling, Served
 from qualgate.served.client import Client
+from qualgate.served.forms import REPEATS
 from qualgate.served.job import run_served
 from qualgate.served.launch import running
 from qualgate.served.probes import probe
 from tests.benchmarks.questions import MODEL, asked_of
 from tests.command_line import qualgate
+from tests.served.by_hand import by_hand, stored
 
 CASES = 12  # of each of two sets
 AT_ONCE = 16
@@ -60,11 +67,11 @@ class Server:
 SGLANG = (
     "{program} -m sglang.launch_server --model-path {folder} --served-model-name m --port {port} --device cpu "
     "--attention-backend torch_native --sampling-backend pytorch --disable-overlap-schedule --disable-cuda-graph "
-    "--max-total-tokens 8192 --enable-metrics --tool-call-parser hermes --dtype "
+    "--max-total-tokens 8192 --enable-metrics --sleep-on-idle --tool-call-parser hermes --dtype "
 )
 VLLM = (
     "{program} -m vllm.entrypoints.openai.api_server --model {folder} --served-model-name m --port {port} "
-    "--enforce-eager --max-model-len 1024 --dtype "
+    "--enforce-eager --max-model-len 1024 --enable-auto-tool-choice --tool-call-parser hermes --dtype "
 )
 LLAMACPP = f"{{program}} {HERE / 'llamacpp_server.py'} {{folder}} "
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
@@ -73,7 +80,12 @@ SERVERS = {
         engine="vllm",
         command=VLLM + "float32",
         listed=True,
-        variables={"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1", **OFFLINE},
+        variables={
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "OMP_NUM_THREADS": "1",
+            **OFFLINE,
+        },
     ),
     "sglang": Server(
         engine="sglang", command=SGLANG + "float32", listed=True, variables={"SGLANG_USE_CPU_ENGINE": "1", **OFFLINE}
@@ -337,3 +349,59 @@ def test_a_gate_between_two_of_its_servers_judges_answers_and_drift(server, tmp_
     compared = {one["metric"]: one for one in found["verdicts"][0]["comparisons"]}
     assert compared["drift.top1_agreement"]["n"] == 24
     assert compared["tool_call.correct"]["baseline"] > 0.9
+
+
+MANY = 40
+
+
+@those(lambda server: server.engine in ("vllm", "sglang"))
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_gate_by_messages_killed_twice_stores_what_its_servers_say_by_hand(server, arm, tmp_path, stream):
+    """40 cases: calls are those that the server's own parser read, and no stored answer is asked again."""
+    with serving(server, server.started_by(rounded(tmp_path / "fewer")), tmp_path) as fewer:
+        addresses = {"baseline": arm.served.endpoint, "fewer": fewer.served.endpoint}
+        told = {name: {"endpoint": to, "model": "m", "engine": server.engine, "stream": stream, "concurrency": 4}
+                for name, to in addresses.items()}  # fmt: skip
+        gate = {
+            "version": 1, "baseline": told["baseline"], "variants": {"fewer": told["fewer"]},
+            "evalsets": ["./calls.yaml"],
+            "gate": {"noise_floor": False, "rules": [{"metric": "tool_call.served", "max_drop": 0.15}]},
+            "store": "sqlite:///run.db",
+        }  # fmt: skip
+        cases = [dict(case.body) for case in load("tool_calls", tmp_path).cases[:MANY]]
+        (tmp_path / "gate.yaml").write_text(json.dumps(gate))
+        (tmp_path / "calls.yaml").write_text('{"name": "calls", "version": "1", "metrics": ["tool_call.served"]}')
+        (tmp_path / "calls.jsonl").write_text("".join(f"{json.dumps(case)}\n" for case in cases))
+        earlier = [killed_at(tmp_path, answers) for answers in (MANY // 4, MANY)]
+        done = qualgate("run", "gate.yaml", "--json", cwd=tmp_path)
+        assert done.returncode in (Exit.APPROVE, Exit.UNDECIDED), done.stderr
+        for name, address in addresses.items():
+            assert stored(tmp_path, name) == by_hand(address, "m", cases)
+    rows = answers_so_far(tmp_path)
+    assert len(rows) == 2 * MANY
+    assert earlier[0] <= earlier[1] <= rows
+    arms = json.loads(done.stdout)["arms"]
+    assert {one["footprint"]["generation"]["asked_whole"] for one in arms} <= {"", REPEATS}, "no server is blamed"
+    [verdict] = json.loads(done.stdout)["verdicts"]
+    assert [one["baseline"] for one in verdict["comparisons"] if one["metric"] == "tool_call.served"] == [1.0]
+
+
+def killed_at(folder: Path, answers: int) -> set[tuple[str, ...]]:
+    """Run the gate until it has stored so many answers, kill it, and return them."""
+    command = [sys.executable, "-m", "qualgate", "run", "gate.yaml"]
+    with subprocess.Popen(command, cwd=folder, start_new_session=True, stderr=subprocess.DEVNULL) as run:
+        while run.poll() is None and len(answers_so_far(folder)) < answers:
+            time.sleep(0.2)
+        assert run.poll() is None, "it ended before"
+        os.killpg(run.pid, signal.SIGKILL)
+    return answers_so_far(folder)
+
+
+def answers_so_far(folder: Path) -> set[tuple[str, ...]]:
+    """Arm, case, and id and time of the reply, of each stored answer."""
+    if not (folder / "run.db").exists():
+        return set()
+    with closing(sqlite3.connect(folder / "run.db")) as store:
+        if not store.execute("SELECT 1 FROM sqlite_master WHERE name = 'units'").fetchone():
+            return set()
+        return set(store.execute("SELECT arm, case_id, reply, began FROM units WHERE status = 'done'").fetchall())

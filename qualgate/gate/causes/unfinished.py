@@ -18,6 +18,7 @@ MANY_TOKENS = 8  # an empty answer with more was written, and something took its
 # Way → (its wording in a line, the cause that it gives a block). A short empty answer is the model's own.
 WAYS = {
     "cut": ("cut off", "truncation"),
+    "cut early": ("cut off early", "truncation"),
     "no end": ("without an end of their own", "truncation"),
     "swallowed": ("empty beside many tokens", "parser"),
     "no text": ("empty", "harness"),
@@ -26,12 +27,12 @@ WAYS = {
 }
 
 
-def way_unfinished(unit: UnitEvidence) -> str:
-    """A key of `WAYS`; "" where the answer is finished."""
+def way_unfinished(unit: UnitEvidence, budget: int | None = None) -> str:
+    """A key of `WAYS`; "" where the answer is finished. budget: its `max_new_tokens`; None: not known."""
     if any(name in unit.values for name in BY_LIKELIHOOD):
         return ""
     if unit.truncated:
-        return "cut"
+        return "cut early" if 0 < (unit.tokens or 0) < (budget or 0) else "cut"
     if unit.unanswered == "empty" and any(name.startswith(CALLS) for name in unit.values):
         return ""
     if unit.unanswered == "empty":
