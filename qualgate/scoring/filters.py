@@ -1,4 +1,4 @@
-"""What lm-evaluation-harness 0.4.13 extracts from an answer, by the names of its filters.
+"""Extract what is compared from an answer, as the filters of lm-evaluation-harness 0.4.13 do, by their names.
 
 Surprising behaviour is kept:
 
