@@ -4,6 +4,6 @@
 and `exact` numbers; what these cannot decide, `proof` compares at `points`, in a child process with limits.
 """
 
-from qualgate.scoring.mathematics.scorer import SCORERS, faults, score_math
+from qualgate.scoring.mathematics.scorer import SCORERS, score_math
 
-__all__ = ["SCORERS", "faults", "score_math"]
+__all__ = ["SCORERS", "score_math"]

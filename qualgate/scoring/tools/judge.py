@@ -1,4 +1,4 @@
-"""Tool calls judged as BFCL does (see `compat`), with the flags of the strict reading."""
+"""Tool calls scored as BFCL does (see `compat`), by the flags that it knows."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from qualgate.records import Case, Evalset, Score
 from qualgate.scoring.outcome import actual, cannot_say, quote
 from qualgate.scoring.scorer import Scorer
 from qualgate.scoring.tools import strict
-from qualgate.scoring.tools.compat import Checked, check
+from qualgate.scoring.tools.compat import check
 from qualgate.scoring.tools.compat_decode import CannotDecode, decode, decode_function_calling
 from qualgate.scoring.tools.compat_java import TooLong
 from qualgate.scoring.tools.compat_source import NoGrammar, decode_source
 from qualgate.scoring.tools.expected import BFCL_CALL
-from qualgate.scoring.tools.strict import FLAGS, Judged
+from qualgate.scoring.tools.strict import Judged
 
 COMPAT = "tool_call.compat/3"
 COMPAT_METRIC = "tool_call.compat"
@@ -27,12 +27,6 @@ BFCL_TOOL = (  # shown where a tool has another shape
     '"required": ["city"]}}'
 )
 COMPAT_FLAGS = ("tool_call.parses", "tool_call.correct")  # what every compat verdict can say
-
-
-def judge(functions: list[dict[str, Any]], expected_calls: Any, calls: object, category: str = "simple") -> Judged:
-    """Judge decoded calls, None where nothing could be decoded: BFCL's verdict as `tool_call.correct`, its error type,
-    and the flags before it as far as that word tells; `tool_call.valid` is left out, for BFCL knows no schema."""
-    return _flags(check(category, language_of(category), functions, calls, expected_calls))
 
 
 def score_compat(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
@@ -150,43 +144,15 @@ def _as_bfcl(call: Any) -> Any:
 def _scored(case: Case, calls: Any, undecoded: str) -> dict[str, Score]:
     """Return the scores of a case's calls by BFCL's rules. undecoded: why calls is None; "" if they were decoded."""
     category = category_of(case.body)
-    expected = case.body.get("expected_calls", [])
     functions = [tool.get("function", tool) for tool in case.body["tools"]]
-    verdict = judge(functions, expected, calls, category)
+    checked = check(category, language_of(category), functions, calls, case.body.get("expected_calls", []))
     calls_json = None if calls is None else json.dumps(calls, ensure_ascii=False, default=repr, skipkeys=True)
-    verdict = replace(verdict, reason=undecoded or verdict.reason)
-    return strict.flag_scores(verdict, calls_json, COMPAT, COMPAT_FLAGS)
-
-
-_LAST_HELD = {  # how many flags (without `valid`) hold for an error type, or its part before the colon
-    "ast_decoder": 0,
-    "relevance_error": 1,
-    "irrelevance_error": 1,
-    "multiple_function_checker": 1,
-    "simple_function_checker:wrong_count": 1,
-    "simple_function_checker:wrong_func_name": 1,
-    "parallel_function_checker_no_order:wrong_count": 1,
-    "simple_function_checker:missing_required": 2,
-    "simple_function_checker:missing_optional": 2,
-    "type_error": 3,
-    "simple_function_checker:unexpected_param": 4,
-    "value_error": 4,
-    "dict_checker": 4,
-    "list_dict_checker": 4,
-}
-
-
-def _flags(checked: Checked) -> Judged:
-    """Return the flags of one outcome: True up to the rule that failed; None for those that are not known."""
-    names = [flag for flag in FLAGS if flag != "tool_call.valid"]
-    if checked.valid:
-        return Judged(dict.fromkeys(names, True))
-    reached = _LAST_HELD.get(checked.error_type, _LAST_HELD.get(checked.error_type.partition(":")[0]))
-    if reached is None:  # no match among parallel calls, or no verdict: what holds before that is not known
-        flags = dict.fromkeys(names) | {"tool_call.parses": True, "tool_call.correct": checked.valid}
-    else:
-        flags = {name: index < reached for index, name in enumerate(names)}
-    return Judged(flags, checked.error_type, checked.reason)
+    flags = {
+        "tool_call.parses": not checked.error_type.startswith("ast_decoder"),
+        "tool_call.correct": checked.valid,
+    }
+    judged = Judged(flags, checked.error_type, undecoded or checked.reason)
+    return strict.flag_scores(judged, calls_json, COMPAT, COMPAT_FLAGS)
 
 
 SCORERS = (

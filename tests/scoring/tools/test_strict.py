@@ -13,7 +13,6 @@ from qualgate.scoring.tools import strict as strict_module
 from qualgate.scoring.tools.dialects import Call
 from qualgate.scoring.tools.expected import as_schema, fits, read_expected
 from qualgate.scoring.tools.judge import category_of, compat_faults, score_compat, score_compat_decoded
-from qualgate.scoring.tools.judge import judge as judge_as_bfcl
 from qualgate.scoring.tools.strict import FLAGS, Judged, read_calls, score_decoded
 from tests.scoring.cases import table
 from tests.tables import each_row
@@ -166,19 +165,18 @@ def test_a_thousand_calls_stall_nothing(calls, accepted):
     assert (found.flags["tool_call.correct"] is None) == (found.error_type == "too_many_calls")
 
 
-def test_compat_flags_say_what_the_references_word_tells():
+def test_compat_flags_say_whether_calls_parse_and_are_right():
     expected = [{"f": {"i": [1], "s": ["a"]}}]
 
     def flags(calls, category="simple"):
-        return [*judge_as_bfcl(TOOLS, expected, calls, category).flags.values()]
+        body = {"id": "1", "tools": TOOLS, "expected_calls": expected, "category": category}
+        return [score.verdict for score in score_compat_decoded(Case(evalset="s", body=body), NO_SET, calls).values()]
 
-    assert flags([{"f": {"i": 1, "s": "A."}}]) == [True] * 5
-    assert flags([{"f": {"i": 2, "s": "a"}}]) == [True, True, True, True, False]
-    assert flags([{"f": {"i": 1.0, "s": "a"}}]) == [True, True, True, False, False]
-    assert flags([{"f": {"i": 1}}]) == [True, True, False, False, False]
-    assert flags([{"g": {}}]) == [True, False, False, False, False]
-    assert flags(None) == [False] * 5
-    assert flags([{"g": {}}], "parallel") == [True, None, None, None, False]
+    assert flags([{"f": {"i": 1, "s": "A."}}]) == [True, True]
+    for wrong in ({"f": {"i": 2, "s": "a"}}, {"f": {"i": 1.0, "s": "a"}}, {"f": {"i": 1}}, {"g": {}}):
+        assert flags([wrong]) == [True, False]
+    assert flags(None) == [False, False]
+    assert flags([{"g": {}}], "parallel") == [True, False]
 
 
 CASE = Case(evalset="s", body={"id": "1", "tools": TOOLS[:1], "expected_calls": [{"f": {"i": [1], "s": ["a"]}}]})
