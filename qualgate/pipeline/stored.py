@@ -17,8 +17,8 @@ from qualgate.metrics import METRICS
 from qualgate.pipeline.arms import as_four_arms, with_nel_policy
 from qualgate.pipeline.evidence import known, labels_of, reads_answers
 from qualgate.pipeline.judging import with_judgements, with_sample
+from qualgate.pipeline.named_sets import load_set, set_refs
 from qualgate.pipeline.outcome import Outcome
-from qualgate.pipeline.plan import load_set, set_refs
 from qualgate.pipeline.staleness import changes_since, scored_otherwise, tested_otherwise
 from qualgate.records import Evalset, FourArms, Policy, RunEvidence
 from qualgate.store import plain, queries, runs
