@@ -12,9 +12,9 @@ from qualgate.gate.decide import decide
 from qualgate.intake.feedback import read_feedback, with_corrections
 from qualgate.pipeline import events
 from qualgate.pipeline.arms import as_run
+from qualgate.pipeline.before_run import doubts, outlook
 from qualgate.pipeline.coverage import measure_coverage
 from qualgate.pipeline.evidence import asked_again, known, reads_answers, with_labels
-from qualgate.pipeline.foretell import doubts, outlook
 from qualgate.pipeline.generating import generate
 from qualgate.pipeline.jobs import drop_damaged
 from qualgate.pipeline.judging import put_before_judge

@@ -12,27 +12,9 @@ from typing import Annotated, cast
 
 import typer
 
-from qualgate.cli import (
-    cluster,
-    comparing,
-    config,
-    db,
-    drafting,
-    drift,
-    evalsets,
-    intake,
-    judging,
-    loading,
-    looking,
-    making,
-    nightly,
-    scoring,
-    service,
-    starting,
-    watching,
-)
+from qualgate.cli.commands import HELP, add_commands
 from qualgate.cli.gone import gone_line
-from qualgate.cli.help import Grouped, Plain, suggest_option
+from qualgate.cli.help import Grouped, suggest_option
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import encode_anything, say
 from qualgate.errors import Exit, QualgateError
@@ -52,8 +34,6 @@ Exit codes (only 0 lets a pipeline continue):
    64  usage or configuration error
   130  interrupted (143: terminated); run again to resume
 """
-
-HELP = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
     name="qualgate",
@@ -94,43 +74,7 @@ def _options(
     os.environ["QUALGATE_LOG"] = log.value  # child processes read it too
 
 
-for command in (
-    starting.init,
-    judging.demo,
-    judging.run,
-    judging.plan,
-    nightly.nightly,
-    nightly.trend,
-    comparing.compare,
-    judging.gate,
-    judging.report,
-    cluster.submit,
-    cluster.status,
-    cluster.wait,
-    cluster.cancel,
-    loading.load,
-    looking.runs,
-    looking.answers,
-    looking.flips,
-    looking.diff,
-    scoring.score,
-    scoring.rescore,
-    drift.drift,
-    service.dashboard,
-    watching.metrics,
-    making.inspect,
-    service.doctor,
-    making.quantize,
-):
-    app.command()(command)
-app.add_typer(config.config_app, name="config")
-app.add_typer(evalsets.evalset_app, name="evalset")
-app.add_typer(drafting.draft_app, name="draft")
-app.add_typer(intake.intake_app, name="intake")
-app.add_typer(db.db_app, name="db")
-for group in (app, config.config_app, evalsets.evalset_app, drafting.draft_app, intake.intake_app, db.db_app):
-    for registered in group.registered_commands:
-        registered.cls, registered.context_settings = Plain, HELP
+add_commands(app)
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ def config_check(gate_file: GateFileArgument) -> None:
     from qualgate.formatting import counted
     from qualgate.intake.feedback import read_feedback
     from qualgate.pipeline.arms import as_run
-    from qualgate.pipeline.foretell import not_counted
+    from qualgate.pipeline.before_run import not_counted
     from qualgate.pipeline.plan import make_plan
     from qualgate.pipeline.preflight import try_store
     from qualgate.report.screen import fit

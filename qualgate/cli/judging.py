@@ -1,45 +1,23 @@
-"""Judge variants: `demo`, `run` and `plan`; `gate` and `report` from stored evidence."""
+"""Judge variants: `demo`, `run` and `plan`."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qualgate.cli.arguments import (
-    GateFileArgument,
-    JsonOption,
-    OptionalGateFile,
-    RunOption,
-    StoreOption,
-    WarnOnlyOption,
-    four_arm_files,
-    own_name,
-    store_url,
-    stored_run,
-)
+from qualgate.cli.arguments import GateFileArgument, JsonOption, WarnOnlyOption, own_name, store_url
+from qualgate.cli.showing import show_report, shown_report, tell_host
 from qualgate.cli.stderr import exit_code, tell, tell_event
 from qualgate.cli.stdout import say
-from qualgate.errors import Exit, UsageError
+from qualgate.errors import UsageError
 
 if TYPE_CHECKING:
     from qualgate.config import GateFile
-    from qualgate.gate.peers.nel_policy import NelSaid
-    from qualgate.gate.peers.said import PeerSaid
-    from qualgate.pipeline.outcome import Outcome
-    from qualgate.report.summary import Report
 
 
-FormatOption = Annotated[
-    str,
-    typer.Option("--format", help="terminal, json, markdown, html, junit, github, annotations, gitlab or sarif"),
-]
-OutOption = Annotated[Path | None, typer.Option("--out", help="write to this file instead of the terminal")]
 BlameOption = Annotated[
     bool,
     typer.Option(
@@ -154,15 +132,15 @@ def run_and_show(
         tell(f"resumed run {outcome.run_id}")
     for failure in outcome.failures:
         tell(f"could not run: {failure}")
-    report = _report(gate.store_url, outcome.run_id, gate, warn_only)
-    _show(report, as_json)
+    report = shown_report(gate.store_url, outcome.run_id, gate, warn_only)
+    show_report(report, as_json)
     if gate.policy.trial is not None and gate.policy.trial.limit and not outcome.failures and not as_json:
         from qualgate.cli.looking import show_few_cases
 
         show_few_cases(gate, outcome.run_id)
     if outcome.nel and not as_json:
         print_peers((), outcome.nel, outcome.verdicts)
-    _tell_host(report)
+    tell_host(report)
     written = write_report(
         report, gate_file.parent / "qualgate-reports"
     )  # after it is shown: a full disk must not hide it
@@ -199,238 +177,3 @@ def plan(
     forecast = foretell(_insisted(gate, four_arm), blame=blame, warn=lambda line: tell(f"note: {line}"))
     say(foretold_as_json(forecast) if as_json else foretold_as_text(forecast))
     raise typer.Exit(forecast.exit)
-
-
-def gate(
-    gate_file: OptionalGateFile = None,
-    store: StoreOption = None,
-    run_id: RunOption = None,
-    four_arm: FourArmOption = False,
-    baseline_scores: Annotated[
-        Path | None, typer.Option("--baseline-scores", help="score rows of the baseline, as `score` writes them")
-    ] = None,
-    variant_scores: Annotated[
-        Path | None, typer.Option("--variant-scores", help="score rows of the variant; nothing is stored")
-    ] = None,
-    arm: Annotated[
-        list[str] | None,
-        typer.Option("--arm", help="NAME=FILE: score rows of an arm of a four-arm gate file; give three"),
-    ] = None,
-    peers: Annotated[bool, typer.Option("--peers", help="also show what other projects' rules would decide")] = False,
-    nel_policy: Annotated[
-        Path | None,
-        typer.Option("--nel-policy", help="decide by this NeMo Evaluator policy (version 1) instead"),
-    ] = None,
-    looks: Annotated[
-        Path | None,
-        typer.Option("--looks", help="file that counts how often these growing score files were judged"),
-    ] = None,
-    format: FormatOption = "terminal",
-    out: OutOption = None,
-    no_write: Annotated[
-        bool, typer.Option("--no-write", help="only read the store; the verdict is not stored")
-    ] = False,
-    warn_only: WarnOnlyOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Decide again from stored evidence, without generating: by the gate file's rules, refusing evidence older than the
-    files it names; or (with --store alone) by the run's own rules, about what was stored then. Or decide from
-    files of anyone's scores: two, or one for each of four arms."""
-    form = _form(format, as_json, out)
-    if peers and form not in ("terminal", "json"):
-        raise UsageError(f"--peers works with --format terminal and json, not with {form}.")
-    if baseline_scores is None and variant_scores is None and not arm:
-        if looks is not None:
-            raise UsageError("--looks is for score files; a store counts its own looks.")
-        decided = _from_store(gate_file, store, run_id, nel_policy, four_arm=four_arm, peers=peers, keep=not no_write)
-    elif gate_file is None or baseline_scores is None or bool(variant_scores) == bool(arm):
-        raise UsageError(
-            "to judge score files, give a gate file, --baseline-scores and --variant-scores. For four arms, give "
-            "--arm NAME=FILE three times instead of --variant-scores."
-        )
-    elif store is not None or run_id is not None:
-        raise UsageError("--store and --run are for stored runs, not for score files.")
-    elif four_arm and not arm:
-        raise UsageError("--four-arm needs --arm NAME=FILE for each of three arms besides --baseline-scores.")
-    else:
-        files = {"variant": variant_scores} if variant_scores is not None else four_arm_files(arm or [])
-        decided = _from_files(gate_file, baseline_scores, files, nel_policy, looks, peers=peers)
-    report = replace(decided.report, warn_only=warn_only)
-    _tell_host(report, annotated=form == "annotations" and out is None)
-    _tell(report, form, out, decided.peers_said, decided.nel)
-    if out is not None:  # the log still needs the verdict
-        say("\n".join(report.lines()))
-    raise typer.Exit(exit_code(decided.exit, warn_only))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Decision:
-    """A decision for `gate` to show."""
-
-    report: Report
-    exit: Exit
-    nel: tuple[NelSaid, ...]
-    peers_said: tuple[PeerSaid, ...] | None  # answers of other projects' rules; None: not requested
-
-
-def _from_files(
-    gate_file: Path,
-    baseline: Path,
-    variants: dict[str, Path],
-    nel_policy: Path | None,
-    looks: Path | None,
-    *,
-    peers: bool,
-) -> _Decision:
-    """Decide about files of scores; nothing is stored. variants: file by name. looks: counts earlier looks at these
-    files."""
-    from qualgate import judge
-    from qualgate.gate.peers.said import what_peers_say
-    from qualgate.report.unstored import report_of_files
-
-    judgement = judge(gate_file, baseline, variants, nel_policy, looks)
-    peers_said = _peers(lambda: what_peers_say(judgement.evidence)) if peers else None
-    return _Decision(report=report_of_files(judgement), exit=judgement.exit, nel=judgement.nel, peers_said=peers_said)
-
-
-def _from_store(
-    gate_file: Path | None,
-    store: str | None,
-    run_id: str | None,
-    nel_policy: Path | None,
-    *,
-    four_arm: bool,
-    peers: bool,
-    keep: bool,
-) -> _Decision:
-    """Decide again about a stored run, the newest by default. keep: store the verdict. nel_policy: replaces the run's
-    rules."""
-    from qualgate.intake.nel_policy import read_nel_policy
-    from qualgate.pipeline.stored import decide_again, peers_of
-
-    loaded = _loaded(gate_file)
-    url = store_url(loaded.store_url if loaded else None, store)
-    policy = read_nel_policy(nel_policy) if nel_policy is not None else None
-    outcome = decide_again(url, run_id, loaded, policy, four_arm=four_arm, keep=keep)
-    peers_said = _peers(lambda: peers_of(url, outcome.run_id)) if peers else None
-    report = _report(url, outcome.run_id, loaded, outcome=None if keep else outcome)
-    return _Decision(report=report, exit=outcome.exit, nel=outcome.nel, peers_said=peers_said)
-
-
-def _tell(
-    report: Report,
-    form: str,
-    out: Path | None,
-    peers_said: tuple[PeerSaid, ...] | None = None,
-    nel: tuple[NelSaid, ...] = (),
-) -> None:
-    """Print or write the report, with the results of peers and of an nel policy if the format has a place for them."""
-    from qualgate.report.formats import rendered
-    from qualgate.report.peers import print_peers, with_peers
-    from qualgate.report.render import write_atomically
-    from qualgate.report.screen import fit
-
-    if form == "terminal":
-        _show(report, as_json=False)
-        print_peers(peers_said or (), nel, report.verdicts)
-        say(fit("\n".join(report.lines())))
-        return
-    text = rendered(report, form)
-    if form == "json" and (peers_said is not None or nel):
-        text = with_peers(text, peers_said, nel) + "\n"
-    if out is not None:
-        write_atomically(out, text)
-    elif form == "annotations":  # our own commands for the runner; `rendered` removed any other
-        typer.echo(text, nl=False)
-    else:
-        say(text, nl=False)
-
-
-def _form(format: str, as_json: bool, out: Path | None) -> str:
-    """Return the requested format; Markdown for a file by default. UsageError for an unknown one."""
-    from qualgate.report.formats import FORMATS
-
-    if format not in ("terminal", *FORMATS):
-        raise UsageError(f"--format {format}: not one of terminal, {', '.join(FORMATS)}.")
-    return "json" if as_json else "markdown" if format == "terminal" and out is not None else format
-
-
-def _peers(ask: Callable[[], tuple[PeerSaid, ...]]) -> tuple[PeerSaid, ...]:
-    """Ask the peers' rules. A broken plug-in is reported, and changes neither verdict nor exit code."""
-    try:
-        return ask()
-    except UsageError as error:
-        tell(f"qualgate: peers cannot be shown: {error}")
-        return ()
-
-
-def report(
-    gate_file: OptionalGateFile = None,
-    store: StoreOption = None,
-    run_id: RunOption = None,
-    format: FormatOption = "terminal",
-    out: OutOption = None,
-    as_json: JsonOption = False,
-    schema: Annotated[bool, typer.Option("--schema", help="print the JSON Schema of the JSON report and exit")] = False,
-) -> None:
-    """Show a stored run's verdicts with their numbers. The same stored evidence gives the same bytes;
-    evidence that is not what was recorded ends with 14."""
-    if not schema:
-        form = _form(format, as_json, out)
-        url, run_id = stored_run(gate_file, store, run_id)
-        stored = _report(url, run_id, _loaded(gate_file))
-        _tell(stored, form, out)
-        raise typer.Exit(Exit.INTEGRITY if stored.exit is Exit.INTEGRITY else Exit.APPROVE)
-    from qualgate.report.formats.body import report_schema
-    from qualgate.report.render import write_atomically
-
-    text = json.dumps(report_schema(), indent=2) + "\n"
-    if out is not None:
-        write_atomically(out, text)
-    else:
-        say(text, nl=False)
-
-
-def _loaded(gate_file: Path | None) -> GateFile | None:
-    from qualgate.config import load_gate_file
-
-    return None if gate_file is None else load_gate_file(gate_file, files=False)
-
-
-def _report(
-    url: str, run_id: str | None, gate: GateFile | None, warn_only: bool = False, outcome: Outcome | None = None
-) -> Report:
-    """Load the report. Findings point at the given gate file, else at the text stored with the run. outcome: a decision
-    that was not stored; None: use the stored verdicts."""
-    from qualgate.report.source import source_of
-    from qualgate.report.summary import load_report
-    from qualgate.store.queries import unstored
-
-    source = source_of(gate.path, gate.policy) if gate is not None else None
-    verdicts = unstored(outcome.verdicts, outcome.policy) if outcome is not None and outcome.policy is not None else ()
-    return replace(load_report(url, run_id, source, verdicts), warn_only=warn_only)
-
-
-def _show(report: Report, as_json: bool) -> None:
-    """Print a report on stdout, for people or as JSON."""
-    if as_json:
-        from qualgate.report.formats import rendered
-
-        say(rendered(report, "json"), nl=False)
-    else:
-        from qualgate.report.terminal import print_report
-
-        print_report(report)
-
-
-def _tell_host(report: Report, annotated: bool = False) -> None:
-    """Write GitHub Actions' step summary, and annotations on stderr unless `annotated` on stdout; both are read."""
-    from qualgate.report.formats import rendered
-    from qualgate.report.formats.github import append_step_summary
-
-    try:
-        append_step_summary(report)
-    except OSError as error:  # no reason to lose the verdict
-        tell(f"qualgate: the step summary cannot be written ({error.strerror})")
-    if os.environ.get("GITHUB_ACTIONS") == "true" and not annotated:
-        typer.echo(rendered(report, "annotations"), err=True, nl=False)

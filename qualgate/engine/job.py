@@ -17,7 +17,7 @@ from qualgate.engine.artifact import BaselineAnswers, Recorder, read_artifact, w
 from qualgate.engine.choice import open_engine
 from qualgate.engine.constraint import GrammarMask, Vocabulary
 from qualgate.engine.drift import weigh
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.engine.loglikelihood import read_requests
 from qualgate.engine.overflow import why_broken
 from qualgate.engine.packed import PackedEngine

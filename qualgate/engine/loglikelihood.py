@@ -20,7 +20,7 @@ from qualgate.errors import InfrastructureError
 from qualgate.records import Completion, Drift, Job, JobResult, Prompt, Window
 
 if TYPE_CHECKING:
-    from qualgate.engine.load import LoadedArm
+    from qualgate.engine.loaded import LoadedArm
 
 
 @dataclass(slots=True)

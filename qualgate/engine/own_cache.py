@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from qualgate.errors import UsageError
+from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.cache_scheme import cache_scales, declared_cache
 from qualgate.quant.model_files import ModelFiles
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmSpec
+
+if TYPE_CHECKING:
+    from qualgate.engine.choice import Choice
 
 SCALED = ", scales of the checkpoint"  # in the identity of an fp8 cache with scales
 
@@ -50,3 +54,16 @@ def own_scales(spec: ArmSpec, folder: ModelFolder, layers: Iterable[int]) -> dic
             "them by scales of 1."
         )
     return scales if any(pair != (1.0, 1.0) for pair in scales.values()) else {}
+
+
+def keeping(spec: ArmSpec, folder: ModelFolder, choice: Choice) -> Choice:
+    """Return the choice with the arm's format for keys and values."""
+    if spec.kv_cache == "float32":
+        return choice
+    if choice.kind == "padded":
+        raise NotInThisVersion(
+            f"{spec.name}: {spec.model} runs in padded batches here ({choice.because}), and these hold keys and values "
+            f"in float32 alone in this version. Write `kv_cache: float32` in place of {spec.kv_cache} for this arm."
+        )
+    cache_form = {"bf16": "bfloat16"}.get(spec.kv_cache, spec.kv_cache)
+    return replace(choice, cache_form=cache_form, scales=own_scales(spec, folder, sorted(choice.seen)))

@@ -12,7 +12,7 @@ from math import frexp
 from typing import Any
 
 from qualgate.engine.choice import open_engine
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.engine.request import Event, Read, Request
 from qualgate.records import Prompt
 

@@ -16,7 +16,7 @@ from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.draft_model import DraftModel
 from qualgate.engine.graphs import graphed
 from qualgate.engine.head import OutputHead
-from qualgate.engine.load import LoadedArm, LoadedDraft
+from qualgate.engine.loaded import LoadedArm, LoadedDraft
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.plain_decoder import FastDecoder
 from qualgate.engine.request import Request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qualgate.engine.load import check_weights
+from qualgate.engine.check_weights import check_weights
 from qualgate.errors import UsageError
 from qualgate.quant.model_folder import read_model_folder
 from qualgate.records import ArmSpec

@@ -9,7 +9,7 @@ from qualgate.config import GateFile
 from qualgate.engine.prompts import Renderer
 from qualgate.errors import UsageError
 from qualgate.load.trace import Arrival
-from qualgate.pipeline.plan import load_set, set_refs
+from qualgate.pipeline.named_sets import load_set, set_refs
 from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.served_arms import check_cases, of_server, tokenizers_of
 from qualgate.records import ArmSpec, Prompt, UnitKey

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from qualgate.config import GateFile
+from qualgate.engine.check_weights import check_weights
 from qualgate.engine.device import choose_device
 from qualgate.engine.draft_arms import draft_arms, draft_models, levels
 from qualgate.engine.draft_heads.folder import check_head, head_of_draft
-from qualgate.engine.load import check_weights
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.formatting import size_text
 from qualgate.identity import sha256_text

@@ -17,7 +17,7 @@ from qualgate.documents import nearest
 from qualgate.errors import UsageError, close_names
 from qualgate.formatting import counted
 from qualgate.intake.jsonl import read_objects
-from qualgate.pipeline.plan import set_refs
+from qualgate.pipeline.named_sets import set_refs
 from qualgate.records import ExternalCases, SetRef
 
 UNION = "the expected cases of {} are those of both files together: what neither holds is not missed"

@@ -17,7 +17,8 @@ from typing import Any
 from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.engine.job import run_job, warm_up
-from qualgate.engine.load import LoadedArm, load_arm
+from qualgate.engine.load import load_arm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.errors import UsageError
 from qualgate.gate.comparisons.chunk_gaps import METRIC
 from qualgate.gate.comparisons.draft_gain import gain_of

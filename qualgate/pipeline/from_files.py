@@ -22,7 +22,7 @@ from qualgate.pipeline.arms import with_nel_policy
 from qualgate.pipeline.four_arm import as_four_arms
 from qualgate.pipeline.known_cases import known_cases
 from qualgate.pipeline.models_of_rows import one_name_of_two, refuse_other_models, unnamed
-from qualgate.pipeline.plan import set_refs
+from qualgate.pipeline.named_sets import set_refs
 from qualgate.records import Policy, RunEvidence, Verdict
 from qualgate.store import plain
 from qualgate.store.bulk import uncollected

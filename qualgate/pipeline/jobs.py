@@ -16,8 +16,8 @@ from qualgate.harness import tasks
 from qualgate.identity import is_whole
 from qualgate.pipeline.batches import times_decide
 from qualgate.pipeline.memory import memory_for, workers_for
-from qualgate.pipeline.plan import sampling_settings
 from qualgate.pipeline.residency import fit_together, weight_counts
+from qualgate.pipeline.run_key import sampling_settings
 from qualgate.pipeline.spending import ledger_opener
 from qualgate.records import ArmSpec, Calls, Case, Evalset, Job, JobResult, Plan, Score, UnitKey
 from qualgate.records.speculation import OWN

@@ -17,7 +17,7 @@ from qualgate.intake.score_rows import Scores
 from qualgate.metrics import reference_keys
 from qualgate.pipeline.closed_list import closed_list
 from qualgate.pipeline.evidence import labels_of
-from qualgate.pipeline.plan import load_set, set_refs
+from qualgate.pipeline.named_sets import load_set, set_refs
 from qualgate.records import Evalset, ExternalCases
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from qualgate.config import GateFile
 from qualgate.errors import Exit, IntegrityError, UsageError
-from qualgate.formatting import counted
 from qualgate.harness import tasks
 from qualgate.metrics import LM_EVAL, METRICS, reference_keys
 from qualgate.pipeline.evidence import with_readers
 from qualgate.pipeline.judging import ask_judge, with_judgements
-from qualgate.pipeline.plan import asked_by_rules, set_refs
+from qualgate.pipeline.named_sets import asked_by_rules, set_refs
+from qualgate.pipeline.scorable import refuse_other_questions, refuse_unscorable
 from qualgate.pipeline.sets_today import sets_today
 from qualgate.pipeline.spending import judging
 from qualgate.pipeline.staleness import of_today
@@ -28,16 +28,13 @@ from qualgate.records import (
     UnitKey,
     Verdict,
 )
-from qualgate.scoring import answer_format, score, scorer_versions
-from qualgate.scoring.registry import scorers_of
-from qualgate.scoring.text import known
+from qualgate.scoring import score, scorer_versions
 from qualgate.store import plain, queries, runs, scorings
 from qualgate.store.address import artifacts_folder
 from qualgate.store.database import Store, open_store
 from qualgate.store.evidence import as_scored_again, nothing_read
 from qualgate.store.rescored_sets import RescoredSet, differs, rescored_sets, scored_again
 
-FAULTS_SHOWN = 5
 PROGRESS_EVERY = 500  # answers
 
 Progress = Callable[[str, int, int], None]  # the arm, answers done, answers in all
@@ -269,9 +266,9 @@ def _scored(
         return old_scores
     sets = {item.name: item for item in work.sets}
     own_metrics = {name: tuple(m for m in metrics if not m.startswith(LM_EVAL)) for name, metrics in work.again.items()}
-    _refuse_unscorable(tuple(replace(sets[name], metrics=metrics) for name, metrics in own_metrics.items()))
+    refuse_unscorable(tuple(replace(sets[name], metrics=metrics) for name, metrics in own_metrics.items()))
     by_lm_eval = {name for name, metrics in work.again.items() if len(own_metrics[name]) < len(metrics)}
-    _refuse_other_questions([sets[name] for name in sorted(by_lm_eval)], lm_eval_tasks)
+    refuse_other_questions([sets[name] for name in sorted(by_lm_eval)], lm_eval_tasks)
     cases = {(item.name, case.id): case for item in work.sets for case in item.cases}
     new: Scores = {}
     for answer in scoring.answers:
@@ -288,42 +285,6 @@ def _scored(
         if len(new) % PROGRESS_EVERY == 0 or len(new) == len(scoring.answers):
             progress(key.arm, len(new), len(scoring.answers))
     return new
-
-
-def _refuse_unscorable(sets: tuple[Evalset, ...]) -> None:
-    """Raise UsageError for cases that lack what a scorer needs, and for normalizers that are not installed."""
-    for item in sets:
-        if "exact_match" in item.metrics and (missing := [name for name in item.normalizers if name not in known()]):
-            raise UsageError(
-                f"{item.name} was scored with the normalizer {', '.join(missing)}, which no installed package offers; "
-                "install the package that the run had"
-            )
-    faults = [
-        f"{item.name}/{case.id}: {fault}"
-        for item in sets
-        for scorer in scorers_of(tuple(metric for metric in item.metrics if metric not in answer_format.METRICS))
-        for case in item.cases
-        for fault in scorer.unscorable(case.body, item)
-    ]
-    if faults:
-        remainder = f"\nand {len(faults) - FAULTS_SHOWN:,} more" if len(faults) > FAULTS_SHOWN else ""
-        raise UsageError("this version cannot score cases of the run:\n" + "\n".join(faults[:FAULTS_SHOWN]) + remainder)
-
-
-def _refuse_other_questions(sets: list[Evalset], lm_eval_tasks: Mapping[str, LmEvalTask]) -> None:
-    """Raise UsageError unless lm-eval's tasks, read from the gate file, ask the recorded questions."""
-    for item in sets:
-        if item.name not in lm_eval_tasks:
-            raise UsageError(
-                f"{item.name} was scored by another version of lm-eval; to score it again, give the gate file that "
-                "names its task: qualgate rescore GATE.yaml"
-            )
-        today = {case.id: case.hash for case in tasks.load(lm_eval_tasks[item.name]).cases}
-        if changed := [case.id for case in item.cases if today.get(case.id) != case.hash]:
-            raise UsageError(
-                f"{tasks.library()} asks otherwise in {len(changed):,} of {counted(len(item.cases), 'document')} of "
-                f"{item.name} than the run did, first in {changed[0]}: run again"
-            )
 
 
 def _evidence(

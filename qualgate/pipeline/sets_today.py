@@ -14,7 +14,7 @@ from qualgate.formatting import counted
 from qualgate.metrics import BY_LIKELIHOOD, READERS
 from qualgate.pipeline.check_packages import packages_held
 from qualgate.pipeline.checks import check_rules
-from qualgate.pipeline.plan import load_set, set_refs
+from qualgate.pipeline.named_sets import load_set, set_refs
 from qualgate.pipeline.servers_read import read_by, servers_held
 from qualgate.records import Case, Evalset
 from qualgate.scoring.reasoning import AUTO

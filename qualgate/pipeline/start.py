@@ -23,6 +23,7 @@ from qualgate.evalsets.own_rows import BY_FORM, SETTINGS, OwnRows, OwnSet, read_
 from qualgate.formatting import counted
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import PlannedPolicy, plan_policy
+from qualgate.pipeline.before_run import QUICK_DRAWS
 from qualgate.pipeline.first_answers import (
     LENGTH,
     Looked,
@@ -34,7 +35,6 @@ from qualgate.pipeline.first_answers import (
     way_of,
     why_chosen,
 )
-from qualgate.pipeline.foretell import QUICK_DRAWS
 from qualgate.pipeline.plan import make_plan
 from qualgate.quant.agreement.templates import chat_template
 from qualgate.quant.model_folder import ModelFolder, read_model_folder

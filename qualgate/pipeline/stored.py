@@ -18,8 +18,8 @@ from qualgate.pipeline.arms import with_nel_policy
 from qualgate.pipeline.evidence import known, labels_of, reads_answers
 from qualgate.pipeline.four_arm import as_four_arms, as_recorded
 from qualgate.pipeline.judging import with_judgements, with_sample
+from qualgate.pipeline.named_sets import load_set, set_refs
 from qualgate.pipeline.outcome import Outcome
-from qualgate.pipeline.plan import load_set, set_refs
 from qualgate.pipeline.staleness import changes_since, scored_otherwise, tested_otherwise
 from qualgate.records import Evalset, Policy, RunEvidence
 from qualgate.store import plain, queries, runs

@@ -1,4 +1,4 @@
-"""Filters of lm-evaluation-harness 0.4.13, which extract the answer to score, by their names.
+"""Extract the text to compare from an answer, as the filters of lm-evaluation-harness 0.4.13 do, by their names.
 
 Surprising behaviour is kept:
 

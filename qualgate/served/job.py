@@ -8,38 +8,28 @@ plan).
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from time import time
 from typing import Any
 
-from qualgate.engine.prompts import load_tokenizer
-from qualgate.engine.stopping import Stops
-from qualgate.engine.thoughts import thought_tokens
 from qualgate.errors import IntegrityError
 from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
 from qualgate.records import (
-    UNCOUNTED,
     ArmFootprint,
     Completion,
-    FinishReason,
     Job,
     JobFailure,
     JobResult,
     Prompt,
     UnitKey,
 )
-from qualgate.scoring.reasoning import NONE, split, written
-from qualgate.scoring.tools.dialects.registry import dialect
-from qualgate.scoring.tools.strict import read_calls
 from qualgate.served.answer import Answer
 from qualgate.served.answering import Answered, answer_all, plain_answers
-from qualgate.served.asked import dialect_asked, gives_calls
+from qualgate.served.asked import gives_calls
 from qualgate.served.charging import Charges, batch_most
 from qualgate.served.client import Client
 from qualgate.served.declared import declared, identify_served
@@ -51,6 +41,7 @@ from qualgate.served.one_by_one import Fault, ask_each
 from qualgate.served.questions import answer_to, check_streams
 from qualgate.served.received import received_of
 from qualgate.served.retries import Pace
+from qualgate.served.texts import Texts
 from qualgate.served.told_odds import odds_of_drawing
 from qualgate.served.turns import Notify
 
@@ -112,7 +103,7 @@ class _Results:
 
     def __init__(self, job: Job, folder: ModelFolder | None, sampling: Mapping[str, Any], forms: Forms) -> None:
         self._job, self._folder, self._sampling, self._forms = job, folder, dict(sampling), forms
-        self._began, self._texts, self.declaration = time(), _Texts(job, folder), ""
+        self._began, self._texts, self.declaration = time(), Texts(job, folder), ""
         self._only_thought: list[bool] = []  # of each answer so far
 
     def of(self, rows: Sequence[int], answered: Answered, *, part: bool = False) -> JobResult:
@@ -161,6 +152,7 @@ class _Handed:
     def __init__(self, job: Job, results: _Results, hand: Hand) -> None:
         self._job, self._results, self._hand = job, results, hand
         self._answered: list[UnitKey] = []
+        self._in_turn = asyncio.Lock()
         self._in_turn = asyncio.Lock()
 
     async def ask(self, client: Client, at_once: int) -> Answered:
@@ -263,55 +255,8 @@ async def _declared(client: Client, job: Job) -> str:
         raise IntegrityError(f"{gone}. It did when the run was planned: the server changed during the run.") from None
 
 
-class _Texts:
-    """Answers' texts as the in-process engine gives them: decoded here from token ids; else with the calls and thoughts
-    that the server's parser took out, written in the case's form."""
-
-    def __init__(self, job: Job, folder: ModelFolder | None) -> None:
-        self._job, self._stop_ids = job, frozenset(folder.stop_ids) if folder else frozenset()
-        self._stops = (
-            Stops(load_tokenizer(folder.files), [prompt.until for prompt in job.prompts])
-            if folder is not None
-            else None
-        )
-
-    def of(self, row: int, answer: Answer) -> tuple[str, FinishReason, int | None]:
-        """Return an answer's text, finish reason and thought tokens, counted here from token ids, else by the server. A
-        server's count of none for an existing thought, or of more than the answer has, is no count."""
-        way = self._job.prompts[row].reasoning
-        if self._stops is None or answer.token_ids is None:
-            visible = "" if answer.calls and answer.text.isspace() else answer.text  # what stood between tags
-            text = written(answer.thought, visible, self._calls(row, answer), way)
-            counted = answer.thought_tokens or 0
-            credible = 0 < counted <= (answer.completion_tokens or counted)
-            if way == NONE:
-                return text, answer.finish, None
-            silent = split(text, way).state == "none"
-            return text, answer.finish, 0 if silent else counted if credible else UNCOUNTED
-        ids = list(answer.token_ids)
-        ended = answer.finish == "stop" and bool(ids) and ids[-1] in self._stop_ids
-        answer_ids = ids[:-1] if ended else ids
-        thought = thought_tokens(answer_ids, way, partial(self._stops.text, row))
-        return self._stops.text(row, answer_ids), "eos" if ended else answer.finish, thought
-
-    def _calls(self, row: int, answer: Answer) -> str:
-        """Return an answer's calls in the case's dialect, "" without calls.
-
-        Calls that the dialect cannot write are no right calls: they are written in a form that no parser takes for one.
-        """
-        if not answer.calls:
-            return ""
-        calls = [
-            {"type": "function", "function": {"name": name, "arguments": arguments}} for name, arguments in answer.calls
-        ]
-        try:
-            return dialect(dialect_asked(self._job.prompts[row]) or "hermes").serialise(read_calls(calls))
-        except ValueError:  # arguments that are no JSON, a name that the dialect cannot write: no right call
-            return "".join(f"<tool_call>{json.dumps(name)} {arguments}</tool_call>" for name, arguments in answer.calls)
-
-
 def _completion(
-    job: Job, row: int, answer: Answer, of_baseline: tuple[int, int], texts: _Texts, began: float
+    job: Job, row: int, answer: Answer, of_baseline: tuple[int, int], texts: Texts, began: float
 ) -> Completion:
     """Return an answer as a completion. of_baseline: tokens of the baseline's answer proposed and accepted."""
     prompt = job.prompts[row]

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qualgate.engine.device import Device
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.engine.peak import with_peak
 from qualgate.engine.room import is_short
 from qualgate.errors import IntegrityError, QualgateError, UsageError, one_line

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.records import Prompt
 from tests.benchmarks.speculating import Level, answered, drafted, fates
 from tests.benchmarks.speedup import Accepted, accepted, tokens_a_pass

@@ -18,7 +18,7 @@ from random import Random
 from statistics import mean, median
 from typing import Any
 
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.records import Prompt
 from tests.benchmarks.pass_times import Kind, times_of
 from tests.benchmarks.shape import told

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.records import Prompt
 from tests.benchmarks import harnesses, ours, peaks, peers, vllm_peer
 from tests.benchmarks.goals import DECODE

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from qualgate.engine.device import Device
 from qualgate.engine.job import run_job
-from qualgate.engine.load import LoadedArm, load_arm
+from qualgate.engine.load import load_arm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.pipeline.batches import batches
 from qualgate.quant.recipes import parse_recipe
 from qualgate.records import ArmSpec, Completion, Job, Prompt

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import pairwise
 from statistics import linear_regression, median
 
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.engine.schedule import Limits
 from qualgate.records import Prompt, UnitKey
 from qualgate.speculation.propose import Draft, DraftRequest

@@ -11,7 +11,7 @@ from qualgate.engine.answers import Answers
 from qualgate.engine.batch_costs import batch_costs
 from qualgate.engine.choice import open_engine
 from qualgate.engine.draft_arms import lending
-from qualgate.engine.load import LoadedArm, LoadedDraft
+from qualgate.engine.loaded import LoadedArm, LoadedDraft
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.proposers import open_proposers
 from qualgate.engine.request import Event, Request, Spoken

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import torch
 
 from qualgate.engine.device import Device
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.engine.parted import parted
 from qualgate.pipeline.draft_compare import uncollected
 from tests.benchmarks import assisted, bits, cells, turns, verify_cost, vllm_peer

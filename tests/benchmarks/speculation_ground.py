@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from qualgate.engine.device import Device
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.records import Prompt
 from tests.benchmarks import ours, peers
 from tests.benchmarks.questions import MODEL, asked_of

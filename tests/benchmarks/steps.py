@@ -14,7 +14,7 @@ import torch
 
 from qualgate.engine.choice import open_engine
 from qualgate.engine.dense import DenseLinear
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.engine.request import Event, Request, Spoken
 from qualgate.quant.linear import QuantizedLinear
 from qualgate_kernels import cpu

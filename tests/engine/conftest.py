@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from tests.engine.engines import PACKED
 from tests.engine.invariants import held
 from tests.engine.jobs import Kind, arms_under

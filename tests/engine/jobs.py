@@ -11,7 +11,8 @@ from typing import Any, Literal
 from qualgate.engine import dense
 from qualgate.engine.choice import Choice
 from qualgate.engine.job import run_job
-from qualgate.engine.load import LoadedArm, load_arm
+from qualgate.engine.load import load_arm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.records import (
     ArmSpec,
     DraftSource,

@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from qualgate.engine.adapters import LoraLinear, check_adapter, keep_apart, merge
+from qualgate.engine.check_weights import check_weights
 from qualgate.engine.identity import identify
 from qualgate.engine.job import run_job
-from qualgate.engine.load import check_weights
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.adapter_folder import read_adapter_folder
 from qualgate.quant.linear import QuantizedLinear

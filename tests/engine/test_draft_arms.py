@@ -15,7 +15,7 @@ from qualgate.engine.determinism import read_batch
 from qualgate.engine.draft_arms import draft_arms, draft_models
 from qualgate.engine.drafting import MOST
 from qualgate.engine.identity import identify
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.model_folder import read_model_folder
 from qualgate.records import (

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from qualgate.engine.job import run_job
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.errors import InfrastructureError
 from tests.engine.engines import generated
 from tests.engine.jobs import job, loaded, under

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 from transformers.cache_utils import DynamicCache
 
+from qualgate.engine.check_weights import check_weights
 from qualgate.engine.job import run_job
-from qualgate.engine.load import check_weights
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.model_folder import read_model_folder
 from qualgate.records import ArmSpec

@@ -11,8 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from qualgate.engine.check_weights import check_weights
 from qualgate.engine.job import run_job
-from qualgate.engine.load import check_weights, load_arm
+from qualgate.engine.load import load_arm
 from qualgate.engine.quantized import load_quantized
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.activations import PER_TOKEN, round_inputs

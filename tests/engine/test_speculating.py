@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 
 from qualgate.engine.job import decode_first, run_job, warm_up
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.records import DraftSource, DraftStep, Job, QuantizeRecipe, Sampling, Speculation
 from qualgate.records.speculated import BATCH_COST, DRAFT_STEP_COST, PLAIN_STEP
 from tests.engine.draft_heads.heads import save_eagle3

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from qualgate.engine.load import LoadedArm, load_arm
+from qualgate.engine.load import load_arm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.errors import UsageError
 from qualgate.records import ArmSpec
 from tests.depth import with_proofs

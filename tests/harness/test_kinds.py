@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from qualgate.cli.intake import intake_app
 from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
-from qualgate.pipeline.plan import make_plan, set_refs
+from qualgate.pipeline.named_sets import set_refs
+from qualgate.pipeline.plan import make_plan
 from qualgate.records import LmEvalTask
 
 pytest.importorskip("lm_eval")

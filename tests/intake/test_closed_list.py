@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qualgate.errors import UsageError
-from qualgate.pipeline.plan import load_set
+from qualgate.pipeline.named_sets import load_set
 from qualgate.records import ExternalCases
 from tests.intake.score_files import body, code, external, gate_file, lay, said, written
 

@@ -66,7 +66,7 @@ def test_a_plan_is_known_by_its_constraints(tmp_path, monkeypatch):
     other = make_plan(load_gate_file(workspace(tmp_path, {"regex": "yes|no"})))
     assert other.key != plan.key
     assert {one.hash for one in other.evalsets[0].cases} != {one.hash for one in plan.evalsets[0].cases}
-    monkeypatch.setattr("qualgate.pipeline.plan.constraint_library", lambda: "llguidance 0")
+    monkeypatch.setattr("qualgate.pipeline.run_key.constraint_library", lambda: "llguidance 0")
     assert make_plan(load_gate_file(path)).key not in (plan.key, other.key)
 
 

@@ -21,7 +21,7 @@ def room(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def a_gpu(monkeypatch):
-    for module in ("arms", "check_drafts", "checks", "memory", "plan"):
+    for module in ("arms", "check_drafts", "checks", "memory", "run_key"):
         monkeypatch.setattr(f"qualgate.pipeline.{module}.choose_device", lambda devices: "cuda")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from qualgate.pipeline import foretell
+from qualgate.pipeline import before_run
 from qualgate.pipeline import plan as planning
+from qualgate.pipeline.before_run import left_to_do, outlook
 from qualgate.pipeline.forecast import Forecast
-from qualgate.pipeline.foretell import left_to_do, outlook
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.store.made import make_plan, make_run
@@ -37,7 +37,7 @@ def test_the_time_is_that_of_the_run_before_and_not_of_the_one_just_begun(tmp_pa
         asked.append(past and (past.run, len(past.times)))
         return Forecast(arms=(), run=past.run if past else "")
 
-    monkeypatch.setattr(foretell, "forecast", forecast)
+    monkeypatch.setattr(before_run, "forecast", forecast)
     with open_store(f"sqlite:///{tmp_path / 'q.db'}") as store:
         outlook(gate, plan, store, runs.begin(store, plan))
         first = make_run(store, plan)  # it resumes, and is complete

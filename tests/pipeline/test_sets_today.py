@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from qualgate.cli import app
 from qualgate.config import load_gate_file
 from qualgate.errors import Exit, UsageError
-from qualgate.pipeline.plan import load_set, make_plan
+from qualgate.pipeline.named_sets import load_set
+from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.sets_today import sets_today
 from qualgate.records import ArmFootprint, Case, Completion, Drift, Evalset, JobResult
 from qualgate.scoring import score

@@ -35,8 +35,8 @@ def unfinished_sets(pairs: Mapping[str, Sequence[Pair]], most_share: float) -> U
     """The sets with more than the share `most` of unfinished answers on a side, or with shares that surely differ."""
     baseline, variant, differing = dict[str, str](), dict[str, str](), dict[str, str]()
     for name, chosen in pairs.items():
-        before = Counter(filter(None, (way_unfinished(pair.baseline, pair.budget) for pair in chosen)))
-        after = Counter(filter(None, (way_unfinished(pair.variant, pair.budget) for pair in chosen)))
+        before = Counter(filter(None, (way_unfinished(pair.baseline, pair.max_new_tokens) for pair in chosen)))
+        after = Counter(filter(None, (way_unfinished(pair.variant, pair.max_new_tokens) for pair in chosen)))
         if not before and not after:
             continue
         n, arm = len(chosen), chosen[0].variant.key.arm

@@ -22,7 +22,7 @@ from qualgate.documents import read_yaml
 from qualgate.errors import UsageError
 from qualgate.formatting import counted, size_text
 from qualgate.pipeline.named_paths import strings_in, with_cases
-from qualgate.pipeline.plan import load_set
+from qualgate.pipeline.named_sets import load_set
 from qualgate.store.address import is_postgresql
 
 MOST_BYTES = 64 * 2**20  # of all files together; Ray allows 500 MiB, but no model should travel

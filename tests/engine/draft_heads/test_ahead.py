@@ -18,7 +18,7 @@ from transformers.modeling_layers import MtpModel
 from qualgate.engine.choice import open_engine
 from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.job import run_job
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.records import CACHE_TOKEN, DRAFT_WEIGHTS, DraftSource, Sampling, Speculation
 from qualgate.speculation.propose import DraftRequest
 from tests.depth import with_proofs

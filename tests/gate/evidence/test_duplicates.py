@@ -11,7 +11,7 @@ from qualgate.gate.evidence.checks import examine
 from qualgate.gate.evidence.duplicates import join
 from qualgate.gate.verdict import decide_plain
 from qualgate.identity import case_hash, question_hash
-from qualgate.pipeline.plan import asked_in_two_sets
+from qualgate.pipeline.named_sets import asked_in_two_sets
 from qualgate.records import Case, EarlyStop, Evalset, Plan, Policy, Rule, UnitKey
 from qualgate.store import runs
 from qualgate.store.database import open_store

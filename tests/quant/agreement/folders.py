@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from qualgate.engine.load import check_weights
+from qualgate.engine.check_weights import check_weights
 from qualgate.quant.checkpoint import pack, read_packed
 from qualgate.quant.model_folder import read_model_folder
 from qualgate.quant.recipes import parse_recipe

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from qualgate.errors import UsageError
-from qualgate.pipeline.checks import folder_notes
+from qualgate.pipeline.folder_notes import folder_notes
 from qualgate.quant.adapter_folder import read_adapter_folder
 from qualgate.quant.model_folder import read_model_folder
 from qualgate.quant.readers import read_quantized

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qualgate.errors import UsageError
-from qualgate.pipeline.checks import folder_notes
+from qualgate.pipeline.folder_notes import folder_notes
 from qualgate.quant.model_folder import read_model_folder, read_tokenizer_folder
 from qualgate.records import ArmSpec, Served
 from qualgate.served.declared import identify_served

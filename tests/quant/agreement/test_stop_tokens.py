@@ -7,7 +7,8 @@ import re
 import pytest
 
 from qualgate.errors import UsageError
-from qualgate.pipeline.checks import check_same_question, folder_notes
+from qualgate.pipeline.checks import check_same_question
+from qualgate.pipeline.folder_notes import folder_notes
 from qualgate.quant.agreement.stop_tokens import READINGS
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.records import ArmSpec

@@ -8,7 +8,8 @@ import pytest
 
 from qualgate.engine.prompts import Renderer
 from qualgate.errors import UsageError
-from qualgate.pipeline.checks import check_same_question, folder_notes
+from qualgate.pipeline.checks import check_same_question
+from qualgate.pipeline.folder_notes import folder_notes
 from qualgate.quant.agreement.templates import as_read_by, templates
 from qualgate.quant.model_files import read_files
 from qualgate.quant.model_folder import read_model_folder, read_tokenizer_folder

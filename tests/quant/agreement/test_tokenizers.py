@@ -10,7 +10,8 @@ import pytest
 
 from qualgate import refmodel
 from qualgate.errors import UsageError
-from qualgate.pipeline.checks import check_same_question, folder_notes
+from qualgate.pipeline.checks import check_same_question
+from qualgate.pipeline.folder_notes import folder_notes
 from qualgate.quant.model_folder import read_model_folder
 from qualgate.records import ArmSpec
 from tests.quant.agreement.shipped import CONFIG, TOKENIZER, edited

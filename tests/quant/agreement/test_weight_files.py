@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from qualgate.errors import UsageError
-from qualgate.pipeline.checks import folder_notes
+from qualgate.pipeline.folder_notes import folder_notes
 from qualgate.quant.model_folder import read_model_folder
 from tests.quant.agreement.folders import Tensors, sound
 

@@ -13,7 +13,7 @@ import torch
 
 from qualgate.engine.choice import open_engine
 from qualgate.engine.constraint import GrammarMask, Vocabulary
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.engine.request import Ended, Engine, Event, Read, Reason, Request, Spoken
 from qualgate.engine.sampling import Draws, noise_numbers
 from qualgate.engine.steering import Steering

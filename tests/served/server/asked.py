@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from qualgate.engine.chat_template import TemplateFault, render_chat
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.identity import canonical_json
 from qualgate.records import Sampling
 from tests.served.server.read import MOST_LISTED

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.engine.request import Read
 
 MOST_LISTED = 2**20  # entries of one reply

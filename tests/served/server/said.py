@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.engine.stopping import Stops
 from qualgate.scoring.tools.dialects import BadCall, hermes
 from tests.served.server.answering import Token

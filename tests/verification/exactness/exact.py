@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from qualgate.engine.choice import open_engine
-from qualgate.engine.load import LoadedArm, load_arm
+from qualgate.engine.load import load_arm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.proposers import open_proposers
 from qualgate.engine.request import Request

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import torch
 
 from qualgate.engine.choice import choose_engine, open_engine
-from qualgate.engine.load import LoadedDraft
+from qualgate.engine.loaded import LoadedDraft
 from qualgate.engine.proposers import open_proposers
 from qualgate.engine.request import Event, Request, Spoken
 from qualgate.engine.sampling import Draws

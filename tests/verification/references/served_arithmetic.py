@@ -17,7 +17,8 @@ from safetensors.torch import load_file, save_file
 
 from qualgate.engine.choice import open_decoder, threads_of_kernels
 from qualgate.engine.job import run_job
-from qualgate.engine.load import LoadedArm, load_arm
+from qualgate.engine.load import load_arm
+from qualgate.engine.loaded import LoadedArm
 from qualgate.engine.row_check import read, whole
 from qualgate.errors import InfrastructureError
 from qualgate.records import ArmSpec, Job, Prompt, UnitKey

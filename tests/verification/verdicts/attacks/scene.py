@@ -128,7 +128,7 @@ def losing_external() -> Scene:
 
 def asked(**arguments: Any) -> Code:
     """The exit code of `qualgate gate` with these arguments, or the name of what crashed."""
-    from qualgate.cli.judging import gate
+    from qualgate.cli.deciding import gate
 
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         return exit_code(lambda: gate(**arguments, as_json=True))
