@@ -40,7 +40,7 @@ for line in lines:
     with st.container(border=True):
         st.html(
             f'<span style="font-weight:600">{when(line.created_at)}</span> '
-            f'<span class="qg-quiet">· {escape(line.run_id)} · {state(line)} · {progress(line)}</span>'
+            f'<span class="quiet">· {escape(line.run_id)} · {state(line)} · {progress(line)}</span>'
         )
         for variant in line.variants:
             with st.container(horizontal=True, vertical_alignment="center"):
@@ -49,7 +49,7 @@ for line in lines:
                 )
                 st.html(
                     f'<div class="qg-long">{chip(variant.word)} &nbsp;<b>{escape(variant.variant)}</b> '
-                    f'<span class="qg-quiet">{escape(variant.reason)}{decided}</span></div>',
+                    f'<span class="quiet">{escape(variant.reason)}{decided}</span></div>',
                     width="stretch",
                 )
                 link("Open", variant.run_id, variant.variant)

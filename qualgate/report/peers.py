@@ -15,7 +15,7 @@ from qualgate.escaping import visible_line
 from qualgate.formatting import counted
 from qualgate.report import screen
 from qualgate.report.screen import fit
-from qualgate.report.terminal import STYLE
+from qualgate.report.terminal_blocks import STYLE
 
 if TYPE_CHECKING:
     from qualgate.gate.peers.nel_policy import NelSaid

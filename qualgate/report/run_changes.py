@@ -12,7 +12,7 @@ from qualgate.formatting import counted, value_text
 from qualgate.records import Comparison
 from qualgate.report import screen
 from qualgate.report.screen import fit, indented
-from qualgate.report.terminal import STYLE
+from qualgate.report.terminal_blocks import STYLE
 from qualgate.store import queries
 from qualgate.store.database import open_store
 from qualgate.store.evidence import check_evidence

@@ -12,9 +12,9 @@ from qualgate.escaping import visible_line
 from qualgate.formatting import counted
 from qualgate.identity import sha256_text
 from qualgate.report import screen
-from qualgate.report.load_tables import causes_line, levels_line
+from qualgate.report.load_sections import causes_line, levels_line
 from qualgate.report.screen import indented
-from qualgate.report.terminal import STYLE
+from qualgate.report.terminal_blocks import STYLE
 from qualgate.store.loads import StoredLoad
 from qualgate.store.queries import RunLine, VariantLine
 
