@@ -20,17 +20,17 @@ def show_sections(sections: Iterable[Section]) -> None:
             st.html(f'<h3 class="qg-title">{escape(section.title)} {chip(section.word)}</h3>')
         elif section.title:
             st.subheader(label(section.title))
-        for block in section.blocks:
-            show_block(block)
+        for index, block in enumerate(section.blocks):
+            _show(block, f"{section.title} {index}")
 
 
-def show_block(block: Block) -> None:
+def _show(block: Block, place: str) -> None:
     """Show one block: a picture in a frame of its own, or as lines if its height is not known; text to be pasted with
     a button that copies it."""
     match block:
         case Figure(picture=picture, caption=caption) if picture is not None and picture.height:
             st.caption(label(caption))
-            charts.show(picture, caption)
+            charts.show(picture, caption, place)
         case Figure(caption=caption, lines=lines):
             if lines:
                 st.html(f'<p class="title">{escape(caption)}</p>{block_html(Lines(lines))}')

@@ -83,4 +83,4 @@ def _cell(cell: str | Cell) -> str:
         return f"<ins>{word}</ins>{note}"
     if cell.text not in SIGNS:
         return f"{chip(cell.text)}{note}"
-    return f'<span class="sign {word}">{SIGNS[cell.text]}</span>&nbsp;{word}{note}'
+    return f'<span class="word"><span class="sign {word}">{SIGNS[cell.text]}</span> {word}</span>{note}'

@@ -18,14 +18,17 @@ from qualgate.report.terminal_blocks import STYLE
 from qualgate.store.loads import StoredLoad
 from qualgate.store.queries import RunLine, VariantLine
 
-STATES = {"running": "under way, or interrupted", "incomplete": "incomplete: run it again to resume"}
+STATES = {
+    "running": "under way, or interrupted: running it again resumes",
+    "incomplete": "incomplete: running it again resumes",
+}
 
 
 def print_runs(runs: Sequence[RunLine], total: int) -> None:
     """Print one line per run, and one below it per variant; colours only on a terminal."""
     console = screen.console()
     for line in runs:
-        console.print(Text.assemble((visible_line(line.run_id), "bold"), f"  {_when(line.created_at)}  {_state(line)}"))
+        console.print(Text.assemble((visible_line(line.run_id), "bold"), f"  {_when(line.created_at)}  {run_state(line)}"))
         if line.variants:
             console.print(indented(Text(_about(line.variants[0]), style="dim")))
         width = max((len(visible_line(variant.variant)) for variant in line.variants), default=0)
@@ -64,7 +67,7 @@ def load_as_body(stored: StoredLoad) -> dict[str, Any]:
     }
 
 
-def _state(line: RunLine) -> str:
+def run_state(line: RunLine) -> str:
     """Return the state of a run in words: trial, status, answers, errors, units saved by early stopping, rescoring,
     pruning."""
     parts = ["trial"] if line.trial else []

@@ -44,8 +44,8 @@ def print_report(report: Report) -> None:
             )
         )
         print_blocks(console, [Lines(verdict.reasons)], 2)
-        _print_examples(report, verdict.variant)
         print_sections(console, variant_sections(report, stored), 2)
+        _print_examples(report, verdict.variant)
     console.print()
 
 

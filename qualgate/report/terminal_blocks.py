@@ -25,6 +25,8 @@ STYLE = {
     "broken": "red",
     "fallen": "bold red",
     "no fall": "green",
+    "pass": "green",
+    "fail": "red",
 }
 WIDEST = 240  # columns of a table in a file or a pipe; a wider one is laid out row by row
 GAP = 2  # columns between those of a table

@@ -29,11 +29,10 @@ NOTICES = ("info", "success", "warning", "error")
 def shown(app) -> str:
     """All that a page says, as one text."""
     assert not app.exception, [one.value for one in app.exception]
-    kinds = ("header", "markdown", "caption", "text", "code", "html", "button", *NOTICES)
-    headings = [one.value.replace("\\", "") for one in app.get("subheader")]  # as their reader sees them
-    return "\n".join(
-        [*headings, *(str(getattr(one, "value", "") or one.proto) for kind in kinds for one in app.get(kind))]
-    )
+    kinds = ("header", "subheader", "markdown", "caption", "text", "code", "html", "button", *NOTICES)
+    texts = [(kind, str(getattr(one, "value", "") or one.proto)) for kind in kinds for one in app.get(kind)]
+    # In headings and warnings stored text is escaped as Markdown; a reader sees no escapes.
+    return "\n".join(text.replace("\\", "") if kind in ("subheader", "warning") else text for kind, text in texts)
 
 
 def press(app, label: str):

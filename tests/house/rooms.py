@@ -69,6 +69,7 @@ SHARED_WITH_APP = {"qualgate.report"} | {
         "nights",
         "page",
         "plots",
+        "run_list",
         "sections",
         "summary",
     )
