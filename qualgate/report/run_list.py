@@ -28,7 +28,9 @@ def print_runs(runs: Sequence[RunLine], total: int) -> None:
     """Print one line per run, and one below it per variant; colours only on a terminal."""
     console = screen.console()
     for line in runs:
-        console.print(Text.assemble((visible_line(line.run_id), "bold"), f"  {_when(line.created_at)}  {run_state(line)}"))
+        console.print(
+            Text.assemble((visible_line(line.run_id), "bold"), f"  {_when(line.created_at)}  {run_state(line)}")
+        )
         if line.variants:
             console.print(indented(Text(_about(line.variants[0]), style="dim")))
         width = max((len(visible_line(variant.variant)) for variant in line.variants), default=0)
