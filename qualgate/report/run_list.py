@@ -18,10 +18,7 @@ from qualgate.report.terminal_blocks import STYLE
 from qualgate.store.loads import StoredLoad
 from qualgate.store.queries import RunLine, VariantLine
 
-STATES = {
-    "running": "under way, or interrupted: running it again resumes",
-    "incomplete": "incomplete: running it again resumes",
-}
+STATES = {"running": "under way, or interrupted", "incomplete": "incomplete: run it again to resume"}
 
 
 def print_runs(runs: Sequence[RunLine], total: int) -> None:
