@@ -22,11 +22,12 @@ PHONE = """<style>@media (max-width: 640px) {{
   .st-key-{key} :is(iframe, :has(> iframe)) {{ height: {height}px !important; }} }}</style>"""
 
 
-def show(picture: plots.Picture, alt: str) -> None:
-    """Show a picture in a frame: Streamlit's own HTML drops SVG, and an image has no tooltips."""
+def show(picture: plots.Picture, alt: str, place: str) -> None:
+    """Show a picture in a frame: Streamlit's own HTML drops SVG, and an image has no tooltips. place: on the page, as
+    two pictures may be alike."""
     style = BARE + picture.style if picture.style else plots.style() + STYLE
     height = picture.height + SLACK
-    key = f"chart-{sha256_text(alt + picture.html)[:16]}"
+    key = f"chart-{sha256_text(place + picture.html)[:16]}"
     phone = 0 if picture.style else height + LABEL * picture.html.count('class="label"')
     st.html(PHONE.format(key=key, height=phone))
     with st.container(key=key):

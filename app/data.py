@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import streamlit as st
 
+from qualgate.records import Verdict
 from qualgate.report.nights import ShownNights, shown_nights
+from qualgate.report.summary import Report
 from qualgate.store import decisions, prunings, queries, runs
 from qualgate.store import loads as stored_loads
 from qualgate.store.database import Store, open_store
@@ -134,19 +137,17 @@ def run_summary(run_id: str) -> ShownRun:
     return ShownRun(queries.as_damaged(run, faults), False, None) if faults else ShownRun(run, False, seal)
 
 
-def flip_counts(run_id: str, variant: str) -> tuple[queries.FlipCount, ...]:
-    """Count the answers that changed between right and wrong, by metric and evalset."""
-    return _flip_counts(url(), run_id, variant)
+def report(run: queries.RunSummary, verdict: Verdict) -> Report:
+    """Return the report of one variant, without the texts of its answers. Damaged evidence is not read."""
+    if verdict.word == "invalid":
+        return Report(run=run, flips={})
+    measured = _measured(url(), run.run_id, verdict.variant)
+    return replace(Report(run=run, flips={}), **{name: {verdict.variant: value} for name, value in measured.items()})
 
 
 def flipped_cases(run_id: str, variant: str, deciding: tuple[queries.Judged, ...] = ()) -> dict[queries.Direction, int]:
     """Count the cases that changed in each direction, each once, by the scores named in `deciding`; (): all."""
     return _flipped_cases(url(), run_id, variant, deciding)
-
-
-def drift_by_position(run_id: str, variant: str) -> tuple[queries.PositionDrift, ...]:
-    """Return the mean KL at each token of the baseline's answers."""
-    return _drift_by_position(url(), run_id, variant)
 
 
 def case_keys(
@@ -211,9 +212,15 @@ def _faults(url: str, run_id: str) -> tuple[str, ...]:
 
 
 @st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
-def _flip_counts(url: str, run_id: str, variant: str) -> tuple[queries.FlipCount, ...]:
+def _measured(url: str, run_id: str, variant: str) -> dict[str, Any]:
+    """Return what was measured along a variant's answers, by the name of its field in a report."""
     with _open() as store:
-        return queries.flip_counts(store, run_id, variant)
+        return {
+            "flip_counts": queries.flip_counts(store, run_id, variant),
+            "drift": queries.drift_by_position(store, run_id, variant),
+            "trajectories": queries.trajectories(store, run_id, variant),
+            "readings": queries.readings(store, run_id, variant),
+        }
 
 
 @st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
@@ -222,12 +229,6 @@ def _flipped_cases(
 ) -> dict[queries.Direction, int]:
     with _open() as store:
         return queries.count_flipped_cases(store, run_id, variant, deciding)
-
-
-@st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
-def _drift_by_position(url: str, run_id: str, variant: str) -> tuple[queries.PositionDrift, ...]:
-    with _open() as store:
-        return queries.drift_by_position(store, run_id, variant)
 
 
 @st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from qualgate.escaping import visible
+from qualgate.report import html_blocks
 from qualgate.report.diff import EMPTY, marked
 
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]()<>#+\-.!|~$:]")
@@ -28,29 +28,12 @@ def label(text: str) -> str:
 
 def chip(word: str | None) -> str:
     """Render a verdict word as a coloured label."""
-    if word is None:
-        return '<span class="qg-chip qg-open">no verdict</span>'
-    return f'<span class="qg-chip {escape(word)}">{escape(word)}</span>'
+    return '<span class="chip open">no verdict</span>' if word is None else html_blocks.chip(word)
 
 
 def overrules(action: str, word: str | None) -> bool:
     """Whether a decision contradicts the gate's verdict; `review` asks for a person, so neither decision does."""
     return word in ("block", "undecided", "invalid") if action == "approve" else word == "approve"
-
-
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
-    """Render a table. Cells are HTML already: pass stored text through `escape`. numbers: columns aligned right."""
-    marks = dict.fromkeys(numbers, ' class="qg-number"')
-    heads = "".join(f"<th{marks.get(index, '')}>{head}</th>" for index, head in enumerate(headers))
-
-    def row(cells: Sequence[str]) -> str:
-        named = enumerate(zip(headers, cells, strict=True))
-        return "".join(
-            f'<td data-name="{head}"{marks.get(index, "")}><div>{cell}</div></td>' for index, (head, cell) in named
-        )
-
-    body = "".join(f"<tr>{row(cells)}</tr>" for cells in rows)
-    return f'<div class="qg-scroll"><table class="qg-table"><thead><tr>{heads}</tr></thead>{body}</table></div>'
 
 
 def diff(before: str, after: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from qualgate.metrics import METRICS
-from qualgate.records import Comparison, Seen
+from qualgate.records import Comparison, Interaction, Seen
 
 
 def counted(count: int, singular: str, plural: str = "") -> str:
@@ -188,3 +188,29 @@ def reference_text(body: Mapping[str, Any]) -> str:
         if name in body
     }
     return json.dumps(references, indent=2, ensure_ascii=False) if references else ""
+
+
+def interaction_text(interaction: Interaction) -> str:
+    """Return the metric and slice of an interaction, with its estimate, bounds and unit."""
+    return f"{interaction.metric} [{interaction.slice}] {interaction_numbers(interaction)}"
+
+
+def too_few(interaction: Interaction) -> bool:
+    """Whether the bounds span all that a difference of differences of shares can be, so nothing was measured."""
+    low = -2.0 if interaction.lower is None else interaction.lower
+    high = 2.0 if interaction.upper is None else interaction.upper
+    return interaction.metric != "cost_per_accepted_answer" and low <= -2 and high >= 2
+
+
+def interaction_numbers(interaction: Interaction) -> str:
+    """Return the estimate and bounds with their unit, and whether it is proven; or that the cases were too few."""
+    if too_few(interaction):
+        return f"too few cases (n {interaction.n}): not proven"
+    if interaction.metric == "cost_per_accepted_answer":
+        scale, digits, unit = 1.0, 4, "log ratio of costs, over 0 = worse together"
+    else:
+        scale, digits, unit = 100.0, 2, "points, below 0 = worse together"
+    bounds = (interaction.lower, interaction.upper)
+    low, high = ("…" if bound is None else f"{scale * bound:+.{digits}f}" for bound in bounds)
+    conclusion = "FOUND" if interaction.found else "not proven"
+    return f"{scale * interaction.estimate:+.{digits}f} [{low}, {high}] ({unit}; n {interaction.n}): {conclusion}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import streamlit as st
-from qualgate_app.text import diff, escape, plain_block, table
+from qualgate_app.text import diff, escape, plain_block
 
 from qualgate.formatting import counted, ms_text, prompt_text, reference_text, score_text
+from qualgate.report.html_blocks import table_html
 from qualgate.store.queries import Answer, CaseDetail, CaseKey, Compared
 
 
@@ -24,9 +25,9 @@ def show_case(key: CaseKey, compared: Compared, detail: CaseDetail) -> None:
     st.html(f"<b>{escape(key.name)}</b>{' · changes in the A/A arm too' if key.noisy else ''}")
     prompt, reference = st.columns(2)
     with prompt:
-        st.html(f'<div class="qg-quiet">prompt</div>{plain_block(prompt_text(detail.body))}')
+        st.html(f'<div class="quiet">prompt</div>{plain_block(prompt_text(detail.body))}')
     with reference:
-        st.html(f'<div class="qg-quiet">reference</div>{plain_block(reference_text(detail.body))}')
+        st.html(f'<div class="quiet">reference</div>{plain_block(reference_text(detail.body))}')
     baseline_html, variant_html = diff(detail.baseline.text, detail.variant.text)
     columns = st.columns(2)
     for column, name, answer, block in (
@@ -34,7 +35,7 @@ def show_case(key: CaseKey, compared: Compared, detail: CaseDetail) -> None:
         (columns[1], "variant", detail.variant, variant_html),
     ):
         with column:
-            st.html(f'<div class="qg-quiet">{name} · {_measured(answer)}</div>{block}')
+            st.html(f'<div class="quiet">{name} · {_measured(answer)}</div>{block}')
     if detail.variant.first_divergence is not None:
         margin = detail.variant.margin_at_divergence
         sure = "" if margin is None else f", chosen with a margin of {margin:.2f} over the runner-up (logits)"
@@ -44,7 +45,7 @@ def show_case(key: CaseKey, compared: Compared, detail: CaseDetail) -> None:
         [escape(name), *map(score_text, pair), escape(compared.reasons.get(name, "")), escape(scorers.get(name, ""))]
         for name, pair in compared.scores.items()
     ]
-    st.html(table(["metric", "baseline", "variant", "why", "scorer"], rows))
+    st.html(table_html(["metric", "baseline", "variant", "why", "scorer"], rows))
 
 
 def _measured(answer: Answer) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import streamlit as st
-from qualgate_app import charts, data
+from qualgate_app import data
 from qualgate_app.address import keep, parameter
 from qualgate_app.faults import explained
 from qualgate_app.text import escape
@@ -15,7 +15,6 @@ from qualgate.escaping import visible
 from qualgate.formatting import counted
 from qualgate.identity import canonical_json
 from qualgate.records import NOISE, Comparison
-from qualgate.report import plots
 from qualgate.store.queries import SHOWS, SORTS, CaseFilter, CaseKey, Compared, FlipCount, RunSummary
 
 SIZE = 8  # rows of the table
@@ -53,12 +52,6 @@ def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> 
         _table(keys[first : first + SIZE], pairs, index - first)
         _page_buttons(names, index)
         show_case(keys[index], pairs[index - first], data.case_detail(run.run_id, variant, keys[index]))
-
-
-def show_flips(counts: tuple[FlipCount, ...]) -> None:
-    """Show how many answers changed between right and wrong, by evalset and metric."""
-    if (picture := plots.flips(counts)) is not None:
-        charts.show(picture, "right → wrong and wrong → right by set")
 
 
 def _filters(run: RunSummary, counts: tuple[FlipCount, ...]) -> tuple[CaseFilter, Any]:

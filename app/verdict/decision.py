@@ -59,7 +59,7 @@ def _show_decided(stored: StoredVerdict) -> None:
         st.html(
             f'<div class="qg-long">{chip(decision.action)} by <b>{escape(decision.name)}</b></div>'
             f'<div class="qg-long">{escape(decision.reason)}</div>'
-            f'<div class="qg-quiet">{when(decision.created_at)}{notes} · '
+            f'<div class="quiet">{when(decision.created_at)}{notes} · '
             f"<code>{escape(decision.hash[:12])}</code></div>"
         )
     st.subheader("Decide again" if stored.decision else "Your decision", anchor="decide")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 from qualgate_app import data
-from qualgate_app.text import chip, escape, overrules, table, when
+from qualgate_app.text import chip, escape, overrules, when
+
+from qualgate.report.html_blocks import table_html
 
 SHOWN = 200
 
@@ -30,7 +32,7 @@ else:
             icon=":material/gavel:",
         )
     st.html(
-        table(
+        table_html(
             ["when", "decision", "the gate said", "variant", "by", "reason", "run", "hash"],
             [
                 (

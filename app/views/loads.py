@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import streamlit as st
-from qualgate_app import charts, data
+from qualgate_app import data
 from qualgate_app.address import keep, parameter
+from qualgate_app.blocks import show_sections
 from qualgate_app.paging import link_loads, page_of, turn
-from qualgate_app.text import chip, escape, table, when
+from qualgate_app.text import chip, escape, when
 
 from qualgate.escaping import visible
 from qualgate.formatting import counted
-from qualgate.report import load_tables
-from qualgate.report.load_tables import Body, Table
+from qualgate.report import load_sections
 from qualgate.report.nights import word
 from qualgate.store.loads import StoredLoad
 
@@ -41,17 +41,17 @@ def show_list(gate: str) -> None:
 def show_line(load: StoredLoad) -> None:
     """Show a load's result, and each variant's verdict with its causes."""
     about = " · ".join(
-        (when(load.created_at), load_tables.levels_line(load.body), counted(load.body["load"]["rounds"], "round"))
+        (when(load.created_at), load_sections.levels_line(load.body), counted(load.body["load"]["rounds"], "round"))
     )
     variants = "".join(
         f'<li><div class="qg-long">{chip(verdict["verdict"])} &nbsp;<b>{escape(verdict["variant"])}</b> '
-        f'<span class="qg-quiet">{escape(load_tables.causes_line(verdict))}</span></div></li>'
+        f'<span class="quiet">{escape(load_sections.causes_line(verdict))}</span></div></li>'
         for verdict in load.body["verdicts"]
     )
     with st.container(border=True), st.container(horizontal=True, vertical_alignment="center"):
         st.html(
             f'<div class="qg-long">{chip(word(load.exit))} &nbsp;<b>{escape(load.gate_name)}</b> '
-            f'<span class="qg-quiet">{escape(about)}</span></div><ul class="qg-reasons">{variants}</ul>',
+            f'<span class="quiet">{escape(about)}</span></div><ul class="qg-reasons">{variants}</ul>',
             width="stretch",
         )
         link_loads("Open", load=load.load_id)
@@ -63,48 +63,16 @@ def show_one(load: StoredLoad) -> None:
     link_loads("All loads")
     st.html(
         f'<div class="qg-title">{escape(load.gate_name)} {chip(word(load.exit))}</div>'
-        f'<div class="qg-quiet">{when(load.created_at)} · {escape(load.load_id)} · '
-        f"{escape(load_tables.measured_line(body))}</div>"
+        f'<div class="quiet">{when(load.created_at)} · {escape(load.load_id)} · '
+        f"{escape(load_sections.measured_line(body))}</div>"
     )
     st.caption("How servers bear many users. It says nothing of what they answer, so it approves no run.")
-    st.subheader("Rules", anchor="rules")
-    for verdict in body["verdicts"]:
-        show_verdict(verdict)
-    st.subheader("Throughput and latency", anchor="latency")
-    charts.show(load_tables.load_picture(body), "the tables below in a picture")
-    show_table(load_tables.throughput_table(body))
-    show_table(load_tables.times_table(body))
-    st.caption(load_tables.READING)
-    if body["load"]["rounds"] > 1:
-        st.caption(load_tables.BY_ROUND)
-    st.html("".join(f'<div class="qg-quiet">{escape(note)}</div>' for note in body["notes"]))
+    show_sections([*load_sections.rules_sections(body), load_sections.measured_section(body)])
     with st.expander("Servers"):
-        st.html(table(("arm", "declared"), [list(map(escape, cells)) for cells in body["declared"].items()]))
+        show_sections([load_sections.servers_section(body)])
     with st.expander("Gate file"):
         st.code(visible(load.gate_file), language=None, wrap_lines=True)
         st.caption(f"rules, limits and levels {load.policy_sha256[:16]}…")
-
-
-def show_verdict(verdict: Body) -> None:
-    """Show one variant's verdict and its rules."""
-    st.html(
-        f'<div class="qg-name" role="heading" aria-level="4"><b>{escape(verdict["variant"])}</b> '
-        f"&nbsp;{chip(verdict['verdict'])}&nbsp; under load</div>"
-    )
-    show_table(load_tables.rules_table(verdict))
-
-
-def show_table(content: Table) -> None:
-    """Show a table with escaped cells, and verdict words as labels."""
-
-    def cell(head: str, text: str) -> str:
-        if head == "verdict":
-            return chip(text)
-        form = {"rule": "qg-whole", "why": "qg-wide"}.get(head)
-        return f'<span class="{form}">{escape(text)}</span>' if form else escape(text)
-
-    rows = ([cell(head, text) for head, text in zip(content.heads, row, strict=True)] for row in content.rows)
-    st.html(table([escape(head) for head in content.heads], rows, numbers=content.numbers))
 
 
 wanted, of = parameter("load"), parameter("gate")

@@ -24,8 +24,8 @@ for line in lines:
         st.html(
             f'{chip(line.word)} &nbsp;<b class="qg-name">{escape(line.variant)}</b>'
             f'<div class="qg-long">{escape(line.reason)}</div>'
-            f'<div class="qg-quiet">{escape(str(line.called))}</div>'
-            f'<div class="qg-quiet">{when(line.created_at)} · {escape(line.run_id)}</div>',
+            f'<div class="quiet">{escape(str(line.called))}</div>'
+            f'<div class="quiet">{when(line.created_at)} · {escape(line.run_id)}</div>',
             width="stretch",
         )
         link("Review", line.run_id, line.variant)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import streamlit as st
 from qualgate_app import data
 from qualgate_app.address import keep, parameter
+from qualgate_app.blocks import show_sections
 from qualgate_app.paging import link_loads
 from qualgate_app.text import chip, escape, label, when
-from qualgate_app.verdict.cases import cases_query, show_cases, show_flips
+from qualgate_app.verdict.cases import cases_query, show_cases
 from qualgate_app.verdict.decision import show_decision
-from qualgate_app.verdict.four_arms import show_four_arms
-from qualgate_app.verdict.rules import show_rules, show_sizes
 from qualgate_app.verdict.setting import show_setting
-from qualgate_app.verdict.speculation import show_speculation
-from qualgate_app.verdict.weights_and_cache import show_weights_and_cache
+from qualgate_app.verdict.sizes import show_sizes
 
 from qualgate.errors import QualgateError, UsageError
 from qualgate.formatting import counted
 from qualgate.records import Comparison, Verdict
+from qualgate.report.four_arms import choice_section
+from qualgate.report.sections import variant_sections
 from qualgate.store.queries import RunSummary, StoredVerdict
 
 MEANING = {
@@ -56,18 +56,16 @@ def show() -> None:
 
 def _evidence(run: RunSummary, stored: StoredVerdict) -> None:
     """Show everything that speaks for or against the variant, the reasons first."""
-    variant = stored.verdict.variant
+    report = data.report(run, stored.verdict)
     _why(run, stored.verdict)
     show_sizes(run, stored)
     if stored.verdict.word != "invalid":  # damaged evidence is not drawn
-        counts = data.flip_counts(run.run_id, variant)
-        show_cases(run, variant, counts)
-        show_flips(counts)
-    show_four_arms(run)
-    show_rules(stored)
-    show_weights_and_cache(stored.verdict)
-    show_speculation(stored.verdict)
-    show_setting(run, stored)
+        show_cases(run, stored.verdict.variant, report.flip_counts[stored.verdict.variant])
+    if report.four_arm is not None:
+        show_sections([choice_section(report.four_arm)])
+    show_sections(variant_sections(report, stored))
+    st.caption("Differences of rates are in points. Each bound is one-sided at the policy's alpha.")
+    show_setting(report, stored)
 
 
 @st.fragment(run_every=1)
@@ -111,7 +109,7 @@ def _header(run: RunSummary, stored: StoredVerdict) -> None:
     sets = ", ".join(f"{item.name} {item.version} ({item.size})" for item in run.evalsets)
     st.html(
         f'<div class="qg-title">{escape(stored.verdict.variant)} {chip(stored.verdict.word)}</div>'
-        f'<div class="qg-quiet">{when(run.created_at)} · run {escape(run.run_id)} · {escape(sets)}</div>'
+        f'<div class="quiet">{when(run.created_at)} · run {escape(run.run_id)} · {escape(sets)}</div>'
         '<a class="qg-phone" href="#decide">To your decision</a>'
     )
 

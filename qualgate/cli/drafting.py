@@ -62,7 +62,6 @@ def draft_compare(
     from qualgate.report.draft_compare import comparison_lines
     from qualgate.report.progress import shown_progress
     from qualgate.report.render import write_atomically
-    from qualgate.report.screen import fit
 
     if out.exists() and not (out.is_file() and out.read_bytes().startswith(WRITTEN.encode())):
         raise UsageError(f"{out} is there already, and `qualgate draft compare` did not write it: name another --out.")
@@ -71,4 +70,4 @@ def draft_compare(
     with shown_progress("prompts") as progress:
         results = list(try_drafts(load_gate_file(out), cases, cache, progress))
     bodies = [result.as_json() for result in results]
-    say(json.dumps(bodies, indent=2) if as_json else fit("\n".join(comparison_lines(results, str(out)))))
+    say(json.dumps(bodies, indent=2) if as_json else "\n".join(comparison_lines(results, str(out))))

@@ -36,7 +36,7 @@ def load(
     from qualgate.load.run import measure
     from qualgate.load.summary import summarised
     from qualgate.report.load import load_body, print_load, requests_of
-    from qualgate.report.load_tables import load_picture
+    from qualgate.report.load_sections import load_picture
     from qualgate.report.plots.load import as_file
     from qualgate.report.render import write_atomically
     from qualgate.store import loads

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qualgate.escaping import visible_line
-from qualgate.formatting import seen_text
+from qualgate.formatting import interaction_text, seen_text
 from qualgate.identity import content_hash
 from qualgate.records import Comparison, FourArm, Verdict
-from qualgate.report.arms import interaction_text
 from qualgate.report.summary import Report
 
 Level = Literal["error", "warning", "note"]

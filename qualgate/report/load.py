@@ -7,13 +7,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rich import table as rich_table
-from rich.text import Text
-
-from qualgate.escaping import visible_line
-from qualgate.report import load_tables, screen
-from qualgate.report.load_tables import Body, Table
-from qualgate.report.screen import fit
+from qualgate.report import screen
+from qualgate.report.blocks import Note, Section
+from qualgate.report.load_sections import Body, measured_line, measured_section, rules_sections, servers_section
+from qualgate.report.terminal_blocks import print_sections
 
 if TYPE_CHECKING:
     from qualgate.load.rules import LoadVerdict
@@ -81,28 +78,6 @@ def requests_of(loaded: Loaded) -> Iterator[str]:
 
 
 def print_load(body: Body) -> None:
-    """Print the load to stdout, with colours only on a terminal."""
-    console = screen.console()
-    for arm, settings in body["declared"].items():
-        console.print(Text.assemble((visible_line(arm), "bold"), f"  {visible_line(settings)}"))
-    console.print(Text(load_tables.measured_line(body), style="dim"))
-    console.print(_rich_table(load_tables.throughput_table(body)))
-    console.print(_rich_table(load_tables.times_table(body)))
-    console.print(Text(fit(load_tables.READING), style="dim"))
-    if body["load"]["rounds"] > 1:
-        console.print(Text(fit(load_tables.BY_ROUND), style="dim"))
-    for verdict in body["verdicts"]:
-        console.print(Text.assemble((visible_line(verdict["variant"]), "bold"), f"  {verdict['verdict'].upper()}"))
-        console.print(_rich_table(load_tables.rules_table(verdict)))
-    for note in body["notes"]:
-        console.print(Text(fit(f"note: {visible_line(note)}")))
-
-
-def _rich_table(content: Table) -> rich_table.Table:
-    """Return the table for a terminal, with stored text made visible."""
-    table = rich_table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for index, head in enumerate(content.heads):
-        table.add_column(head, justify="right" if index in content.numbers else "left", overflow="fold")
-    for row in content.rows:
-        table.add_row(*(Text(visible_line(cell)) for cell in row))
-    return table
+    """Print the load to stdout, with colours only on a terminal; the verdicts come last."""
+    measured = Section("", (Note(measured_line(body), kind="quiet"),))
+    print_sections(screen.console(), [servers_section(body), measured, measured_section(body), *rules_sections(body)])

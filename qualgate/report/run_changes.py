@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rich.text import Text
-
-from qualgate.escaping import visible_line
 from qualgate.formatting import counted, value_text
 from qualgate.records import Comparison
 from qualgate.report import screen
-from qualgate.report.screen import fit, indented
-from qualgate.report.terminal import STYLE
+from qualgate.report.blocks import Cell, Lines, Note, Section, Table
+from qualgate.report.terminal_blocks import print_sections
 from qualgate.store import queries
 from qualgate.store.database import open_store
 from qualgate.store.evidence import check_evidence
@@ -137,40 +134,35 @@ def _fields(comparison: Comparison) -> tuple:
 
 def print_run_changes(changes: RunChanges) -> None:
     """Print the changes to stdout, with colours only on a terminal."""
-    console = screen.console()
-    console.print(Text(f"{visible_line(changes.before)} → {visible_line(changes.after)}", style="bold"))
-    console.print(Text("\nwhat was judged otherwise", style="bold"))
-    for line in changes.differs or ("nothing: the same arms, evalsets and rules",):
-        console.print(Text(fit(f"  {visible_line(line)}")))
-    console.print(Text("\nverdicts", style="bold"))
-    for words in changes.verdicts:
-        verdict_texts = (
-            _styled(word) for word in ((words.before,) if words.before == words.after else (words.before, words.after))
-        )
-        console.print(Text.assemble(f"  {visible_line(words.variant)}  ", Text(" → ").join(verdict_texts)))
-    if changes.rates:
-        console.print(Text("\nrules", style="bold"))
-    for rate in changes.rates:
-        console.print(indented(f"{visible_line(rate.variant)}  {visible_line(rate.rule)} ({visible_line(rate.slice)})"))
-        console.print(indented(Text(f"{_numbers(rate.before)} → {_numbers(rate.after)}", style="dim"), 6))
-    console.print(Text("\nanswers", style="bold"))
-    for (arm, metric), pairs in changes.pairs.items():
-        scores = [score for score in changes.scores if (score.arm, score.metric) == (arm, metric)]
-        worse = sum(score.lost for score in scores)
-        changed = f"{worse:,} worse, {len(scores) - worse:,} better" if scores else "the same"
-        console.print(
-            indented(f"{visible_line(arm)}  {visible_line(metric)}: {changed}, of {counted(pairs, 'score')} of both")
-        )
-        named = [f"{visible_line(score.name)} {'−' if score.lost else '+'}" for score in scores[:NAMED]]
-        more = [f"and {len(scores) - NAMED:,} more (--json)"] if len(scores) > NAMED else []
-        if scores:
-            console.print(indented(Text(", ".join([*named, *more]), style="dim"), 6))
-    if not changes.pairs:
-        console.print(Text("  no case was asked in both runs"))
+    same = ("nothing: the same arms, evalsets and rules",)
+    verdicts = tuple((words.variant, *map(_word_cell, (words.before, words.after))) for words in changes.verdicts)
+    rules = tuple(
+        (rate.rule, rate.variant, rate.slice, _numbers(rate.before), _numbers(rate.after)) for rate in changes.rates
+    )
+    answers = tuple(_answers(changes, *key) for key in changes.pairs) or ("no case was asked in both runs",)
+    sections = (
+        Section("", (Note("", f"{changes.before} → {changes.after}"),)),
+        Section("what was judged otherwise", (Lines(changes.differs or same),)),
+        Section("verdicts", (Table(heads=("variant", "before", "after"), rows=verdicts),)),
+        Section("rules", (Table(heads=("rule", "variant", "slice", "before", "after"), rows=rules),)),
+        Section("answers", (Lines(answers),)),
+    )
+    print_sections(screen.console(), sections)
 
 
-def _styled(word: str | None) -> Text:
-    return Text(visible_line(word or "no verdict").upper(), style=STYLE.get(word or "", "dim"))
+def _word_cell(word: str | None) -> Cell:
+    return Cell(word or "no verdict", "status")
+
+
+def _answers(changes: RunChanges, arm: str, metric: str) -> str:
+    """Return how many answers of an arm are worse and better by a metric, and the first of them."""
+    scores = [score for score in changes.scores if (score.arm, score.metric) == (arm, metric)]
+    worse = sum(score.lost for score in scores)
+    changed = f"{worse:,} worse, {len(scores) - worse:,} better" if scores else "the same"
+    named = [f"{score.name} {'−' if score.lost else '+'}" for score in scores[:NAMED]]
+    more = [f"and {len(scores) - NAMED:,} more (--json)"] if len(scores) > NAMED else []
+    names = f": {', '.join([*named, *more])}" if scores else ""
+    return f"{arm} {metric}: {changed}, of {counted(changes.pairs[arm, metric], 'score')} of both{names}"
 
 
 def _numbers(comparison: Comparison | None) -> str:
@@ -178,4 +170,4 @@ def _numbers(comparison: Comparison | None) -> str:
         return "no such rule"
     metric = comparison.metric
     rates = f"{value_text(metric, comparison.baseline)} → {value_text(metric, comparison.variant)}"
-    return f"{visible_line(comparison.status)} (n {comparison.n:,}, baseline → variant {rates})"
+    return f"{comparison.status} (n {comparison.n:,}, baseline → variant {rates})"

@@ -12,9 +12,9 @@ from qualgate.escaping import visible_line
 from qualgate.formatting import counted
 from qualgate.identity import sha256_text
 from qualgate.report import screen
-from qualgate.report.load_tables import causes_line, levels_line
+from qualgate.report.load_sections import causes_line, levels_line
 from qualgate.report.screen import indented
-from qualgate.report.terminal import STYLE
+from qualgate.report.terminal_blocks import STYLE
 from qualgate.store.loads import StoredLoad
 from qualgate.store.queries import RunLine, VariantLine
 
@@ -25,7 +25,9 @@ def print_runs(runs: Sequence[RunLine], total: int) -> None:
     """Print one line per run, and one below it per variant; colours only on a terminal."""
     console = screen.console()
     for line in runs:
-        console.print(Text.assemble((visible_line(line.run_id), "bold"), f"  {_when(line.created_at)}  {_state(line)}"))
+        console.print(
+            Text.assemble((visible_line(line.run_id), "bold"), f"  {_when(line.created_at)}  {run_state(line)}")
+        )
         if line.variants:
             console.print(indented(Text(_about(line.variants[0]), style="dim")))
         width = max((len(visible_line(variant.variant)) for variant in line.variants), default=0)
@@ -64,7 +66,7 @@ def load_as_body(stored: StoredLoad) -> dict[str, Any]:
     }
 
 
-def _state(line: RunLine) -> str:
+def run_state(line: RunLine) -> str:
     """Return the state of a run in words: trial, status, answers, errors, units saved by early stopping, rescoring,
     pruning."""
     parts = ["trial"] if line.trial else []

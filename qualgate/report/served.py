@@ -1,43 +1,37 @@
-"""Served arms in reports and on the dashboard: who answered, with which flags, and how drafts did."""
+"""Served arms: who answered, with which flags, and how drafts did."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from qualgate.records import NOISE, DraftCounts, Served, counted_in, evalsets_of
+from qualgate.report.blocks import Cell, Section, Table
 from qualgate.store.queries import ArmLine
 
 NOT_SAID = "–"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideBySide:
-    """One setting of every served arm, in their order."""
-
-    what: str
-    cells: tuple[str, ...]
-
-    @property
-    def differs(self) -> bool:
-        """Whether the arms' settings differ."""
-        return len(set(self.cells)) > 1
-
-
-def side_by_side(arms: Sequence[ArmLine]) -> tuple[tuple[str, ...], tuple[SideBySide, ...]]:
-    """Return the served arms' names and settings: what the server declares, then how it was asked, then each flag of
-    its command. Empty if fewer than two are served; the A/A arm repeats the baseline and is left out."""
+def served_sections(arms: Sequence[ArmLine]) -> list[Section]:
+    """Return the served arms side by side: what the server declares, then how it was asked, then each flag of its
+    command. Empty if fewer than two are served; the A/A arm repeats the baseline and is left out."""
     served = [arm for arm in arms if arm.spec.served is not None and not arm.name.endswith(NOISE)]
     if len(served) < 2:
-        return (), ()
+        return []
     settings = [dict(_settings(arm)) for arm in served]
     names = list(dict.fromkeys(name for of_arm in settings for name in of_arm))
     # Flags come last, in the order of the first command that has them.
     names.sort(key=lambda name: name.startswith(("-", "extra_body ", "extra_headers ", "extra_query ")))
-    rows = (SideBySide(what=name, cells=tuple(of_arm.get(name, NOT_SAID) for of_arm in settings)) for name in names)
-    return tuple(arm.name for arm in served), tuple(rows)
+    rows: list[tuple[str | Cell, ...]] = []
+    for name in names:
+        cells = tuple(of_arm.get(name, NOT_SAID) for of_arm in settings)
+        if len(set(cells)) > 1:
+            rows.append((f"≠ {name}", *(Cell(cell, "differs") for cell in cells)))
+        else:
+            rows.append((name, *cells))
+    table = Table(heads=("≠ is not the same of all", *(arm.name for arm in served)), rows=tuple(rows))
+    return [Section("Served side by side", (table,))]
 
 
 def _settings(arm: ArmLine) -> Iterator[tuple[str, str]]:

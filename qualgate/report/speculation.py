@@ -1,21 +1,17 @@
-"""Text and tables on the effect of speculation on an arm, and how to serve it, for every format."""
+"""The effect of speculation on an arm, and how to serve it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
-from qualgate.escaping import visible_line
 from qualgate.formatting import counted, size_text
-from qualgate.records import DraftLevel, Gain, Rate, Speculated, Speculation
+from qualgate.records import DraftLevel, Gain, Rate, Speculated, Speculation, Verdict
+from qualgate.report import plots
+from qualgate.report.blocks import Block, Figure, Note, Paste, Section, Table, Terms
 from qualgate.report.peer_flags import PeerFlags, draft_command, peer_flags
 
-LEVEL_HEADS = (
-    "level", "proposer", "passes", "without a draft", "proposed", "accepted", "rejected", "discarded", "unverified",
-    "accepted / proposed",
-)  # fmt: skip
-TASK_HEADS = ("task", "tested", "rejected of those tested")
-POSITION_HEADS = ("token", "accepted, of all drafts", "accepted, of those tested")
 LAW = "S = τ / (v(γ + 1) + γ c)"
 OFF_BY = 0.1  # relative error of a predicted gain that is reported as a miss
 
@@ -29,10 +25,32 @@ class Advice:
     peers: tuple[PeerFlags, ...] = ()
 
 
+def speculation_sections(verdict: Verdict) -> list[Section]:
+    """Return the drafts' acceptance by level, position and task, and how to serve the arm."""
+    if verdict.speculated is None:
+        return []
+    return [Section(f"Speculation: {headline(verdict.speculated)}", speculation_blocks(verdict.speculated))]
+
+
 def headline(speculated: Speculated) -> str:
     """Return the proposer and tokens per verification: "mxfp4 draft, 5 tokens: 4.8 proposed, 4.5 accepted"."""
     proposer = speculated.spec.label if speculated.spec else ", ".join(level.proposer for level in speculated.levels)
     return f"{proposer}: {speculated.levels[0].in_words} a verification"
+
+
+def speculation_blocks(speculated: Speculated) -> tuple[Block, ...]:
+    """Return the numbers, alerts, tables and advice."""
+    advised = advice(speculated)
+    pasted = [("the draft's folder", advised.made_by)] if advised.made_by else []
+    pasted += [(peer_text(peer), peer.flags) for peer in advised.peers]
+    return (
+        *(Note(line, kind="alert") for line in speculated.alerts),
+        Terms(rows=tuple(terms(speculated))),
+        _levels(speculated),
+        *(block for level in speculated.levels for block in _level(level, named=len(speculated.levels) > 1)),
+        Note("", "How to serve it:", advised.sentence),
+        *(Paste(label, (text,)) if text else Note(label, kind="quiet") for label, text in pasted),
+    )
 
 
 def terms(speculated: Speculated) -> list[tuple[str, str]]:
@@ -65,9 +83,13 @@ def terms(speculated: Speculated) -> list[tuple[str, str]]:
     return rows + [(names[name], size_text(round(memory[name]))) for name in names if name in memory]
 
 
-def level_rows(speculated: Speculated) -> list[tuple[str, ...]]:
-    """Return the cells below LEVEL_HEADS, starting with the level that the target verifies."""
-    return [
+def _levels(speculated: Speculated) -> Table:
+    """Return the counts of each level, starting with the one that the target verifies."""
+    heads = (
+        "level", "proposer", "passes", "without a draft", "proposed", "accepted", "rejected", "discarded",
+        "unverified", "accepted / proposed",
+    )  # fmt: skip
+    rows = tuple(
         (
             str(level.level),
             _proposer(speculated, level),
@@ -76,7 +98,8 @@ def level_rows(speculated: Speculated) -> list[tuple[str, ...]]:
             share_text(level.acceptance_rate),
         )
         for level in speculated.levels
-    ]
+    )
+    return Table(heads=heads, rows=rows, numbers=range(2, 10))
 
 
 def _proposer(speculated: Speculated, level: DraftLevel) -> str:
@@ -85,14 +108,21 @@ def _proposer(speculated: Speculated, level: DraftLevel) -> str:
     return level.proposer or (names[level.level - 1] if level.level <= len(names) else "–")
 
 
-def task_rows(level: DraftLevel) -> list[tuple[str, ...]]:
-    """Return the cells below TASK_HEADS."""
-    return [(task, f"{rate.denominator:,.0f}", share_text(rate)) for task, rate in level.rejection.items()]
-
-
-def position_rows(level: DraftLevel) -> list[tuple[str, ...]]:
-    """Return the cells below POSITION_HEADS, from the first token of a draft on."""
-    return [(str(p.position), share_text(p.unconditional), share_text(p.conditional)) for p in level.positions]
+def _level(level: DraftLevel, *, named: bool) -> Iterator[Block]:
+    """Yield acceptance by place in the draft, as a picture and a table, and by task. named: with the level's name."""
+    if named:
+        yield Note(f"Level {level.level}, {level.proposer}:")
+    yield Figure(picture=plots.acceptance(level.positions), caption=plots.ACCEPTANCE_CAPTION)
+    yield Table(
+        heads=("token", "accepted, of all drafts", "accepted, of those tested"),
+        rows=tuple((str(p.position), share_text(p.unconditional), share_text(p.conditional)) for p in level.positions),
+        numbers=(1, 2),
+    )
+    yield Table(
+        heads=("task", "tested", "rejected of those tested"),
+        rows=tuple((task, f"{rate.denominator:,.0f}", share_text(rate)) for task, rate in level.rejection.items()),
+        numbers=(1, 2),
+    )
 
 
 def advice(speculated: Speculated) -> Advice:
@@ -132,39 +162,10 @@ def _part_below(spec: Speculation, proposer: str) -> Speculation:
     return replace(cascade, rule=spec.rule) if cascade.names[0] == proposer else spec
 
 
-def advice_lines(advised: Advice) -> list[str]:
-    """Return the advice as lines; a line of flags can be pasted as it is."""
-    lines = [advised.sentence, *([f"the draft's folder: {advised.made_by}"] if advised.made_by else [])]
-    return [*lines, *(f"{peer_text(peer)}{f': `{peer.flags}`' if peer.flags else ''}" for peer in advised.peers)]
-
-
 def peer_text(peer: PeerFlags) -> str:
     """Return the server's name, whether it has an equal, and the differences."""
     notes = f" ({'; '.join(peer.notes)})" if peer.notes else ""
     return f"{peer.server}{'' if peer.flags else ': no equal'}{notes}"
-
-
-def speculation_lines(speculated: Speculated) -> list[str]:
-    """Return the numbers, alerts and advice as plain lines."""
-    first = speculated.levels[0]
-    lines = [headline(speculated), *(f"{term}: {value}" for term, value in terms(speculated))]
-    for level in speculated.levels:
-        if len(speculated.levels) > 1:
-            lines.append(f"level {level.level}, {_proposer(speculated, level)}: {level.in_words} a verification")
-        lines.append(
-            f"{level.proposed:,} proposed = {level.accepted:,} accepted + {level.rejected:,} rejected + "
-            f"{level.discarded:,} discarded; {level.unverified:,} never verified; "
-            f"{counted(level.passes, 'pass', 'passes')}, {level.without_draft:,} without a draft"
-        )
-    tested = [position for position in first.positions if position.conditional.value is not None]
-    by_place = ", ".join(f"{position.position}: {_percent(position.conditional.value)}" for position in tested)
-    by_task = ", ".join(
-        f"{task} {_percent(rate.value) if rate.value is not None else rate.reason}"
-        for task, rate in first.rejection.items()
-    )
-    lines += [f"accepted by token of the draft, of those tested: {by_place or '–'}"] if by_place else []
-    lines += [f"rejected of those tested, by task: {by_task}", *(f"ALERT: {line}" for line in speculated.alerts)]
-    return [visible_line(line) for line in (*lines, *(f"advice: {line}" for line in advice_lines(advice(speculated))))]
 
 
 def share_text(rate: Rate) -> str:

@@ -9,17 +9,13 @@ from dataclasses import dataclass, field, replace
 
 from qualgate.errors import EXIT_ORDER, Exit
 from qualgate.escaping import visible_line
-from qualgate.formatting import counted, seen_text, size_text
+from qualgate.formatting import seen_text
 from qualgate.records import FourArm, Policy, Verdict
-from qualgate.report.arms import choice_line
-from qualgate.report.probes import probe_lines
-from qualgate.report.served import drafts_line
+from qualgate.report.four_arms import choice_line
 from qualgate.report.source import Source, stored_source
-from qualgate.report.spending import spent_lines
 from qualgate.store import queries
 from qualgate.store.database import open_store
 
-LEFT_OUT_SHOWN = 12  # names of left-out tensors for each arm
 FLIPS_SHOWN = 20  # right → wrong answers quoted for each variant
 
 
@@ -75,56 +71,6 @@ class Report:
         if not policy.nel and (policy.rules, policy.alpha, policy.nel) != (first.rules, first.alpha, first.nel):
             return "Decided by rules given later, not by those that this run was made with."
         return ""
-
-    @property
-    def of_arms(self) -> tuple[str, ...]:
-        """Lines on the arms: what servers declare, invariant modes, probes, requests that deviated from the plan,
-        drafts, spending, and tensors left out of the model; then `memory`."""
-        lines = [visible_line(_declares(arm)) for arm in self.run.arms if arm.declared]
-        lines += [
-            visible_line(f"{arm.name}: started in {mode}: what its server answers beside should change no answer")
-            for arm in self.run.arms
-            if (mode := arm.invariant_mode)
-        ]
-        lines += map(visible_line, probe_lines(self.run.arms))
-        generations = [(arm.name, arm.footprint.generation) for arm in self.run.arms if arm.declared and arm.footprint]
-        lines += [
-            visible_line(f"{name}: {generation.because}") for name, generation in generations if generation.because
-        ]
-        lines += [
-            visible_line(f"{name}: answers were asked whole (`stream: false`) from there on: {generation.asked_whole}")
-            for name, generation in generations
-            if generation.asked_whole
-        ]
-        lines += filter(None, (visible_line(drafts_line(arm)) for arm in self.run.arms))
-        lines += map(visible_line, spent_lines(self.run.arms, self.run.judging))
-        for arm in self.run.arms:
-            left_out = arm.footprint.left_out if arm.footprint else {}
-            named = [f"{name} ({count})" for name, count in left_out.items()]
-            more = [f"and {len(named) - LEFT_OUT_SHOWN} more"] if len(named) > LEFT_OUT_SHOWN else []
-            if named:
-                all_ = counted(sum(left_out.values()), "tensor")
-                shown = ", ".join([*named[:LEFT_OUT_SHOWN], *more])
-                lines.append(
-                    visible_line(f"{arm.name}: {all_} of its files left out, no answer rests on them: {shown}")
-                )
-        return (*lines, *self.memory)
-
-    @property
-    def memory(self) -> tuple[str, ...]:
-        """Lines on the peak memory of each arm, where it was measured."""
-        generations = {visible_line(arm.name): arm.footprint.generation for arm in self.run.arms if arm.footprint}
-        peaks_by_name = {
-            "most memory of its process, libraries and loading included": {
-                name: generation.peak for name, generation in generations.items()
-            },
-            "most memory of its GPU": {name: generation.device_peak for name, generation in generations.items()},
-        }
-        return tuple(
-            f"{what}: {', '.join(f'{name} {size_text(size)}' for name, size in peaks.items() if size)}"
-            for what, peaks in peaks_by_name.items()
-            if any(peaks.values())
-        )
 
     @property
     def four_arm(self) -> FourArm | None:
@@ -185,13 +131,3 @@ def load_report(
             readings={v: by_set for v in variants if (by_set := queries.readings(store, chosen, v))},
             source=source or stored_source(run.gate_file, run.policy),
         )
-
-
-def _declares(arm: queries.ArmLine) -> str:
-    """Return what a served arm's server declares, and which part of it was checked."""
-    if arm.spec.served is None or not arm.spec.served.command:
-        return f"{arm.name}: {arm.weights}, which declares and nobody here checked: {arm.declared}"
-    files = arm.spec.served.weights
-    hashed = f" over model files of sha256 {files[:12]}" if files else ""
-    claims = "its command, and what it declares and nobody here checked"
-    return f"{arm.name}: {arm.weights}{hashed}; {claims}: {arm.declared}"

@@ -1,10 +1,11 @@
-"""Text on trajectories turn by turn, the first divergent turn of each marked."""
+"""Trajectories turn by turn, the first divergent turn of each lost one in brackets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from qualgate.formatting import counted
+from qualgate.report.blocks import Lines, Note, Section, Table
 from qualgate.store.queries import Trajectories, Trajectory
 
 HEADS = ("turn", "asked", "baseline right", "variant right", "baseline first wrong", "variant first wrong")
@@ -12,15 +13,14 @@ EXAMPLES = 3  # lost trajectories shown per evalset on a terminal
 SIGNS = {True: "✓", False: "✗", None: "?"}
 
 
-def headline(results: Trajectories) -> str:
-    """Return how many trajectories are right in all of their turns."""
-    total = f"{results.evalset}: right in all turns, of {counted(results.count, 'trajectory', 'trajectories')}"
-    return f"{total}: baseline {results.baseline:,}, variant {results.variant:,}"
+def trajectory_sections(sets: Iterable[Trajectories]) -> list[Section]:
+    """Return a section for each evalset: rates turn by turn, then the lost trajectories."""
+    return [_section(results) for results in sets]
 
 
-def turn_rows(results: Trajectories) -> list[tuple[str, ...]]:
-    """Return the cells under HEADS, one row per turn."""
-    return [
+def _section(results: Trajectories) -> Section:
+    total = f"right in all turns, of {counted(results.count, 'trajectory', 'trajectories')}"
+    rows = tuple(
         tuple(
             f"{number:,}"
             for number in (
@@ -28,13 +28,21 @@ def turn_rows(results: Trajectories) -> list[tuple[str, ...]]:
             )
         )
         for turn in results.turns
-    ]  # fmt: skip
-
-
-def turn_line(results: Trajectories) -> str:
-    """Return one line on how many trajectories first went wrong at each turn."""
-    rates = ", ".join(f"{turn.turn}: {turn.baseline_diverged:,} → {turn.variant_diverged:,}" for turn in results.turns)
-    return f"first wrong at turn (baseline → variant) {rates}"
+    )  # fmt: skip
+    shown = len(results.first_lost)
+    first = f", the first {shown}" if results.lost > shown else ""
+    lost = (
+        Note(f"right in all turns before, not now: {results.lost:,}{first}"),
+        Lines(tuple(map(lost_line, results.first_lost)), most=EXAMPLES),
+    )
+    return Section(
+        f"Trajectories of {results.evalset}",
+        (
+            Note(f"{total}: baseline {results.baseline:,}, variant {results.variant:,}"),
+            Table(heads=HEADS, rows=rows, numbers=range(6)),
+            *(lost if results.lost else ()),
+        ),
+    )
 
 
 def lost_line(trajectory: Trajectory) -> str:
@@ -46,19 +54,3 @@ def lost_line(trajectory: Trajectory) -> str:
     name = trajectory.name + (f"#{trajectory.repeat}" if trajectory.repeat else "")
     turn, reason = trajectory.turns[first_wrong], trajectory.reasons[first_wrong]
     return f"{name}: {' '.join(signs)} first diverges at turn {turn}: {reason}"
-
-
-def lines(sets: Sequence[Trajectories]) -> list[str]:
-    """Return lines for a terminal: rates, the turns of first errors, and the first lost trajectories."""
-    text_lines = []
-    for results in sets:
-        text_lines += [f"trajectories of {headline(results)}", f"  {turn_line(results)}"]
-        text_lines += [f"  {lost_line(trajectory)}" for trajectory in results.first_lost[:EXAMPLES]]
-    return text_lines
-
-
-def lost_head(results: Trajectories) -> str:
-    """Return the heading of the lost trajectories; "" if there are none."""
-    shown = len(results.first_lost)
-    first = f", the first {shown}" if results.lost > shown else ""
-    return f"right in all turns before, not now: {results.lost:,}{first}" if results.lost else ""

@@ -1,18 +1,17 @@
-"""Print a trend on a terminal: a line per metric, with the nights as marks, and the falls told from noise."""
+"""Trends night by night: the nights as marks and as a picture, the falls told from noise, and flaky cases."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from rich.text import Text
-
 from qualgate.escaping import visible_line
 from qualgate.formatting import counted
 from qualgate.pipeline.nights.digest import fall_line, falls
 from qualgate.pipeline.nights.trends import ArmTrend
-from qualgate.report import screen
-from qualgate.report.screen import fit, indented
+from qualgate.report import plots, screen
+from qualgate.report.blocks import Figure, Lines, Note, Paste, Section
+from qualgate.report.terminal_blocks import print_sections
 from qualgate.store.queries import Flaky
 
 MARKS = "▁▂▃▄▅▆▇█"
@@ -22,31 +21,42 @@ FLAKY_SHOWN = 10
 
 def print_trend(trends: Sequence[ArmTrend], flaky: Sequence[Flaky]) -> None:
     """Print trends and flaky cases to stdout, with colours only on a terminal."""
-    console = screen.console()
-    for trend in trends:
-        watched, fallen = trend.watched, falls(trend)
-        state = ("fallen", "bold red") if fallen else ("no fall", "green")
-        console.print(Text.assemble((f"{visible_line(watched.arm)}  {watched.metric}", "bold"), "  ", state))
-        means = watched.means
-        console.print(indented(Text(f"{_marks(means)}  {100 * means[0]:.1f} → {100 * means[-1]:.1f} %")))
-        console.print(indented(Text(held_against(trend), style="dim")))
-        for fall in fallen:
-            console.print(indented(Text(fall_line(fall), style="red")))
-    if flaky:
-        console.print(Text(fit(f"\n{counted(len(flaky), 'flaky case')}: answers changed though nothing else did")))
-        for case in flaky[:FLAKY_SHOWN]:
-            console.print(indented(Text(flaky_line(case))))
-        if len(flaky) > FLAKY_SHOWN:
-            console.print(indented(f"and {len(flaky) - FLAKY_SHOWN:,} more: --json lists all"))
-        console.print(Text(fit("They count in every verdict; `gate.quarantine` names those that should not:")))
-        for case in flaky[:FLAKY_SHOWN]:
-            console.print(Text(f"  - {quarantine_line(case)}"))
+    print_sections(screen.console(), trend_sections(trends, flaky))
 
 
-def flaky_line(case: Flaky) -> str:
-    """Return a line on a flaky case: the case, the arm, and on how many nights it changed."""
-    where = f"{visible_line(case.evalset)}/{visible_line(case.case_id)}"
-    return f"{where}  {visible_line(case.arm)}: another answer on {case.changed} of {counted(case.pairs, 'night')}"
+def trend_sections(trends: Sequence[ArmTrend], flaky: Sequence[Flaky]) -> list[Section]:
+    """Return each arm's nights by each metric, in the order given, then the flaky cases."""
+    return [*map(_trend, trends), *([_flaky(flaky)] if flaky else [])]
+
+
+def _trend(trend: ArmTrend) -> Section:
+    watched, means = trend.watched, trend.watched.means
+    dates = [began[:10] for began in watched.began]
+    picture = plots.nights(means, dates, [fall.began for fall in trend.falls])
+    caption = f"{100 * means[0]:.1f} → {100 * means[-1]:.1f} %"
+    return Section(
+        f"{watched.arm} {watched.metric}",
+        (
+            Figure(picture=picture, caption=caption, lines=(_marks(means),)),
+            *(Note(fall_line(fall), kind="alert") for fall in falls(trend)),
+            Note(_against(trend), kind="quiet"),
+        ),
+        word="fallen" if trend.falls else "no fall",
+    )
+
+
+def _flaky(flaky: Sequence[Flaky]) -> Section:
+    shown = flaky[:FLAKY_SHOWN]
+    lines = [
+        f"{case.evalset}/{case.case_id} {case.arm}: another answer on {case.changed} of {counted(case.pairs, 'night')}"
+        for case in shown
+    ]
+    more = [f"and {len(flaky) - len(shown):,} more: --json lists all"] if len(flaky) > len(shown) else []
+    advice = "They count in every verdict; `gate.quarantine` names those that should not"
+    return Section(
+        f"{counted(len(flaky), 'flaky case')}: answers changed though nothing else did",
+        (Lines((*lines, *more)), Paste(advice, tuple(f"- {quarantine_line(case)}" for case in shown))),
+    )
 
 
 def quarantine_line(case: Flaky) -> str:
@@ -94,7 +104,7 @@ def _marks(means: Sequence[float]) -> str:
     return "".join(MARKS[top if high == low else round(top * (mean - low) / (high - low))] for mean in newest)
 
 
-def held_against(trend: ArmTrend) -> str:
+def _against(trend: ArmTrend) -> str:
     """Return the number of nights, the reference run, and who approved it."""
     watched = trend.watched
     by = f"approved by {visible_line(watched.approved_by)}" if watched.approved_by else "the first that is known"

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from qualgate.report.load_tables import load_picture
+from qualgate.report.load_sections import load_picture
 from qualgate.report.plots.load import as_file
 from qualgate.store import loads
 from qualgate.store.database import open_store
@@ -54,7 +54,7 @@ def test_loads_are_listed_the_newest_first_with_how_each_ended_and_why(stored, o
 def test_one_load_shows_each_variants_rules_and_the_reports_picture_and_tables(stored, open_page):
     app = open_page("loads", load=stored[2][1])
     page = shown(app)
-    assert "<b>awq</b> &nbsp;" in page
+    assert 'awq under load <span class="chip approve">' in page
     for said in ("throughput.answers max_drop 0.05", "0 of 10 rounds are within it (p = 0.00098)", "answers/s",
                  "p95 by round", "end to end", "vllm 0.33.0, support", "10 rounds, 240 prompts, seed 7"):  # fmt: skip
         assert said in page

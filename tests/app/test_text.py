@@ -7,7 +7,9 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from qualgate_app.text import chip, diff, escape, overrules, table
+from qualgate_app.text import chip, diff, escape, overrules
+
+from qualgate.report.html_blocks import table_html
 
 
 @given(st.text())
@@ -24,7 +26,7 @@ def test_a_diff_shows_each_answer_in_a_block_of_its_own():
 
 def test_the_pieces_of_a_page_escape_what_they_are_given():
     assert "<b>" not in chip("<b>")
-    assert table(["a", "b"], [("1", escape("<i>"))], numbers=[1]).count('class="qg-number"') == 2
+    assert table_html(["a", "b"], [("1", escape("<i>"))], numbers=[1]).count('class="number"') == 2
 
 
 @pytest.mark.parametrize(("action", "words"), [("approve", {"block", "undecided", "invalid"}), ("block", {"approve"})])

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qualgate.gate.decide import decide
-from qualgate.report.arms import weights_and_cache_heads, weights_and_cache_rows
+from qualgate.report.weights_and_cache import weights_and_cache_sections
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.app.test_views import shown
+from tests.report.reading import cells
 from tests.store.made import make_plan, make_results
 
 
@@ -24,10 +25,11 @@ def test_the_page_of_the_variant_with_both_says_what_a_report_says(tmp_path, mon
             runs.record(store, run, replace(result, identity=plan.identities[result.arm]), scores)
         verdicts = decide(runs.evidence(store, run), plan.policy).verdicts
         runs.finish(store, run, verdicts, complete=True)
-    (found,) = (one.weights_and_cache for one in verdicts if one.weights_and_cache is not None)
+    (verdict,) = (one for one in verdicts if one.weights_and_cache is not None)
+    found = verdict.weights_and_cache
     assert (found.weights, found.cache, found.both) == ("int8", "mxfp4", "int2-g32")
     monkeypatch.setenv("QUALGATE_STORE", url)
     page = shown(open_page("verdict", run=run, variant=found.both))
-    for cell in (*weights_and_cache_heads(found), *(cell for row in weights_and_cache_rows(found) for cell in row)):
+    for cell in cells(weights_and_cache_sections(verdict)):
         assert cell in page, cell
     assert "apart and together" not in shown(open_page("verdict", run=run, variant=found.cache))

@@ -56,11 +56,23 @@ ALLOWED: dict[str, set[str]] = {
     "qualgate_app": FLOOR | {"store", "report"},
 }
 
-# What a report and the dashboard show alike: the words of a four-arm answer and of speculation, served arms side
-# by side, a load's tables, the diff of two answers, the pictures.
+# What a report and the dashboard show alike: the sections of a report as blocks, a load's tables, the diff of two
+# answers, the pictures.
 SHARED_WITH_APP = {"qualgate.report"} | {
     f"qualgate.report.{name}"
-    for name in ("arms", "diff", "load_tables", "nights", "page", "plots", "served", "speculation")
+    for name in (
+        "blocks",
+        "diff",
+        "four_arms",
+        "html_blocks",
+        "load_sections",
+        "nights",
+        "page",
+        "plots",
+        "run_list",
+        "sections",
+        "summary",
+    )
 }
 
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
@@ -14,6 +15,7 @@ from xml.etree import ElementTree
 from jsonschema import Draft202012Validator
 
 from qualgate.records import Verdict
+from qualgate.report.blocks import Cell, Section, Table, Terms
 from qualgate.report.formats import rendered
 from qualgate.report.formats.body import report_schema
 from qualgate.report.summary import Report
@@ -73,6 +75,14 @@ def shown(report: Report, form: str) -> str:
     if form == "html":
         return "".join(Page(text).text)
     return text.replace("\\", "").replace("&lt;", "<").replace("%25", "%")
+
+
+def cells(sections: Iterable[Section]) -> Iterator[str]:
+    """Each head and cell of their tables, each term and its value."""
+    for block in (block for section in sections for block in section.blocks):
+        if isinstance(block, Table | Terms):
+            rows = block.rows if isinstance(block, Terms) else (block.heads, *block.rows)
+            yield from (cell.text if isinstance(cell, Cell) else cell for row in rows for cell in row)
 
 
 def holds_no_attack(report: Report, form: str) -> None:

@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 import pytest
 
 from qualgate.errors import Exit
+from qualgate.formatting import interaction_numbers
 from qualgate.gate.decide import exit_of
 from qualgate.gate.four_arm.verdict import decide_four
 from qualgate.records import FourArm
 from qualgate.report import plots
-from qualgate.report.arms import interaction_numbers
 from qualgate.report.findings import FOUR_ARM, VERDICT, findings
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.formats.markdown import escaped
@@ -104,7 +104,7 @@ def test_steps_interactions_costs_and_advice_are_there_to_be_read(form: str, sin
 
 def test_a_page_draws_an_interval_for_each_interaction(interaction: Report) -> None:
     text = rendered(interaction, "html")
-    drawn = text[text.index("<h3>Interaction") : text.index("<h3>What serving")]
+    drawn = text[text.index("<figcaption>Interaction") : text.index("What serving")]
     assert drawn.count('<svg class="row"') == len(answer(interaction).interactions) == 2
     assert 'class="mark broken"' in drawn, "the one that was found"
     assert drawn.count('<svg class="ticks"') == 2, "one scale for points, one for costs"
@@ -122,7 +122,9 @@ def test_intervals_of_one_unit_share_a_scale_and_a_far_one_is_marked_at_the_edge
     small, wide, far, none = (
         replace(one, lower=-low, upper=high) for low, high in ((0.02, 0.02), (0.04, 0.04), (1.5, 0.02), (2.0, 2.0))
     )
-    drawn = plots.interactions((small, wide, far, none))
+    picture = plots.interactions((small, wide, far, none))
+    assert picture is not None
+    drawn = picture.html
     assert drawn.count('<svg class="ticks"') == 1
     (a, b), (c, d) = bar(drawn, 0), bar(drawn, 1)
     assert d - c == pytest.approx(2 * (b - a), abs=0.1)

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from qualgate.report import readings
+from qualgate.report.blocks import Table
 from qualgate.report.formats import rendered
+from qualgate.report.readings import reading_sections
 from qualgate.report.summary import Report
 from qualgate.store.queries import read_by
 from tests.report.reading import ATTACK, checked_json, holds_no_attack
@@ -23,11 +24,9 @@ def pairs(values, name="calls", scorer="tool_call/9"):
 def test_what_is_right_as_served_and_wrong_strictly_was_forgiven():
     served = pairs(SERVED, scorer="tool_call.served/4 SGLang 0.5.23 reasoning/1 think")
     (found,) = read_by({"tool_call.served": served, "tool_call.correct": pairs(STRICT)[::-1]})
-    by = "served by SGLang 0.5.23"
-    assert readings.rows(found) == [("strict", "4", "2", "1", "0", "0"), (by, "4", "3", "4", "0", "2")]
-    assert readings.lines([found]) == [
-        f"tool calls of calls right as read: strict 2 → 1 of 4, {by} 3 → 4 of 4 (forgave 0 → 2)"
-    ]
+    ((table,),) = (section.blocks for section in reading_sections([found]))
+    assert isinstance(table, Table)
+    assert table.rows == (("strict", "4", "2", "1", "0", "0"), ("served by SGLang 0.5.23", "4", "3", "4", "0", "2"))
 
 
 def test_a_set_of_two_servers_names_both():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, DraftCounts, DraftWindow, Generation, Served
-from qualgate.report.served import drafts_line, side_by_side
+from qualgate.report.blocks import Cell, Table
+from qualgate.report.served import drafts_line, served_sections
 from qualgate.store.queries import ArmLine
 
 NO_SIZES = {"bytes_on_disk": 0, "bytes_in_memory": 0, "quantized_bytes": 0, "effective_bits": 0.0}
@@ -19,7 +20,15 @@ def arm(name: str, served: Served | None, said: str = "", made: Generation | Non
 
 
 def shown(*arms: ArmLine) -> dict[str, tuple[tuple[str, ...], bool]]:
-    return {one.what: (one.cells, one.differs) for one in side_by_side(arms)[1]}
+    ((table,),) = (section.blocks for section in served_sections(arms))
+    assert isinstance(table, Table)
+    found = {}
+    for name, *cells in table.rows:
+        differs = name.startswith("≠ ")
+        assert all(isinstance(cell, Cell) == differs for cell in cells)
+        texts = tuple(cell.text if isinstance(cell, Cell) else cell for cell in cells)
+        found[name.removeprefix("≠ ")] = texts, differs
+    return found
 
 
 def started(command: str, **more) -> Served:
@@ -55,7 +64,7 @@ def test_what_is_sent_with_each_request_is_told_of_addresses():
 
 
 def test_one_served_arm_stands_beside_nobody():
-    assert side_by_side([arm("baseline", None), arm("v", Served(endpoint="http://b/v1"))]) == ((), ())
+    assert served_sections([arm("baseline", None), arm("v", Served(endpoint="http://b/v1"))]) == []
 
 
 def windows(*ends: tuple[str, int]) -> Generation:

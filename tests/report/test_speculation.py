@@ -25,24 +25,16 @@ from qualgate.records import (
 )
 from qualgate.records.speculated import BatchGain
 from qualgate.report import plots, screen
+from qualgate.report.blocks import Table
 from qualgate.report.formats import FORMATS, rendered
-from qualgate.report.speculation import (
-    advice,
-    headline,
-    level_rows,
-    position_rows,
-    share_text,
-    speculation_lines,
-    task_rows,
-    terms,
-)
+from qualgate.report.speculation import advice, headline, share_text, speculation_sections, terms
 from qualgate.report.summary import Report
 from qualgate.report.terminal import print_report
 from qualgate.report.unstored import report_of
 from qualgate.stats.speedup import crossover
 from tests.gate.comparisons.test_speculation import speculating
 from tests.gate.four import POLICY
-from tests.report.reading import ATTACK, Page, checked_json, holds_no_attack, shown
+from tests.report.reading import ATTACK, Page, cells, checked_json, holds_no_attack, shown
 
 SPEC = Speculation(
     draft=DraftSource(
@@ -110,26 +102,24 @@ def printed(report: Report, monkeypatch: pytest.MonkeyPatch, columns: int) -> st
 @pytest.mark.parametrize("form", ["html", "markdown"])
 def test_a_report_has_every_number_of_every_level_place_and_task(form: str, report: Report) -> None:
     text = shown(report, form)
-    for variant in ("drafted", "int4+drafted"):
-        said = found(report, variant)
-        assert headline(said) in text
-        assert len(said.levels) == 2
-        rows = [row for level in said.levels for row in (*position_rows(level), *task_rows(level))]
-        for row in (*terms(said), *level_rows(said), *rows):
-            assert all(cell in text for cell in row), row
+    for verdict in report.verdicts[1:]:
+        assert verdict.speculated is not None
+        assert headline(verdict.speculated) in text
+        assert len(verdict.speculated.levels) == 2
+        for cell in cells(speculation_sections(verdict)):
+            assert cell in text, cell
     assert text.count("mxfp4 draft < ngram, 5 tokens: ") >= 2
 
 
 def test_a_terminal_says_it_in_lines_and_flags_stay_on_one(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     text = printed(report, monkeypatch, screen.WIDTH_WITHOUT_SCREEN)
-    lines = speculation_lines(found(report))
-    assert all(line in text for line in lines)
-    assert any("proposed = " in line and "discarded" in line for line in lines)
-    assert sum(line.strip() == "speculation" for line in text.splitlines()) == 2
+    for verdict in report.verdicts[1:]:
+        assert all(cell in text for cell in cells(speculation_sections(verdict)))
+    assert sum(line.strip().startswith("Speculation: ") for line in text.splitlines()) == 2
     monkeypatch.setenv("COLUMNS", "120")
     narrow = printed(report, monkeypatch, 120)
-    assert re.search(r"`--speculative-config '\{[^`\n]*\}'`", narrow), "what is to be pasted is on one line"
+    assert re.search(r"^ +--speculative-config '\{.*\}'$", narrow, re.MULTILINE), "what is to be pasted is on one line"
 
 
 def test_the_json_has_the_record_itself_and_keeps_the_schema(report: Report, wasted: Report) -> None:
@@ -177,7 +167,10 @@ def test_a_level_at_which_nobody_drafted_is_called_by_who_was_to(report: Report)
     assert said.spec is not None
     idle = tuple(replace(one, proposer="") for one in said.levels)
     for spec, names in ((said.spec, list(said.spec.names[: len(idle)])), (None, ["–"] * len(idle))):
-        assert [row[1] for row in level_rows(replace(said, spec=spec, levels=idle))] == names
+        verdict = replace(report.verdicts[1], speculated=replace(said, spec=spec, levels=idle))
+        ((levels, *_),) = ([block for block in section.blocks if isinstance(block, Table)]
+                           for section in speculation_sections(verdict))  # fmt: skip
+        assert [row[1] for row in levels.rows] == names
 
 
 def test_the_advice_names_method_length_and_both_gains(report: Report) -> None:

@@ -58,8 +58,8 @@ def test_every_format_shows_them_and_their_text_is_only_text(report: Report, nam
     variant = report.verdicts[0].variant
     told = replace(report, trajectories={variant: gathered(rows)})
     page, lines = rendered(told, "html"), rendered(told, "markdown")
-    assert page.count("<h3>Trajectories</h3>") == 1
-    assert "✓ <ins>✗</ins> ✗" in page
+    assert page.count("<h3>Trajectories of ") == 1
+    assert "✓ [✗] ✗" in page
     assert "Trajectories of" in lines
     for form in ("html", "markdown"):
         holds_no_attack(told, form)

@@ -41,12 +41,12 @@ def fallen() -> ArmTrend:
 def test_a_fall_is_shown_with_its_size_and_nights_and_hostile_names_are_made_visible(fallen, capsys):
     print_trend([fallen], [FLAKY])
     shown = capsys.readouterr().out
-    assert "int4  exact_match  fallen" in shown
-    assert "█████████▁▁▁  100.0 → 80.0 %" in shown
+    assert "int4 exact_match  fallen" in shown
+    assert "100.0 → 80.0 %: █████████▁▁▁" in shown
     assert "11 nights against the run of 2026-11-01, approved by Ana" in shown
     assert "\x1b" not in shown
     assert "fallen: int4 exact_match by 20.0 points since 2026-11-10 (told 2026-11-10)" in shown
-    assert "support/c: 17  int4: another answer on 3 of 9 nights" in shown
+    assert "support/c: 17 int4: another answer on 3 of 9 nights" in shown
     assert quarantine_line(FLAKY) in shown
 
 

@@ -15,10 +15,11 @@ from qualgate.errors import EXIT_ORDER, Exit
 from qualgate.escaping import visible_line
 from qualgate.formatting import counted
 from qualgate.records import Verdict
-from qualgate.report.arms import choice_line
 from qualgate.report.findings import Finding, findings
-from qualgate.report.formats.markdown import COMPARISONS_HEAD, comparison_row, escaped, flip_lines, four_arm_lines, row
+from qualgate.report.formats.markdown import block_lines, escaped, flip_lines, row, section_lines
+from qualgate.report.four_arms import choice_line, choice_section
 from qualgate.report.limits import fitting
+from qualgate.report.sections import rules_table
 from qualgate.report.summary import Report
 
 SUMMARY_LIMIT = 200_000  # bytes
@@ -34,7 +35,9 @@ _NOTE = 400  # bytes reserved for the note on what was left out
 def report_as_step_summary(report: Report, limit: int = SUMMARY_LIMIT) -> str:
     """Render the step summary within `limit` bytes: verdicts, the worst first; folded, reasons, rules, flips."""
     verdicts = sorted(report.verdicts, key=lambda verdict: EXIT_ORDER.index(Exit(verdict.exit)))
-    chosen = [] if report.four_arm is None else ["\n".join([*four_arm_lines(report.four_arm), ""])]
+    chosen = (
+        [] if report.four_arm is None else ["\n".join([*section_lines(choice_section(report.four_arm), 2)[1:], ""])]
+    )
     pieces = [_verdicts(report, verdicts), *chosen, *map(_rules, verdicts)]
     flips = [flip for verdict in verdicts for flip in report.flips.get(verdict.variant, ())]
     names = [verdict.variant for verdict in verdicts for _ in report.flips.get(verdict.variant, ())]
@@ -113,8 +116,7 @@ def _rules(verdict: Verdict) -> str:
         lines.append(f"- and {len(verdict.reasons) - 20:,} more")
     comparisons = verdict.comparisons
     indices = sorted(sorted(range(len(comparisons)), key=lambda index: comparisons[index].status == "proven")[:RULES])
-    if indices:
-        lines += ["", *COMPARISONS_HEAD, *(comparison_row(comparisons[index]) for index in indices)]
+    lines += block_lines([rules_table(comparisons[index] for index in indices)])
     if len(indices) < len(comparisons):
         lines += [
             "",

@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 
 from qualgate.errors import Exit
 from qualgate.escaping import visible, visible_line
-from qualgate.formatting import counted, seen_text
+from qualgate.formatting import counted, interaction_text, seen_text
 from qualgate.records import Comparison, FourArm, Verdict
-from qualgate.report.arms import choice_line, interaction_text
+from qualgate.report.four_arms import choice_line
 from qualgate.report.limits import fitting
 from qualgate.report.summary import Report
 

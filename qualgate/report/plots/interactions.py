@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from qualgate.formatting import interaction_numbers, too_few
 from qualgate.records import Interaction
-from qualgate.report.arms import interaction_numbers, too_few
-from qualgate.report.plots.drawing import FAR, ROW, SIGNS, Axis, line, mark, number, scaled, svg, text
+from qualgate.report.plots.drawing import FAR, ROW, SIGNS, Axis, Picture, line, mark, number, scaled, svg, text
 
 
-def interactions(estimates: Sequence[Interaction]) -> str:
-    """Draw the interactions, with one scale for points and one for cost ratios.
+def interactions(estimates: Sequence[Interaction]) -> Picture | None:
+    """Draw the interactions, with one scale for points and one for cost ratios; None if there are none.
 
-    Returns HTML, not a Picture, since each row is as high as the numbers beside it."""
+    Its height is 0, not known, since each row is as high as the numbers beside it."""
     costs = [interaction for interaction in estimates if interaction.metric == "cost_per_accepted_answer"]
     points = [interaction for interaction in estimates if interaction not in costs]
-    return "".join(_interactions(rows, scale) for rows, scale in ((points, 100.0), (costs, 1.0)) if rows)
+    html = "".join(_interactions(rows, scale) for rows, scale in ((points, 100.0), (costs, 1.0)) if rows)
+    return Picture(html, 0) if html else None
 
 
 def _interactions(estimates: Sequence[Interaction], scale: float) -> str:

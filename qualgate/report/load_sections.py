@@ -1,14 +1,12 @@
-"""Tables and a picture of a stored load, shared by the terminal, files and the dashboard.
-
-Cells hold stored text as it is: the caller makes it visible and escapes it."""
+"""A stored load: each rule's result, throughput and latency, and the servers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from qualgate.formatting import counted
+from qualgate.report.blocks import Cell, Figure, Lines, Note, Section, Table, Terms
 from qualgate.report.plots import Picture
 from qualgate.report.plots.load import Panel, Point, throughput_and_latency
 
@@ -20,23 +18,38 @@ READING = (
 )
 BY_ROUND = "By round: the least and the largest 95th percentile of one."
 CAPTION = "Latency by throughput, level by level; bars are 95 % intervals, dotted where no end is known"
-WORDS = ("level", "arm", "time, ms", "rule", "verdict", "why")  # columns that are no numbers
 CAUSES_SHOWN = 3  # of one variant
 
 Body = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Column heads, and rows with a cell for each."""
+def rules_sections(body: Body) -> list[Section]:
+    """Return each variant's verdict and the result of each rule at each level."""
+    return [
+        Section(f"{verdict['variant']} under load", (_rules(verdict),), word=verdict["verdict"])
+        for verdict in body["verdicts"]
+    ]
 
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """Indices of the columns aligned right."""
-        return tuple(index for index, head in enumerate(self.heads) if head not in WORDS)
+def measured_section(body: Body) -> Section:
+    """Return throughput and answer times at each level, as a picture and as tables, and how to read them."""
+    by_round = (Note(BY_ROUND, kind="quiet"),) if body["load"]["rounds"] > 1 else ()
+    return Section(
+        "Throughput and latency",
+        (
+            Figure(picture=load_picture(body), caption=CAPTION),
+            _throughput(body),
+            _times(body),
+            Note(READING, kind="quiet"),
+            *by_round,
+            Lines(tuple(body["notes"])),
+        ),
+    )
+
+
+def servers_section(body: Body) -> Section:
+    """Return what each server declares."""
+    return Section("Servers", (Terms(rows=tuple(body["declared"].items())),))
 
 
 def measured_line(body: Body) -> str:
@@ -51,7 +64,7 @@ def levels_line(body: Body) -> str:
     return ", ".join(dict.fromkeys(row["label"] for row in body["rows"]))
 
 
-def throughput_table(body: Body) -> Table:
+def _throughput(body: Body) -> Table:
     """Return each arm's throughput at each level."""
     limited = body["slo"] is not None
     heads = ("level", "arm", "requests", "failed", "answers/s", "by round", "tokens/s")
@@ -70,10 +83,12 @@ def throughput_table(body: Body) -> Table:
             )
             for row in body["rows"]
         ),
+        numbers=range(2, 9),
+        spare=(5,),
     )
 
 
-def times_table(body: Body) -> Table:
+def _times(body: Body) -> Table:
     """Return the percentiles of answer times at each level, a row for each time and arm."""
     rows = []
     for label in dict.fromkeys(row["label"] for row in body["rows"]):
@@ -83,10 +98,11 @@ def times_table(body: Body) -> Table:
                     by_round = [value for value in percentiles["p95"]["rounds"] if value is not None]
                     cells = (_percentile(percentiles[p]) for p in ("p50", "p95", "p99"))
                     rows.append((label, title, row["arm"], *cells, _range(by_round, _ms)))
-    return Table(heads=("level", "time, ms", "arm", "p50", "p95", "p99", "p95 by round"), rows=tuple(rows))
+    heads = ("level", "time, ms", "arm", "p50", "p95", "p99", "p95 by round")
+    return Table(heads=heads, rows=tuple(rows), numbers=range(3, 7))
 
 
-def rules_table(verdict: Body) -> Table:
+def _rules(verdict: Body) -> Table:
     """Return the result of each rule on a variant at each level."""
     rows = []
     for finding in verdict["findings"]:
@@ -95,8 +111,9 @@ def rules_table(verdict: Body) -> Table:
             for values in (finding["rounds"], finding["baseline"])
         )
         why = finding["because"] or f"{_within(finding)} (p = {finding['p']:.2g})"
-        rows.append((finding["verdict"], finding["level"], finding["rule"], *ranges, why))
-    return Table(heads=("verdict", "level", "rule", "by round", "baseline's", "why"), rows=tuple(rows))
+        rows.append((finding["rule"], finding["level"], *ranges, Cell(finding["verdict"], "status"), why))
+    heads = ("rule", "level", "by round", "baseline's", "verdict", "why")
+    return Table(heads=heads, rows=tuple(rows), numbers=(2, 3))
 
 
 def causes_line(verdict: Body) -> str:
