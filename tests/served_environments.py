@@ -50,7 +50,27 @@ def called(calls):
 class ToolParserManager:
     @staticmethod
     def get_tool_parser(name):
-        return {"hermes": Hermes}[name]
+        return {"hermes": Hermes, "openai": Hermes}[name]
+"""
+HARMONY = """
+import re
+from vllm.tool_parsers import called
+
+class HarmonyParser:
+    tool_parser_cls = None
+
+    def __init__(self, tokenizer, tools):
+        self.reads_calls = self.tool_parser_cls is not None
+
+    def parse(self, text, request, enable_auto_tools, tokens):
+        calls = re.findall(r"to=functions[.](\\w+).*?<.message.>([^<]*)", text) if self.reads_calls else []
+        return None, None, [call.function for call in called(calls).tool_calls] or None
+"""
+ENCODING = """
+from types import SimpleNamespace as Box
+
+def get_encoding():
+    return Box(encode=lambda text, allowed_special: [*text.encode()])
 """
 PROTOCOL = """
 class ChatCompletionRequest:
@@ -70,6 +90,8 @@ def stand_in(version: str = "9.8.7") -> str:
         "__init__.py": f"__version__ = {version!r}",
         "tool_parsers/__init__.py": PARSERS,
         "entrypoints/openai/chat_completion/protocol.py": PROTOCOL,
+        "entrypoints/openai/parser/harmony_utils.py": ENCODING,
+        "parser/harmony.py": HARMONY,
     }
     for name, text in files.items():
         (vllm / name).parent.mkdir(parents=True, exist_ok=True)

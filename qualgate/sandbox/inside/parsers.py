@@ -139,7 +139,10 @@ def vllm() -> tuple[str, Reader]:
 def _harmony(tokenizer: Any, request: Any, text: str) -> list[Any]:
     """Return the calls of an answer in gpt-oss's form, which vLLM reads from tokens of its own encoding."""
     encoding = importlib.import_module("vllm.entrypoints.openai.parser.harmony_utils").get_encoding()
-    parser = importlib.import_module("vllm.parser.harmony").HarmonyParser(tokenizer, request.tools)
+    harmony = importlib.import_module("vllm.parser.harmony").HarmonyParser
+    # As `--tool-call-parser openai` does; without it vLLM 0.32 reads no calls.
+    harmony.tool_parser_cls = importlib.import_module("vllm.tool_parsers").ToolParserManager.get_tool_parser("openai")
+    parser = harmony(tokenizer, request.tools)
     tokens = encoding.encode(text, allowed_special="all")
     return parser.parse(text, request, True, tokens)[2] or []
 

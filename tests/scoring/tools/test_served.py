@@ -92,6 +92,12 @@ def test_calls_that_a_server_gave_decide_whatever_its_text_says(calls, verdict, 
     assert rows["tool_call.correct"].verdict is False
 
 
+def test_harmony_is_read_as_by_a_server_whose_tool_parser_is_on():
+    """vLLM 0.32's reads no calls until it is given the tool parser that `--tool-call-parser` names."""
+    text = "<|channel|>commentary to=functions.ping <|constrain|>json<|message|>{}<|call|>"
+    assert by_parser(text, dialect="harmony").verdict is True
+
+
 def test_a_set_that_names_all_three_readings_gets_a_row_of_each():
     rows = {one.metric: one for one in score(case_of(served_by=served_by()), SET, OPEN, "eos")}
     assert {name: (row.value, row.scorer) for name, row in rows.items()} == {
