@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
@@ -142,7 +142,8 @@ def report(run: queries.RunSummary, verdict: Verdict) -> Report:
     if verdict.word == "invalid":
         return Report(run=run, flips={})
     measured = _measured(url(), run.run_id, verdict.variant)
-    return replace(Report(run=run, flips={}), **{name: {verdict.variant: value} for name, value in measured.items()})
+    of_variant: dict[str, Any] = {name: {verdict.variant: value} for name, value in measured.items()}
+    return Report(run=run, flips={}, **of_variant)
 
 
 def flipped_cases(run_id: str, variant: str, deciding: tuple[queries.Judged, ...] = ()) -> dict[queries.Direction, int]:
