@@ -35,7 +35,7 @@ types: lint
 
 # The rooms of pure functions: what no model, store or process is needed for.
 UNITS := tests/stats tests/gate/comparisons tests/gate/evidence tests/gate/causes tests/records tests/config tests/errors \
-  tests/documents tests/speculation tests/house tests/test_imports.py tests/test_formatting.py tests/test_escaping.py
+  tests/documents tests/engine/speculation tests/house tests/test_imports.py tests/text
 units: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --hypothesis-seed=$(SEED) $(wildcard $(UNITS))
 

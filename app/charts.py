@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from qualgate.identity import sha256_text
+from qualgate.records.identity import sha256_text
 from qualgate.report import plots
 from qualgate.report.page import page
 

@@ -10,7 +10,7 @@ from qualgate_app import data
 from qualgate_app.text import chip
 
 from qualgate.errors import IntegrityError, QualgateError, StoreVersionError
-from qualgate.escaping import visible
+from qualgate.text.escaping import visible
 
 HEADINGS: dict[type, str] = {
     StoreVersionError: "This store and this program do not fit together",

@@ -9,9 +9,9 @@ import html
 import re
 from datetime import datetime
 
-from qualgate.escaping import visible
 from qualgate.report import html_blocks
 from qualgate.report.diff import EMPTY, marked
+from qualgate.text.escaping import visible
 
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]()<>#+\-.!|~$:]")
 

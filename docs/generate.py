@@ -25,10 +25,10 @@ from qualgate.config.rules import Gate, Per, QuarantineEntry, RuleEntry, SloEntr
 from qualgate.config.speculation import CascadeEntry, DraftEntry, SpeculationEntry
 from qualgate.documents import plain_number
 from qualgate.evalsets import CalibrationFile, EvalsetFile
-from qualgate.metrics import METRICS, Metric
 from qualgate.quant.agreement.config_keys import BOOKKEEPING, READ
 from qualgate.quant.agreement.table import NAMES, READINGS, VERSIONS
 from qualgate.quant.recipes import BITS, OPTIONS
+from qualgate.records.metrics import METRICS, Metric
 
 PAGES = Path(__file__).parent / "reference"
 MADE = "<!-- Made by `python -m docs.generate` from the code; edit it there. -->"

@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
 from qualgate.errors import UsageError
-from qualgate.escaping import visible_line
+from qualgate.text.escaping import visible_line
 
 Kind = TypeVar("Kind")
 

@@ -66,7 +66,7 @@ LONG = (
     "tests/cli/test_bad_input.py",
     "tests/pipeline/test_four_arm.py",
     "tests/pipeline/test_quantized_variant.py",
-    "tests/quantize/",
+    "tests/pipeline/quantize/",
     "tests/app/",
     "tests/test_wheel.py",
 )

@@ -80,7 +80,7 @@ LIGHT = (
     "qualgate.engine.blocks",
     "qualgate.engine.schedule",
     "qualgate.gate.verdict",
-    "qualgate.speculation.control",
+    "qualgate.engine.speculation.control",
     "qualgate.store.runs",
     "qualgate.store.queries",
     "qualgate.pipeline.plan",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import streamlit as st
 from qualgate_app.text import diff, escape, plain_block
 
-from qualgate.formatting import counted, ms_text, prompt_text, reference_text, score_text
 from qualgate.report.html_blocks import table_html
 from qualgate.store.queries import Answer, CaseDetail, CaseKey, Compared
+from qualgate.store.queries.case_text import prompt_text, reference_text
+from qualgate.text.numbers import counted, ms_text, score_text
 
 
 def scores_text(case: Compared) -> str:

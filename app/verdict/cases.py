@@ -11,11 +11,11 @@ from qualgate_app.faults import explained
 from qualgate_app.text import escape
 from qualgate_app.verdict.case import scores_text, show_case
 
-from qualgate.escaping import visible
-from qualgate.formatting import counted
-from qualgate.identity import canonical_json
 from qualgate.records import NOISE, Comparison
+from qualgate.records.identity import canonical_json
 from qualgate.store.queries import SHOWS, SORTS, CaseFilter, CaseKey, Compared, FlipCount, RunSummary
+from qualgate.text.escaping import visible
+from qualgate.text.numbers import counted
 
 SIZE = 8  # rows of the table
 EVERY, ANY = "every case", "all"

@@ -11,9 +11,9 @@ from qualgate_app.data import ShownRun
 from qualgate_app.text import chip, escape, overrules, when
 
 from qualgate.errors import QualgateError
-from qualgate.escaping import visible
 from qualgate.store.decisions import Action, Seen
 from qualgate.store.queries import StoredVerdict
+from qualgate.text.escaping import visible
 
 CAUTION = {
     "invalid": "An invalid run cannot be approved. Run it again.",

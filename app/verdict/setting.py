@@ -6,11 +6,11 @@ import streamlit as st
 from qualgate_app.blocks import show_sections
 from qualgate_app.text import escape, when
 
-from qualgate.escaping import visible
 from qualgate.report.blocks import Section, Table
 from qualgate.report.sections import setting_sections
 from qualgate.report.summary import Report
 from qualgate.store.queries import RunSummary, StoredVerdict
+from qualgate.text.escaping import visible
 
 
 def show_setting(report: Report, stored: StoredVerdict) -> None:

@@ -6,8 +6,8 @@ import streamlit as st
 from qualgate_app import data
 from qualgate_app.text import escape
 
-from qualgate.formatting import size_text
 from qualgate.store.queries import RunSummary, StoredVerdict, judged_by
+from qualgate.text.numbers import size_text
 
 
 def show_sizes(run: RunSummary, stored: StoredVerdict) -> None:

@@ -9,11 +9,11 @@ from qualgate_app.blocks import show_sections
 from qualgate_app.paging import link_loads, page_of, turn
 from qualgate_app.text import chip, escape, when
 
-from qualgate.escaping import visible
-from qualgate.formatting import counted
 from qualgate.report import load_sections
 from qualgate.report.nights import word
 from qualgate.store.loads import StoredLoad
+from qualgate.text.escaping import visible
+from qualgate.text.numbers import counted
 
 PAGE = 20
 

@@ -9,11 +9,11 @@ from qualgate_app.blocks import show_sections
 from qualgate_app.paging import link_nights
 from qualgate_app.text import chip, escape, when
 
-from qualgate.formatting import counted
 from qualgate.report.html_blocks import table_html
 from qualgate.report.nights import word
 from qualgate.report.plots import NIGHTS_CAPTION
 from qualgate.store.queries.night_lines import NightLine
+from qualgate.text.numbers import counted
 
 MARKS = {0: "✓", 10: "✗", 11: "☐", 12: "?"}  # approve, block, review, undecided; "!" of whatever failed
 

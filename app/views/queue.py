@@ -7,7 +7,7 @@ from qualgate_app import data
 from qualgate_app.paging import link, no_run, page_of, turn
 from qualgate_app.text import chip, escape, when
 
-from qualgate.formatting import counted
+from qualgate.text.numbers import counted
 
 PAGE = 25
 

@@ -14,11 +14,11 @@ from qualgate_app.verdict.setting import show_setting
 from qualgate_app.verdict.sizes import show_sizes
 
 from qualgate.errors import QualgateError, UsageError
-from qualgate.formatting import counted
 from qualgate.records import Comparison, Verdict
 from qualgate.report.four_arms import choice_section
 from qualgate.report.sections import variant_sections
 from qualgate.store.queries import RunSummary, StoredVerdict
+from qualgate.text.numbers import counted
 
 MEANING = {
     "approve": "Every critical rule is proven: the loss is smaller than what the policy allows.",

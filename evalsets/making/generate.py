@@ -21,7 +21,7 @@ from typing import Any
 from qualgate_evalsets.families import FAMILIES, draw_case, family
 from tokenizers import Tokenizer
 
-from qualgate.identity import case_hash
+from qualgate.records.identity import case_hash
 
 SEED = 20260
 CALIBRATION = "calibration"

@@ -56,7 +56,7 @@ class Log(StrEnum):
 
 def _version(requested: bool) -> None:
     if requested:
-        from qualgate.identity import own_version
+        from qualgate.records.identity import own_version
 
         say(f"qualgate {own_version()}")
         raise typer.Exit

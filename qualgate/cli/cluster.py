@@ -153,7 +153,7 @@ def _show_state(state: Job, end: End | None, as_json: bool) -> None:
     if as_json:
         say(json.dumps(asdict(state) | {"exit": end.exit if end else None}, indent=2))
         return
-    from qualgate.escaping import visible_line
+    from qualgate.text.escaping import visible_line
 
     times = [f"{what} {_time(when)}" for what, when in (("began", state.began), ("ended", state.ended)) if when]
     say(visible_line("  ".join([state.id, state.gate_file, _in_words(state, end), *times])))
@@ -169,8 +169,8 @@ def _in_words(state: Job, end: End | None) -> str:
 def _last_lines(server: Cluster, job: str) -> str:
     """Return at most LAST_LINES of the job's log, from the last error on, without the line for machines; "" if there is
     no log."""
-    from qualgate.escaping import visible
     from qualgate.pipeline.cluster.inside import MARK
+    from qualgate.text.escaping import visible
 
     try:
         lines = [line for line in server.log(job).splitlines() if line and not line.startswith(MARK)]

@@ -26,13 +26,13 @@ def config_check(gate_file: GateFileArgument) -> None:
     from qualgate.config import load_gate_file
 
     gate = load_gate_file(gate_file)  # before the slow imports below, so a misspelt key is reported at once
-    from qualgate.formatting import counted
     from qualgate.intake.feedback import read_feedback
     from qualgate.pipeline.arms import as_run
     from qualgate.pipeline.before_run import not_counted
     from qualgate.pipeline.plan import make_plan
     from qualgate.pipeline.preflight import try_store
     from qualgate.report.screen import fit
+    from qualgate.text.numbers import counted
 
     if gate.feedback:
         read_feedback(gate.feedback)
@@ -55,7 +55,7 @@ def config_metrics(as_json: JsonOption = False) -> None:
     """List the metrics a rule may name."""
     from dataclasses import asdict
 
-    from qualgate.metrics import METRICS
+    from qualgate.records.metrics import METRICS
     from qualgate.report.screen import fit
 
     if as_json:

@@ -34,9 +34,9 @@ def db_copy(
     target: Annotated[str, typer.Argument(metavar="TO", help="URL of a new or empty store")],
 ) -> None:
     """Move a store to another database or file, whole or not at all, every row and every seal compared."""
-    from qualgate.formatting import counted
     from qualgate.report.screen import fit
     from qualgate.store.copy import copy_store
+    from qualgate.text.numbers import counted
 
     copy = copy_store(source, target)
     say(fit(f"{target}: {counted(copy.rows, 'row')} of {counted(copy.runs, 'run')} copied, each compared, seals too."))
@@ -80,9 +80,9 @@ def db_prune(
 
     Verdicts, decisions and seals stay. So do the runs that count: the newest of each gate file, the newest that was
     approved, and those of the trend since an approved run. A pruned run is invalid from then on."""
-    from qualgate.formatting import counted
     from qualgate.store.database import open_store
     from qualgate.store.prune import to_prune
+    from qualgate.text.numbers import counted
 
     with open_store(store, create=False) as opened:
         chosen, staying = to_prune(opened, _days_ago(older_than))
@@ -115,9 +115,9 @@ def _agreed(chosen: Sequence[Amount], store: str) -> bool:
 def _prune(store: Store, chosen: Sequence[Amount]) -> int:
     """Prune each run and print the removed amounts. Returns the number of damaged runs, which stay, as do runs that
     somebody else pruned or changed meanwhile; each is named."""
-    from qualgate.escaping import visible_line
     from qualgate.store.prune import prune_run
     from qualgate.store.prunings import EvidencePruned
+    from qualgate.text.escaping import visible_line
 
     removed, damaged = [], 0
     for amount in chosen:
@@ -132,7 +132,7 @@ def _prune(store: Store, chosen: Sequence[Amount]) -> int:
 
 
 def _amount_text(amount: Amount) -> str:
-    from qualgate.formatting import counted
+    from qualgate.text.numbers import counted
 
     return f"{counted(amount.answers, 'answer')}, {counted(amount.scores, 'score')}, {amount.nbytes:,} bytes"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from qualgate.errors.extras import EXTRAS, install_command, installed_version, pip_install
-from qualgate.identity import own_version
+from qualgate.records.identity import own_version
 
 State = Literal["ready", "optional", "stops"]
 _HEADINGS: dict[State, str] = {

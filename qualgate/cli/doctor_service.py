@@ -12,11 +12,11 @@ from qualgate.cli.doctor import Finding, sqlite_finding
 from qualgate.config import GateFile
 from qualgate.errors import QualgateError
 from qualgate.errors.extras import install_command, installed_version
-from qualgate.escaping import visible_line
-from qualgate.formatting import counted, size_text
 from qualgate.store.address import artifacts_folder, file_of
 from qualgate.store.database import REVISIONS, open_store
 from qualgate.store.health import Health, health
+from qualgate.text.escaping import visible_line
+from qualgate.text.numbers import counted, size_text
 
 LEAST_FREE = 2**30  # bytes; with less, a run of any size may fill the disk
 MOST_NAMED = 3  # names of a list in one line

@@ -45,7 +45,7 @@ def evalset_list(as_json: JsonOption = False) -> None:
 
 
 def _head(item: Evalset | CalibrationSet) -> str:
-    from qualgate.formatting import counted
+    from qualgate.text.numbers import counted
 
     return f"{item.name:<14} v{item.version:<5} {counted(len(item.cases), 'case'):>11}"
 
@@ -54,10 +54,10 @@ def _head(item: Evalset | CalibrationSet) -> str:
 def evalset_check(ref: Annotated[str, typer.Argument(metavar="NAME.yaml")]) -> None:
     """Name every fault of an evalset or calibration set with file and line; exit 64 when there is one."""
     from qualgate import evalsets
-    from qualgate.escaping import visible_line
-    from qualgate.formatting import counted
     from qualgate.records import CalibrationSet
     from qualgate.report.screen import fit
+    from qualgate.text.escaping import visible_line
+    from qualgate.text.numbers import counted
 
     path = evalsets.locate(ref, Path.cwd())
     faults = evalsets.check(path)
@@ -94,7 +94,7 @@ def evalset_coverage(
     from qualgate import evalsets, refmodel
     from qualgate.engine.coverage import coverage
     from qualgate.engine.device import choose_device
-    from qualgate.quantize.calibration_sets import refuse_leaks
+    from qualgate.evalsets.calibration_sets import refuse_leaks
     from qualgate.report.coverage import coverage_lines
     from qualgate.report.screen import fit
 

@@ -31,10 +31,10 @@ def load(
     """Measure served arms under load, in turns: latency, throughput, goodput. With `load.rules` it judges them, keeps
     that in the store, and ends as `run` does; without, 0 says that it was measured."""
     from qualgate.config import load_gate_file
-    from qualgate.load.definitions import DEFINITIONS
-    from qualgate.load.rules import check_rules, policy_sha256
-    from qualgate.load.run import measure
-    from qualgate.load.summary import summarised
+    from qualgate.pipeline.load.definitions import DEFINITIONS
+    from qualgate.pipeline.load.rules import check_rules, policy_sha256
+    from qualgate.pipeline.load.run import measure
+    from qualgate.pipeline.load.summary import summarised
     from qualgate.report.load import load_body, print_load, requests_of
     from qualgate.report.load_sections import load_picture
     from qualgate.report.plots.load import as_file

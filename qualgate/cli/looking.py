@@ -29,10 +29,10 @@ def runs(
     as_json: JsonOption = False,
 ) -> None:
     """List the runs of a store, newest first, with each variant's verdict."""
-    from qualgate.formatting import counted
     from qualgate.report.run_list import load_as_body, print_loads, print_runs
     from qualgate.store import loads, queries
     from qualgate.store.database import open_store
+    from qualgate.text.numbers import counted
 
     with open_store(store_url_of(gate_file, store), create=False) as opened:
         stored_loads, measured = loads.newest(opened, limit) if of_loads else (), loads.count(opened)

@@ -131,8 +131,8 @@ def quantize(
     """Make a quantized folder that other libraries load. Interrupted, run it again: finished layers are kept."""
     from qualgate import refmodel
     from qualgate.engine.device import choose_device
+    from qualgate.pipeline.quantize import folder as making
     from qualgate.quant.recipes import words_of_recipe
-    from qualgate.quantize import folder as making
     from qualgate.report.progress import shown_progress
     from qualgate.report.quantized import outsourced_lines, quantized_lines, sensitivity_lines
 
@@ -161,7 +161,7 @@ def quantize(
         relative_to=here, against=evalset or (), device=device, date=date,
     )  # fmt: skip
     if backend is not None:
-        from qualgate.quantize.with_library import quantize_with
+        from qualgate.pipeline.quantize.with_library import quantize_with
 
         outsourced = quantize_with(backend, order, backend_dir, tell)
         _show(as_json, outsourced_lines(outsourced), outsourced.as_json())

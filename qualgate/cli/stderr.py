@@ -16,8 +16,8 @@ def tell(text: str, **about: Any) -> None:
     about: fields for JSON lines, such as `level`; see `log_lines`.
     """
     from qualgate.errors.log_lines import is_json, log_line
-    from qualgate.escaping import unread
     from qualgate.report.screen import fit_error
+    from qualgate.text.escaping import unread
 
     print(log_line(text, **about) if is_json() else unread(fit_error(text)), file=sys.stderr, flush=True)
 

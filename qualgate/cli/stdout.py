@@ -20,6 +20,6 @@ def encode_anything() -> None:
 
 def say(text: str, nl: bool = True) -> None:
     """Print text with a CI runner's commands made harmless. nl: end the line."""
-    from qualgate.escaping import unread
+    from qualgate.text.escaping import unread
 
     typer.echo(unread(text), nl=nl)

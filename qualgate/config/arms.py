@@ -13,7 +13,7 @@ from qualgate.config.served import IN_PROCESS, SERVED, ServedKeys
 from qualgate.config.speculation import SpeculationEntry
 from qualgate.documents import ABSENT, Written, quote, stated
 from qualgate.errors import UsageError
-from qualgate.quantize.calibration_sets import located
+from qualgate.evalsets.calibration_sets import located
 from qualgate.records.arms import Arithmetic, Kept, ReadAs
 
 DTYPES = {  # our name → other names

@@ -10,8 +10,8 @@ from qualgate.config.model import GateFileModel
 from qualgate.config.rules import BOUNDS
 from qualgate.config.served import server_at
 from qualgate.documents import Document, Fault, nearest, quote
-from qualgate.metrics import METRICS
 from qualgate.records import LOSSY, ExternalCases, LmEvalTask, SetRef
+from qualgate.records.metrics import METRICS
 
 ROLES = ("quantization", "speculation", "both")
 

@@ -22,7 +22,6 @@ from qualgate.config.served import as_served
 from qualgate.config.speculation import as_record
 from qualgate.documents import Document, as_model, read_yaml, refuse
 from qualgate.errors import UsageError
-from qualgate.identity import own_version
 from qualgate.records import (
     GREEDY,
     Adapter,
@@ -39,6 +38,7 @@ from qualgate.records import (
     SetRef,
     Slo,
 )
+from qualgate.records.identity import own_version
 from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
 from qualgate.store.address import placed
 

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, ValidationInfo, WithJsonSchema
 
 from qualgate.documents import planned, stated
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.evalsets.calibration_sets import with_calibration
 from qualgate.quant.recipes import (
     BITS,
     BLOCKS,
@@ -19,7 +20,6 @@ from qualgate.quant.recipes import (
     OPTIONS,
     parse_recipe,
 )
-from qualgate.quantize.calibration_sets import with_calibration
 from qualgate.records import QuantizeRecipe
 
 

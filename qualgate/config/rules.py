@@ -19,8 +19,8 @@ from pydantic import (
 
 from qualgate.config.paths import PlainFile
 from qualgate.documents import ABSENT, Written, nearest, percent, plain_number, planned, quote, stated
-from qualgate.metrics import DROP_BELOW, DROP_TOO_LARGE, DROPS, METRICS, PLANNED
 from qualgate.records.load import LOAD_METRICS
+from qualgate.records.metrics import DROP_BELOW, DROP_TOO_LARGE, DROPS, METRICS, PLANNED
 
 BOUNDS = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
 PER = "evalset|task|tag:.{1,100}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qualgate.formatting import counted
+from qualgate.text.numbers import counted
 
 COLUMN = 44  # where comments begin
 _PLAIN = re.compile(r"[A-Za-z0-9_.~/][A-Za-z0-9_./+-]*")

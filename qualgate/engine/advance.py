@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from qualgate.engine.request import Reason, Request
 from qualgate.engine.sampling import DEAD_END
-from qualgate.speculation.accept import accepted
+from qualgate.engine.speculation.accept import accepted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import batch
 from qualgate.engine.choice import Choice, open_decoder, threads_of_kernels
 from qualgate.engine.sampling import greedy
+from qualgate.engine.speculation.lengths import Learned
 from qualgate.records.speculated import BATCH_COST, DRAFT_STEP_COST, PLAIN_STEP, READING_COST, costs_of
-from qualgate.speculation.lengths import Learned
 from qualgate_kernels.slots import SLOTS
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from qualgate.engine.speculation.text import agreed
 from qualgate.errors import UsageError, one_line
 from qualgate.errors.extras import pip_install
-from qualgate.speculation.text import agreed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.blocks import BlockPool
-from qualgate.speculation.text import agreed
+from qualgate.engine.speculation.text import agreed
 from qualgate_kernels.slots import SLOTS
 
 

@@ -21,11 +21,11 @@ from qualgate.engine.packed import Decoder
 from qualgate.engine.room import is_short
 from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws, say
-from qualgate.speculation.accept import accepted
-from qualgate.speculation.lengths import FEW, Lengths
-from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest
-from qualgate.speculation.steps import Drafts
-from qualgate.speculation.text import MOST_MATCHED
+from qualgate.engine.speculation.accept import accepted
+from qualgate.engine.speculation.lengths import FEW, Lengths
+from qualgate.engine.speculation.propose import NO_DRAFT, Draft, DraftRequest
+from qualgate.engine.speculation.steps import Drafts
+from qualgate.engine.speculation.text import MOST_MATCHED
 
 ROWS = 512  # of a pass that reads
 

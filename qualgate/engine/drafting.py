@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
-from qualgate.speculation.acceptance import Fate
-from qualgate.speculation.control import window
-from qualgate.speculation.lengths import FEW, LOOKS, MOST_RESTS, RESTS, Batch, Learned, Lengths, Prospect
-from qualgate.speculation.ngram import Ngram
-from qualgate.speculation.plan import Plan
-from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest, Proposer, Stepwise
-from qualgate.speculation.steps import Drafts, Step, step
+from qualgate.engine.speculation.acceptance import Fate
+from qualgate.engine.speculation.control import window
+from qualgate.engine.speculation.lengths import FEW, LOOKS, MOST_RESTS, RESTS, Batch, Learned, Lengths, Prospect
+from qualgate.engine.speculation.ngram import Ngram
+from qualgate.engine.speculation.plan import Plan
+from qualgate.engine.speculation.propose import NO_DRAFT, Draft, DraftRequest, Proposer, Stepwise
+from qualgate.engine.speculation.steps import Drafts, Step, step
 
 MOST = 32  # tokens of a draft
 BACK = 4  # tokens of a known answer that must match before a request counts as rejoined

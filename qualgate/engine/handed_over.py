@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from qualgate.engine.schedule import Part
-from qualgate.speculation.propose import Reader
+from qualgate.engine.speculation.propose import Reader
 
 
 def handed_over(reader: Reader, parts: Sequence[Part], states: torch.Tensor, read: torch.Tensor) -> torch.Tensor:

@@ -12,11 +12,11 @@ from qualgate.engine.device import Device
 from qualgate.engine.draft_arms import draft_arms, levels
 from qualgate.engine.draft_heads.folder import head_of_draft
 from qualgate.engine.own_cache import cache_identity
-from qualgate.identity import content_hash, own_version
 from qualgate.quant.adapter_folder import AdapterFolder, read_adapter_folder
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
 from qualgate.records.arms import Arithmetic
+from qualgate.records.identity import content_hash, own_version
 
 ENGINES = {"cpu": 2, "cuda": 3}  # arithmetic versions: 1 padded every batch, 2 a GPU's
 

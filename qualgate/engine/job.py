@@ -25,13 +25,13 @@ from qualgate.engine.proposers import open_proposers
 from qualgate.engine.request import Engine, Read, Request, Spoken
 from qualgate.engine.sampling import Draws, noise_cases
 from qualgate.engine.siblings import leave_answers, sibling_answers
+from qualgate.engine.speculation.known import Known, Sources
+from qualgate.engine.speculation.steps import Drafts, Rests
 from qualgate.engine.steering import Steering
 from qualgate.engine.stopping import Stops
 from qualgate.engine.thoughts import thought_tokens
 from qualgate.errors import InfrastructureError
 from qualgate.records import UNTOLD, Completion, DraftStep, Drift, FinishReason, Generation, Job, JobResult, Overflow
-from qualgate.speculation.known import Known, Sources
-from qualgate.speculation.steps import Drafts, Rests
 
 WARMING = 4  # tokens: a prompt read, and steps of one row
 CHECKED = 4  # tokens of one answer per job that are generated again

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from qualgate.engine.choice import Choice
     from qualgate.engine.draft_heads.loading import LoadedHead
-    from qualgate.speculation.lengths import Learned
-    from qualgate.speculation.ngram import Suffix
+    from qualgate.engine.speculation.lengths import Learned
+    from qualgate.engine.speculation.ngram import Suffix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

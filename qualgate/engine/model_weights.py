@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from qualgate.engine.device import Device
 from qualgate.errors import NotInThisVersion, UsageError, one_line
-from qualgate.formatting import counted
 from qualgate.quant.adapter_folder import AdapterFolder
 from qualgate.quant.agreement.config_keys import check_config_keys
 from qualgate.quant.full_precision import check_floats
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.shards import Shards
 from qualgate.records import ArmSpec
+from qualgate.text.numbers import counted
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -19,9 +19,9 @@ from torch import nn
 from qualgate.engine.adapters import LoraLinear
 from qualgate.engine.dense import DenseLinear
 from qualgate.errors import UsageError
-from qualgate.formatting import counted
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.records import Overflow
+from qualgate.text.numbers import counted
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -26,10 +26,10 @@ from qualgate.engine.room import is_short
 from qualgate.engine.ruling import Ruled, Ruling
 from qualgate.engine.sampling import DEAD_END, Draws, Said, say
 from qualgate.engine.schedule import Limits, Part, Schedule, Stream, blocks_for
+from qualgate.engine.speculation.propose import Reader
+from qualgate.engine.speculation.steps import Drafts
 from qualgate.engine.steering import Steered, Steering, choose
 from qualgate.records import Overflow
-from qualgate.speculation.propose import Reader
-from qualgate.speculation.steps import Drafts
 from qualgate_kernels.slots import SLOTS
 
 LOGITS_AT_ONCE = 2**22  # numbers: 16 MB of float32

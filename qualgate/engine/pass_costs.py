@@ -15,9 +15,9 @@ from qualgate.engine.choice import Choice, open_decoder, threads_of_kernels
 from qualgate.engine.draft_arms import levels
 from qualgate.engine.drafting import MOST
 from qualgate.engine.sampling import greedy
+from qualgate.engine.speculation.propose import DraftRequest
 from qualgate.records import Speculation
 from qualgate.records.speculated import DRAFT_COST, VERIFY_COST
-from qualgate.speculation.propose import DraftRequest
 from qualgate_kernels.slots import SLOTS
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from qualgate.engine.room import room
 from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws
 from qualgate.engine.schedule import blocks_for
-from qualgate.speculation.ngram import Ngram, Suffix
-from qualgate.speculation.steps import Drafts
+from qualgate.engine.speculation.ngram import Ngram, Suffix
+from qualgate.engine.speculation.steps import Drafts
 from qualgate_kernels.slots import SLOTS
 
 BYTES = 4  # of a number in a head's cache

@@ -14,7 +14,6 @@ from torch import nn
 
 from qualgate.engine.unexpected import known_to_be_unused, left_out_of, own_names
 from qualgate.errors import NotInThisVersion, UsageError, one_line
-from qualgate.formatting import counted
 from qualgate.quant.agreement.config_keys import check_quant_type, check_status
 from qualgate.quant.agreement.plain_layers import Module, check_plain
 from qualgate.quant.agreement.tied_head import Head, chosen_head, may_differ
@@ -22,6 +21,7 @@ from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.readers import Layer
 from qualgate.quant.readers.checkpoint import check_runnable, read_checkpoint
+from qualgate.text.numbers import counted
 from qualgate_kernels.dequantize import dequantize_torch
 
 if TYPE_CHECKING:

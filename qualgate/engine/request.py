@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
     from qualgate.engine.head import OutputHead
     from qualgate.engine.sampling import Draws, Said
+    from qualgate.engine.speculation.steps import Drafts
     from qualgate.engine.steering import Steering
     from qualgate.records import Overflow
-    from qualgate.speculation.steps import Drafts
 
 Reason = Literal["eos", "stop", "length", "abort", "broken", "dead_end"]
 """What ends a request: its end token, a text, its limit, `abort`; "broken": logits that are NaN or infinite;

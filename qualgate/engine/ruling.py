@@ -14,12 +14,12 @@ from typing import NamedTuple
 import torch
 
 from qualgate.engine.sampling import Draws, log_total
+from qualgate.engine.speculation.accept import Accepted
+from qualgate.engine.speculation.cascade import drafted
+from qualgate.engine.speculation.chance import HashedChance
+from qualgate.engine.speculation.propose import Draft
+from qualgate.engine.speculation.rules import RULES, overlap
 from qualgate.engine.truncation import cut
-from qualgate.speculation.accept import Accepted
-from qualgate.speculation.cascade import drafted
-from qualgate.speculation.chance import HashedChance
-from qualgate.speculation.propose import Draft
-from qualgate.speculation.rules import RULES, overlap
 
 
 class Ruled(NamedTuple):

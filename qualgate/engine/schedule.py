@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from qualgate.engine.blocks import BlockPool
 from qualgate.engine.request import Request
-from qualgate.speculation.propose import DraftRequest
+from qualgate.engine.speculation.propose import DraftRequest
 from qualgate_kernels.slots import SLOTS
 
 NOTHING: Mapping[int, Sequence[int]] = {}

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from qualgate.identity import sha256_text
 from qualgate.quant.sealed_tensors import read_tensors, write_tensors
 from qualgate.records import Job
+from qualgate.records.identity import sha256_text
 
 Answers = tuple[tuple[int, ...], ...]
 

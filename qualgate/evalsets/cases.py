@@ -12,9 +12,9 @@ from qualgate.documents import Fault, is_own, misspelt, quote
 from qualgate.evalsets.header import EvalsetFile, SetFile, added_to_cases, as_evalset
 from qualgate.evalsets.simulation import Sources
 from qualgate.evalsets.trajectories import read_turns
-from qualgate.identity import content_hash, question_hash
-from qualgate.metrics import BY_LIKELIHOOD, BY_TRAJECTORY, TURNS
 from qualgate.records import Case
+from qualgate.records.identity import content_hash, question_hash
+from qualgate.records.metrics import BY_LIKELIHOOD, BY_TRAJECTORY, TURNS
 
 MAX_LINE = 8 * 2**20  # bytes
 ROLES = ("system", "user", "assistant", "tool")

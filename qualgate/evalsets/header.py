@@ -8,9 +8,9 @@ from pydantic import Field, field_validator
 
 from qualgate.documents import ABSENT, Written, nearest, quote, stated
 from qualgate.evalsets.simulation import Sources
-from qualgate.identity import content_hash
-from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS, PLANNED
 from qualgate.records import Evalset
+from qualgate.records.identity import content_hash
+from qualgate.records.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS, PLANNED
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 SCORED = tuple(  # by our own scorers

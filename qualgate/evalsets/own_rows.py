@@ -22,8 +22,8 @@ from qualgate.errors.misplaced import unreadable
 from qualgate.evalsets.cases import MAX_LINE, OF_EVALPLUS
 from qualgate.evalsets.own_tags import labels_in
 from qualgate.evalsets.published import NotAsPublished, as_own
-from qualgate.formatting import counted
-from qualgate.identity import question_hash
+from qualgate.records.identity import question_hash
+from qualgate.text.numbers import counted
 
 QUESTION = ("prompt", "question", "input", "query", "instruction", "problem", "text")
 ANSWER = ("answer", "output", "completion", "expected", "expected_output", "reference", "target", "label", "response",

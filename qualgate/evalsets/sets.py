@@ -15,9 +15,9 @@ from qualgate.evalsets.cases import CaseReader, unread_keys
 from qualgate.evalsets.header import ADDED, CalibrationFile, EvalsetFile, SetFile, added_to_cases, as_evalset
 from qualgate.evalsets.places import is_path, kind_of, locate, shipped_folder
 from qualgate.evalsets.simulation import Sources, read_simulation
-from qualgate.formatting import counted
-from qualgate.metrics import STATE
 from qualgate.records import CalibrationSet, Case, Evalset
+from qualgate.records.metrics import STATE
+from qualgate.text.numbers import counted
 
 FORGIVEN = ("lenient", "normalizers")  # keys of an evalset's YAML that make scorers lenient in every case
 

@@ -10,8 +10,8 @@ import json
 from collections.abc import Collection
 from math import ceil, floor
 
-from qualgate.metrics import MARGINS_OF_BASELINE
 from qualgate.records import Rule
+from qualgate.records.metrics import MARGINS_OF_BASELINE
 from qualgate.stats.intervals import normal_quantile
 from qualgate.stats.power import MOST_PAIRS
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qualgate.errors import Exit
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.speculation import speculation_remarks
 from qualgate.gate.early import decide_early
 from qualgate.gate.evidence.answered_by import answerer_remarks
@@ -22,6 +21,7 @@ from qualgate.gate.uncounted import uncounted_remarks
 from qualgate.gate.verdict import decide_plain, overall_exit
 from qualgate.gate.weights_and_cache import weights_and_cache_remarks
 from qualgate.records import Policy, RunEvidence, ScoredAgain, Verdict
+from qualgate.text.numbers import counted
 
 MOST_ALPHA = 0.2  # a verdict at a larger alpha begins with a warning
 CASES_SHOWN = 5  # of corrected references

@@ -28,7 +28,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.errors import Exit, UsageError
-from qualgate.formatting import counted
 from qualgate.gate.advice import SENSITIVITY_ALPHA
 from qualgate.gate.causes.cause import name_causes
 from qualgate.gate.causes.unfinished import way_unfinished
@@ -43,8 +42,6 @@ from qualgate.gate.evidence.duplicates import join
 from qualgate.gate.evidence.unfinished_sets import unfinished_sets
 from qualgate.gate.rules import Slice
 from qualgate.gate.verdict import decide_plain, judge, prepare, without
-from qualgate.identity import content_hash
-from qualgate.metrics import BY_TRAJECTORY, METRICS
 from qualgate.records import (
     ArmEvidence,
     Case,
@@ -57,8 +54,11 @@ from qualgate.records import (
     UnitKey,
     Verdict,
 )
+from qualgate.records.identity import content_hash
+from qualgate.records.metrics import BY_TRAJECTORY, METRICS
 from qualgate.stats.betting import Presumed, SequentialResult, capital, compare_in_sequence, presume
 from qualgate.stats.without_replacement import p_reached
+from qualgate.text.numbers import counted
 
 Question = tuple[str, str, int]  # evalset, case id, repeat
 Order = tuple[tuple[Question, ...], ...]  # clusters, each with its questions

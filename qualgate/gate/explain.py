@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import ceil, floor, log, log1p
 
-from qualgate.formatting import counted, value_text
 from qualgate.gate.rules import Slice
-from qualgate.metrics import METRICS
+from qualgate.gate.value_text import value_text
 from qualgate.records import Comparison
+from qualgate.records.metrics import METRICS
+from qualgate.text.numbers import counted
 
 MOST_BETTER = 1.2  # times, by which a variant's perplexity may be under the baseline's without a word
 MANY_FLIPS, FEW_FLIPS = 0.05, 20  # of the answers to compare, and in number, beyond which an approval says so

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from qualgate.formatting import counted
 from qualgate.gate.advice import SENSITIVITY_ALPHA
 from qualgate.gate.causes.cause import name_causes
 from qualgate.gate.comparisons.acceptance import terms_of
@@ -31,6 +30,7 @@ from qualgate.gate.remark import DECIDES, Judged, Remark, Remarks, no_choice
 from qualgate.gate.rules import Slice
 from qualgate.gate.verdict import judge, prepare, without
 from qualgate.records import Looked, Policy, RunEvidence, Seen, Verdict
+from qualgate.text.numbers import counted
 
 ONE_LOOK = "has a test for one look alone, and this list was judged before, when it held less"
 GREW = "a cluster of cases grew after it had been looked at: what is added must be whole clusters"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import inf, isfinite
 
 from qualgate.errors import UsageError
-from qualgate.metrics import DROP_BELOW, DROP_TOO_LARGE, METRICS
 from qualgate.records import Policy, Rule
+from qualgate.records.metrics import DROP_BELOW, DROP_TOO_LARGE, METRICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from qualgate.formatting import counted
 from qualgate.gate.evidence.quarantine import hold
 from qualgate.gate.remark import PASSES, Judged, Remark, Remarks, no_choice
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.gate.verdict import slices_of
-from qualgate.metrics import LM_EVAL, METRICS, READERS, reference_keys
 from qualgate.records import Evalset, Policy, RunEvidence, Verdict
+from qualgate.records.metrics import LM_EVAL, METRICS, READERS, reference_keys
+from qualgate.text.numbers import counted
 
 CaseId = tuple[str, str]  # evalset, case
 SHOWN = 3  # cases named of each kind

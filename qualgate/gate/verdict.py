@@ -23,8 +23,8 @@ from qualgate.gate.evidence.unchanged import unchanged
 from qualgate.gate.evidence.unfinished_sets import Unfinished, unfinished_sets
 from qualgate.gate.explain import explain, far_better, many_flips
 from qualgate.gate.rules import Slice, check_policy
-from qualgate.metrics import METRICS
 from qualgate.records import NOISE, ArmService, Comparison, Policy, RunEvidence, Verdict, VerdictWord
+from qualgate.records.metrics import METRICS
 from qualgate.stats.multiplicity import holm
 
 TAKEN = {  # how null scores were counted

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.errors.extras import needs
 from qualgate.harness.generation import Generation, generation_settings
-from qualgate.identity import content_hash, sha256_text
-from qualgate.metrics import LM_EVAL, METRICS
 from qualgate.records import Case, Evalset, LmEvalTask, Score
+from qualgate.records.identity import content_hash, sha256_text
+from qualgate.records.metrics import LM_EVAL, METRICS
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from qualgate.escaping import says_something
+from qualgate.text.escaping import says_something
 
 READ = 300  # characters of an answer's last line: where it commits itself
 _NUMBER = re.compile(r"(?<![\w.])(?<!\d,)-?\d{1,30}(?:\.\d{1,30})?(?!\w|[.,]\d)", re.ASCII)

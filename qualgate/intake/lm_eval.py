@@ -14,15 +14,15 @@ from typing import Any
 
 from qualgate.documents import nearest
 from qualgate.errors import UsageError
-from qualgate.formatting import counted
-from qualgate.identity import content_hash
 from qualgate.intake.copies import refuse_one_file_twice
 from qualgate.intake.error_texts import NO_ANSWER, error_reader
 from qualgate.intake.filtered import unanswered, written_texts
 from qualgate.intake.jsonl import read_objects
 from qualgate.intake.score_rows import ScoreRow, Scores, as_value, refuse_out_of_range
-from qualgate.metrics import LM_EVAL, METRICS, MOST_NATS
 from qualgate.records import Policy, Rule
+from qualgate.records.identity import content_hash
+from qualgate.records.metrics import LM_EVAL, METRICS, MOST_NATS
+from qualgate.text.numbers import counted
 
 HASHES = ("doc_hash", "prompt_hash", "target_hash")
 OTHER_FIELDS = {*HASHES, "doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}

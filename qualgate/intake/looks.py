@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from qualgate.errors import UsageError
-from qualgate.identity import canonical_json, content_hash, read_sealed, write_sealed
 from qualgate.records import Looked, RunEvidence
+from qualgate.records.identity import canonical_json, content_hash, read_sealed, write_sealed
 
 VERSION = 1
 

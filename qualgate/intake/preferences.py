@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.identity import content_hash
 from qualgate.intake.jsonl import read_objects
 from qualgate.records import Label
+from qualgate.records.identity import content_hash
 
 PREFERRED = {"a": 0.0, "b": 1.0, "tie": 0.5}
 MOST_LABELS = 20_000

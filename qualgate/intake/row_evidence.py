@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Literal
 
 from qualgate.errors import UsageError, close_names
-from qualgate.identity import content_hash
 from qualgate.intake.score_rows import ScoreRow, Scores, is_score
 from qualgate.intake.serving_rows import with_serving
-from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, ArmIdentity, RunEvidence, UnitEvidence, UnitKey
+from qualgate.records.identity import content_hash
+from qualgate.records.metrics import METRICS
 
 BASELINE = "baseline"
 SHOWN = 3  # rows named for one fault

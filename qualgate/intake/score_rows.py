@@ -22,8 +22,8 @@ from qualgate.intake.error_texts import FIELDS as FIELDS_OF_ANSWERS
 from qualgate.intake.error_texts import INFERENCE_ERROR, NO_ANSWER, error_reader
 from qualgate.intake.jsonl import read_objects
 from qualgate.intake.serving_rows import FIELDS, NOT_SAID, Served, served
-from qualgate.metrics import METRICS, out_of_range
 from qualgate.records import FINISH_WORDS, ArmEvidence
+from qualgate.records.metrics import METRICS, out_of_range
 
 QUOTED = 1000  # characters kept of what a scorer extracted
 READ = FIELDS | {

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from qualgate.gate.early import Question
 from qualgate.gate.evidence.time_groups import groups_for
-from qualgate.metrics import METRICS
 from qualgate.records import NOISE, Job, Policy, Prompt, Sampling, UnitKey
+from qualgate.records.metrics import METRICS
 
 JOB_ROWS = 128  # rows handed to a worker at once, and the most that a kill can lose; the engine schedules passes
 TIMED_ROWS = 64  # the same where times decide: these rows begin together and share each pass

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qualgate.config import GateFile
-from qualgate.formatting import counted, time_text
 from qualgate.gate.decide import rules_before
 from qualgate.gate.evidence.quarantine import Held, hold
 from qualgate.gate.planning.planned_sets import PlannedSet
@@ -22,6 +21,7 @@ from qualgate.records import Plan, Policy
 from qualgate.store import plain, queries
 from qualgate.store.database import Store
 from qualgate.store.runs import RunRecord
+from qualgate.text.numbers import counted, time_text
 
 QUICK_DRAWS = 2_000  # simulations before a run, which needs one rate and no suggested changes
 

@@ -10,14 +10,14 @@ from qualgate.engine.device import choose_device
 from qualgate.engine.draft_arms import draft_arms, draft_models, levels
 from qualgate.engine.draft_heads.folder import check_head, head_of_draft
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.formatting import size_text
-from qualgate.identity import sha256_text
+from qualgate.evalsets.calibration_sets import check_leaks
 from qualgate.pipeline.checks import check_calibration, check_lengths
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.recipes import BITS
 from qualgate.quant.shapes import check_fits
-from qualgate.quantize.calibration_sets import check_leaks
 from qualgate.records import ArmSpec, Evalset, ModelFacts, Plan, Prompt, Speculation
+from qualgate.records.identity import sha256_text
+from qualgate.text.numbers import size_text
 
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 

@@ -15,8 +15,7 @@ from qualgate.engine.gpus import check_alike
 from qualgate.engine.prompts import Renderer
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.errors.extras import install_command
-from qualgate.formatting import counted
-from qualgate.metrics import METRICS
+from qualgate.evalsets.calibration_sets import check_leaks
 from qualgate.pipeline.folder_notes import folder_notes
 from qualgate.quant.agreement.architecture_keys import architecture_differences
 from qualgate.quant.agreement.stop_tokens import by_server
@@ -24,9 +23,10 @@ from qualgate.quant.agreement.templates import differing_template
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.shapes import check_fits
 from qualgate.quant.tokenizer_files import differing_beside, tokenizer_difference
-from qualgate.quantize.calibration_sets import check_leaks
 from qualgate.records import ArmSpec, Evalset, Prompt, Rule
 from qualgate.records.arms import ReadAs
+from qualgate.records.metrics import METRICS
+from qualgate.text.numbers import counted
 
 
 def _refuse_on_gpu(arm: ArmSpec, gate: GateFile) -> None:

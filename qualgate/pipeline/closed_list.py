@@ -15,10 +15,10 @@ from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.documents import nearest
 from qualgate.errors import UsageError, close_names
-from qualgate.formatting import counted
 from qualgate.intake.jsonl import read_objects
 from qualgate.pipeline.named_sets import set_refs
 from qualgate.records import ExternalCases, SetRef
+from qualgate.text.numbers import counted
 
 UNION = "the expected cases of {} are those of both files together: what neither holds is not missed"
 

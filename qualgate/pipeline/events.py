@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from qualgate.formatting import counted
 from qualgate.gate.decide import Decided
 from qualgate.records import JobFailure, JobResult
 from qualgate.store.runs import RunRecord
+from qualgate.text.numbers import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

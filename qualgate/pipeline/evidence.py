@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from qualgate.formatting import counted
 from qualgate.records import Evalset, Plan, Policy, RunEvidence, UnitEvidence
 from qualgate.scoring import reasoning
 from qualgate.scoring.structure import json_scores
@@ -16,6 +15,7 @@ from qualgate.scoring.tools.strict import dialect_of
 from qualgate.store import queries, runs
 from qualgate.store.database import Store
 from qualgate.store.evidence import case_bodies
+from qualgate.text.numbers import counted
 
 
 def known(store: Store, run_id: str, *, answers: bool = False) -> RunEvidence:

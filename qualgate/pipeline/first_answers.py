@@ -15,17 +15,17 @@ import numpy as np
 from qualgate.config import GateFile
 from qualgate.errors import UsageError
 from qualgate.evalsets.own_rows import BY_FORM, SETTINGS, OwnSet, question_of, references_in
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.quality import LEAST_BASELINE_RATE
-from qualgate.metrics import MARGINS_OF_BASELINE
 from qualgate.pipeline.few_cases import with_few_cases
 from qualgate.records import Case, Evalset
+from qualgate.records.metrics import MARGINS_OF_BASELINE
 from qualgate.scoring import score
 from qualgate.scoring.outcome import quote
 from qualgate.scoring.registry import scorers_of
 from qualgate.stats.intervals import binomial_lower, clustered_share
 from qualgate.store.database import Store
 from qualgate.store.queries import CaseDetail, case_detail, side_by_side
+from qualgate.text.numbers import counted
 
 LENGTH = 256  # tokens of an answer, before the length of the baseline's answers is known
 CASES = 12  # cases asked of each set

@@ -9,9 +9,9 @@ from typing import Any
 
 from qualgate.config import GateFile
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.metrics import METRICS
 from qualgate.pipeline.batches import after_turns, split_noise_arm
 from qualgate.records import ArmIdentity, ArmSpec, FourArms, Job, Policy
+from qualgate.records.metrics import METRICS
 from qualgate.store.queries import RunSummary
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from qualgate.config import GateFile
 from qualgate.errors import UsageError
-from qualgate.formatting import counted
 from qualgate.pipeline import events
 from qualgate.pipeline.early_stop import Settling
 from qualgate.pipeline.evidence import labels_of
@@ -22,6 +21,7 @@ from qualgate.records import JobFailure, JobResult, Plan
 from qualgate.served.launch import with_servers
 from qualgate.store import runs
 from qualgate.store.database import Store
+from qualgate.text.numbers import counted
 from qualgate.workers.pool import run_jobs
 
 REFUSALS = 3  # refused cases without any answer: the server rejects the form of the requests, not single cases

@@ -11,18 +11,18 @@ from qualgate.config.gate_file import usable_cores
 from qualgate.engine.device import choose_device
 from qualgate.engine.draft_arms import draft_models, levels
 from qualgate.engine.gpus import gpus_of
-from qualgate.formatting import counted
 from qualgate.harness import tasks
-from qualgate.identity import is_whole
 from qualgate.pipeline.batches import times_decide
 from qualgate.pipeline.memory import memory_for, workers_for
 from qualgate.pipeline.residency import fit_together, weight_counts
 from qualgate.pipeline.run_key import sampling_settings
 from qualgate.pipeline.spending import ledger_opener
 from qualgate.records import ArmSpec, Calls, Case, Evalset, Job, JobResult, Plan, Score, UnitKey
+from qualgate.records.identity import is_whole
 from qualgate.records.speculation import OWN
 from qualgate.scoring import score
 from qualgate.store.address import artifacts_folder
+from qualgate.text.numbers import counted
 from qualgate.workers.ray_pool import OnRay, nodes_of
 from qualgate.workers.unit import WorkerSettings
 

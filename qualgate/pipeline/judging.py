@@ -14,12 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import IntegrityError
-from qualgate.formatting import counted
 from qualgate.gate.evidence.judged import never_over_floor
 from qualgate.gate.rules import Labels, Slice, check_policy
-from qualgate.identity import content_hash
 from qualgate.intake.preferences import labels_sha256, read_labels
-from qualgate.metrics import METRICS
 from qualgate.pipeline.evidence import labels_of
 from qualgate.pipeline.locks import interrupted
 from qualgate.records import (
@@ -39,6 +36,8 @@ from qualgate.records import (
     RunEvidence,
     Spent,
 )
+from qualgate.records.identity import content_hash
+from qualgate.records.metrics import METRICS
 from qualgate.scoring.preference.asking import question_text, request, version
 from qualgate.scoring.preference.reading import judged
 from qualgate.scoring.reasoning import NONE, apart
@@ -48,6 +47,7 @@ from qualgate.served.ledger import Ledger
 from qualgate.store import judgements
 from qualgate.store.database import Store
 from qualgate.store.evidence import case_bodies
+from qualgate.text.numbers import counted
 
 OURS = (NOISE, TWIN, PLAIN, WIDE)  # name suffixes of arms that a run adds
 Replies = Mapping[tuple[str, str, str, int, bool], Judgement]

@@ -10,15 +10,15 @@ from pathlib import Path
 from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.errors import UsageError, close_names
-from qualgate.formatting import counted
-from qualgate.identity import case_hash
 from qualgate.intake.row_evidence import CaseId, KnownCases
 from qualgate.intake.score_rows import Scores
-from qualgate.metrics import reference_keys
 from qualgate.pipeline.closed_list import closed_list
 from qualgate.pipeline.evidence import labels_of
 from qualgate.pipeline.named_sets import load_set, set_refs
 from qualgate.records import Evalset, ExternalCases
+from qualgate.records.identity import case_hash
+from qualgate.records.metrics import reference_keys
+from qualgate.text.numbers import counted
 
 
 def known_cases(gate: GateFile, default: str | None, sides: Sequence[Scores]) -> KnownCases:

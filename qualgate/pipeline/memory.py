@@ -15,11 +15,11 @@ from qualgate.engine.device import choose_device
 from qualgate.engine.draft_arms import draft_arms, draft_models
 from qualgate.engine.draft_workspace import draft_workspace
 from qualgate.errors import UsageError
-from qualgate.formatting import counted, size_text
 from qualgate.pipeline.batches import times_decide
 from qualgate.pipeline.check_drafts import BYTES
 from qualgate.pipeline.residency import memory
 from qualgate.records import ArmSpec, Plan
+from qualgate.text.numbers import counted, size_text
 
 KEPT_BITS = {"float32": 32, "bf16": 16, "fp8": 8, "int8": 8, "int4": 4}  # bits per element of keys and values
 

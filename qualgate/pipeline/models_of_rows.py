@@ -8,8 +8,8 @@ from pathlib import Path
 
 from qualgate.config import GateFile
 from qualgate.errors import UsageError
-from qualgate.formatting import counted
 from qualgate.intake.score_rows import Scores
+from qualgate.text.numbers import counted
 
 
 def refuse_other_models(gate: GateFile, sides: Mapping[str, Scores]) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.errors import UsageError
-from qualgate.formatting import counted
 from qualgate.harness import tasks
-from qualgate.metrics import METRICS
 from qualgate.records import Evalset, ExternalCases, LmEvalTask, Plan, SetRef
+from qualgate.records.metrics import METRICS
+from qualgate.text.numbers import counted
 
 
 def load_set(ref: SetRef, relative_to: Path) -> Evalset:

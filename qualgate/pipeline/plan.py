@@ -11,9 +11,7 @@ from pathlib import Path
 
 from qualgate.config import GateFile
 from qualgate.engine.draft_arms import draft_models
-from qualgate.formatting import counted, size_text, time_text
 from qualgate.gate.early import Question, lay_out
-from qualgate.identity import content_hash
 from qualgate.pipeline.arms import with_own_caches
 from qualgate.pipeline.batches import in_turns, least_batches, times_decide
 from qualgate.pipeline.check_drafts import check_drafts
@@ -27,11 +25,12 @@ from qualgate.pipeline.named_sets import asked_by_rules, load_set, set_refs
 from qualgate.pipeline.plan_jobs import jobs_of_plan
 from qualgate.pipeline.residency import fit_together, weight_counts
 from qualgate.pipeline.resolved_sets import resolved_sets
-from qualgate.pipeline.run_key import identify_arms, key_content
+from qualgate.pipeline.run_key import identify_arms, key_of_run
 from qualgate.pipeline.served_arms import check_served, tokenizers_of, with_weights
 from qualgate.quant.model_folder import ModelFolder, read_folders
 from qualgate.records import ArmIdentity, ArmSpec, Evalset, ModelFacts, Plan, Policy
 from qualgate.store.address import artifacts_folder
+from qualgate.text.numbers import counted, size_text, time_text
 
 READ_SPEED = 500e6  # bytes per second of reading and hashing, by the slower of the two
 
@@ -119,7 +118,7 @@ def _lay_out_jobs(so_far: PlanSoFar) -> PlanSoFar:
     gate, policy, stages = so_far.gate, so_far.policy, so_far.stages
     assert policy is not None, "`_lay_out_cases` sets it"
     also = asked_by_rules(gate, so_far.sets)
-    key = content_hash(key_content(gate, policy, so_far.sets, so_far.identities, also))
+    key = key_of_run(gate, policy, so_far.sets, so_far.identities, also)
     artifacts = artifacts_folder(gate.store_url, gate.path.parent) / key[:16]
     prompts = gate.repeats * sum(len(item.cases) for item in so_far.chosen)
     so_far.planning(f"planning: rendering {counted(prompts, 'prompt')}")

@@ -9,7 +9,6 @@ from pathlib import Path
 from qualgate.config import GateFile
 from qualgate.engine.prompts import Renderer
 from qualgate.gate.early import Question, seeded_order
-from qualgate.metrics import METRICS
 from qualgate.pipeline.batches import batches, least_batches, most_rows, regrouped, staged, times_decide
 from qualgate.pipeline.check_drafts import check_drafted_prompts
 from qualgate.pipeline.checks import check_lengths, check_same_head
@@ -17,6 +16,7 @@ from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.served_arms import drift_is_read, of_server
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import NOISE, ArmIdentity, ArmSpec, Case, Evalset, Job, Prompt, UnitKey
+from qualgate.records.metrics import METRICS
 
 
 def jobs_of_plan(

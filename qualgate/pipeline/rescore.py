@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from qualgate.config import GateFile
 from qualgate.errors import Exit, IntegrityError, UsageError
 from qualgate.harness import tasks
-from qualgate.metrics import LM_EVAL, METRICS, reference_keys
 from qualgate.pipeline.evidence import with_readers
 from qualgate.pipeline.judging import ask_judge, with_judgements
 from qualgate.pipeline.named_sets import asked_by_rules, set_refs
@@ -28,6 +27,7 @@ from qualgate.records import (
     UnitKey,
     Verdict,
 )
+from qualgate.records.metrics import LM_EVAL, METRICS, reference_keys
 from qualgate.scoring import score, scorer_versions
 from qualgate.store import plain, queries, runs, scorings
 from qualgate.store.address import artifacts_folder

@@ -18,6 +18,7 @@ from qualgate.pipeline.served_arms import told_of
 from qualgate.pipeline.servers_read import servers_held
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, Evalset, LmEvalTask, Policy
+from qualgate.records.identity import content_hash
 from qualgate.scoring import reasoning, scorer_versions
 from qualgate.scoring.constraint import library as constraint_library
 from qualgate.served.declared import identify_served
@@ -50,14 +51,15 @@ def identify_arms(
     }
 
 
-def key_content(
+def key_of_run(
     gate: GateFile,
     policy: Policy,
     sets: Sequence[Evalset],
     identities: Mapping[str, ArmIdentity],
     also: Mapping[str, tuple[str, ...]],
-) -> dict[str, Any]:
-    """Return the content that the run's key hashes. also: evalset → metrics beside its own, by `asked_by_rules`."""
+) -> str:
+    """Return the run's key: a hash of everything that answers and scores depend on. also: evalset → metrics beside its
+    own, by `asked_by_rules`."""
     versions, min_batches = scorer_versions(), least_batches(gate.policy)
     calibrations = {
         arm.name: arm.calibration_sha256 for arm in (gate.baseline, *gate.variants) if arm.calibration_sha256
@@ -65,7 +67,7 @@ def key_content(
     constrained = any("constraint" in case.body for item in sets for case in item.cases)
     packages, servers = packages_held(sets), servers_held(sets)
     ways = {case.body["reasoning"] for item in sets for case in item.cases if "reasoning" in case.body}
-    return {
+    content = {
         "evalsets": [item.content for item in sets],
         "identities": {name: identity.content for name, identity in identities.items()},
         "scorers": {
@@ -87,6 +89,7 @@ def key_content(
         **({"stop": _as_plain(policy)} if policy.stop else {}),
         **key_of_few_cases(policy),
     }
+    return content_hash(content)
 
 
 def _as_plain(policy: Policy) -> dict[str, Any]:

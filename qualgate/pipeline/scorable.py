@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from qualgate.errors import UsageError
-from qualgate.formatting import counted
 from qualgate.harness import tasks
 from qualgate.records import Evalset, LmEvalTask
 from qualgate.scoring import answer_format
 from qualgate.scoring.registry import scorers_of
 from qualgate.scoring.text import known
+from qualgate.text.numbers import counted
 
 FAULTS_SHOWN = 5
 

@@ -16,7 +16,6 @@ from typing import Any
 from qualgate.documents import Fault, misspelt, nearest, quote, refuse
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import unreadable
-from qualgate.escaping import says_something
 from qualgate.evalsets import (
     added_beside,
     forgiven_beside,
@@ -28,8 +27,8 @@ from qualgate.evalsets import (
 )
 from qualgate.intake.error_texts import error_reader
 from qualgate.intake.score_rows import QUOTED
-from qualgate.metrics import BY_TRAJECTORY
 from qualgate.records import FINISH_WORDS, SERVING_FIELDS, Case, Evalset, FinishReason, Score, turn_of
+from qualgate.records.metrics import BY_TRAJECTORY
 from qualgate.scoring import reasoning
 from qualgate.scoring.code import pass_at_k
 from qualgate.scoring.contains import cut
@@ -40,6 +39,7 @@ from qualgate.scoring.registry import find as find_scorer
 from qualgate.scoring.tools.served import by_parser
 from qualgate.stats.all_of import all_of
 from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_share
+from qualgate.text.escaping import says_something
 
 MAX_LINE = 128 * 2**20  # bytes; with every character escaped an answer of 10 MB takes six times as much
 is_error = error_reader()

@@ -15,9 +15,6 @@ from urllib.parse import urlsplit
 
 from qualgate.config import GateFile
 from qualgate.errors import EvidenceMissing, NotInThisVersion, UsageError, close_names
-from qualgate.escaping import visible_line
-from qualgate.formatting import counted
-from qualgate.metrics import METRICS
 from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
 from qualgate.records import (
     NOISE,
@@ -31,6 +28,7 @@ from qualgate.records import (
     Probe,
     Rule,
 )
+from qualgate.records.metrics import METRICS
 from qualgate.records.served import CACHE, STREAM
 from qualgate.scoring.tools.dialects.registry import AUTO
 from qualgate.scoring.tools.strict import dialect_of
@@ -40,6 +38,8 @@ from qualgate.served.engines import PROFILES
 from qualgate.served.launch import check_programs
 from qualgate.served.ledger import Ledger
 from qualgate.served.local_weights import weights_of
+from qualgate.text.escaping import visible_line
+from qualgate.text.numbers import counted
 
 Running = Callable[[Sequence[Job]], Iterator[JobResult | JobFailure]]  # runs jobs, yields their results
 TOKEN_FOR_TOKEN = ("parity.tokens", "parity.prefix", "stability.rerun")  # metrics that compare answers' tokens

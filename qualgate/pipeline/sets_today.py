@@ -10,14 +10,14 @@ from qualgate.config import GateFile
 from qualgate.errors import UsageError
 from qualgate.evalsets import name_of
 from qualgate.evalsets.cases import OF_EVALPLUS, READ
-from qualgate.formatting import counted
-from qualgate.metrics import BY_LIKELIHOOD, READERS
 from qualgate.pipeline.check_packages import packages_held
 from qualgate.pipeline.checks import check_rules
 from qualgate.pipeline.named_sets import load_set, set_refs
 from qualgate.pipeline.servers_read import read_by, servers_held
 from qualgate.records import Case, Evalset
+from qualgate.records.metrics import BY_LIKELIHOOD, READERS
 from qualgate.scoring.reasoning import AUTO
+from qualgate.text.numbers import counted
 
 # Keys of a case that only scorers read; `choices` is special, see `_choices_differ`.
 SCORED_BY = {

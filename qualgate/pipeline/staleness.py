@@ -16,12 +16,12 @@ from qualgate.engine.draft_arms import draft_models
 from qualgate.engine.identity import engine_version, identify
 from qualgate.errors import UsageError
 from qualgate.harness import tasks
-from qualgate.metrics import LM_EVAL
 from qualgate.pipeline.arms import with_default_arithmetic
 from qualgate.pipeline.named_sets import load_set, set_refs
 from qualgate.pipeline.run_key import sampling_settings
 from qualgate.quant.model_folder import read_folders, read_tokenizer_folder
 from qualgate.records import ArmIdentity, ArmSpec, Policy, RunEvidence
+from qualgate.records.metrics import LM_EVAL
 from qualgate.scoring import code, reasoning, scorer_versions
 from qualgate.scoring.tools import served
 from qualgate.served.declared import identify_served

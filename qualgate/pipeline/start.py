@@ -20,7 +20,6 @@ from qualgate.documents import Fault, refuse
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import no_model_folder
 from qualgate.evalsets.own_rows import BY_FORM, SETTINGS, OwnRows, OwnSet, read_rows
-from qualgate.formatting import counted
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import PlannedPolicy, plan_policy
 from qualgate.pipeline.before_run import QUICK_DRAWS
@@ -40,6 +39,7 @@ from qualgate.quant.agreement.templates import chat_template
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.quant.recipes import parse_recipe
 from qualgate.records import Policy, Rule
+from qualgate.text.numbers import counted
 
 GATE_FILE, NAME = "gate.yaml", "own"
 MARGINS = (0.02, 0.03, 0.05, 0.08, 0.10)  # the smallest that can be decided is written

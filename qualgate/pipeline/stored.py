@@ -13,7 +13,6 @@ from qualgate.gate.decide import Decided, decide
 from qualgate.gate.peers.nel_policy import NelPolicy, as_text
 from qualgate.gate.peers.said import PeerSaid, what_peers_say
 from qualgate.intake.feedback import Feedback, read_feedback, with_corrections
-from qualgate.metrics import METRICS
 from qualgate.pipeline.arms import with_nel_policy
 from qualgate.pipeline.evidence import known, labels_of, reads_answers
 from qualgate.pipeline.four_arm import as_four_arms, as_recorded
@@ -22,6 +21,7 @@ from qualgate.pipeline.named_sets import load_set, set_refs
 from qualgate.pipeline.outcome import Outcome
 from qualgate.pipeline.staleness import changes_since, scored_otherwise, tested_otherwise
 from qualgate.records import Evalset, Policy, RunEvidence
+from qualgate.records.metrics import METRICS
 from qualgate.store import plain, queries, runs
 from qualgate.store.database import Store, exists, open_store
 from qualgate.store.prunings import EvidencePruned

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from qualgate.errors import IntegrityError
-from qualgate.escaping import visible_line
-from qualgate.formatting import counted
 from qualgate.pipeline.early_stop import Settling
 from qualgate.records import NOISE, Job, JobFailure, JobResult, Plan, UnitKey
 from qualgate.served.forms import proves_streams_wrong
 from qualgate.store import queries, runs
 from qualgate.store.database import Store
+from qualgate.text.escaping import visible_line
+from qualgate.text.numbers import counted
 
 Running = Callable[[Sequence[Job]], Iterator[JobResult | JobFailure]]
 

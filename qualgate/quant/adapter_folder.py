@@ -19,11 +19,11 @@ from typing import Any
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.errors.extras import pip_install
 from qualgate.errors.misplaced import no_model_folder
-from qualgate.formatting import counted
-from qualgate.identity import content_hash
 from qualgate.quant.full_precision import FLOATS
 from qualgate.quant.model_files import read_files, readable
 from qualgate.quant.shards import TensorEntry, read_header
+from qualgate.records.identity import content_hash
+from qualgate.text.numbers import counted
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."  # before each module's name in PEFT's files

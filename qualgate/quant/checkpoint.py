@@ -23,7 +23,6 @@ from safetensors.torch import save_file
 from torch import nn
 
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.identity import canonical_json, content_hash, file_hash
 from qualgate.quant.calibrate import Progress, calibrate
 from qualgate.quant.layers import fused_with
 from qualgate.quant.layouts import layouts_of, tensors_of, weights_of
@@ -33,6 +32,7 @@ from qualgate.quant.shapes import check_keeps, in_a_layer, not_quantizable
 from qualgate.quant.shards import TensorEntry, read_header, tensor_entries, weights_hash
 from qualgate.quant.stability import WeightStability, weight_stability
 from qualgate.records import QuantizeRecipe
+from qualgate.records.identity import canonical_json, content_hash, file_hash
 from qualgate_kernels.packed import PackedWeight
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from qualgate.errors import UsageError
-from qualgate.formatting import counted
 from qualgate.quant.shards import Shards, TensorEntry
+from qualgate.text.numbers import counted
 
 FLOATS = ("F16", "BF16", "F32", "F64")
 _CODES = ("I8", "U8", "U32", "F4")  # and everything of the family F6 and F8: no architecture has parameters of these

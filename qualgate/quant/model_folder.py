@@ -11,7 +11,6 @@ from typing import Any
 
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import no_model_folder
-from qualgate.identity import content_hash
 from qualgate.quant import tokenizer_files
 from qualgate.quant.agreement import stop_tokens
 from qualgate.quant.agreement.gguf_header import checked_header
@@ -26,6 +25,7 @@ from qualgate.quant.model_files import QUANTIZE_FILES, ModelFiles, read_files, r
 from qualgate.quant.shards import Shards, other_files, read_shards
 from qualgate.records import ArmSpec
 from qualgate.records.arms import ReadAs
+from qualgate.records.identity import content_hash
 
 _MOST_AHEAD = 16  # layers: no model predicts more tokens at once
 _MOST_KEPT = 2**60  # numbers of a position: whatever a config says, more fit into no memory

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from qualgate.identity import read_sealed, write_sealed
+from qualgate.records.identity import read_sealed, write_sealed
 
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor], about: Mapping[str, str]) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.identity import cached_hash, content_hash
 from qualgate.quant.agreement.weight_files import check_index, files_beside
 from qualgate.quant.gguf_file import open_gguf
 from qualgate.quant.tensor_entry import TensorEntry
+from qualgate.records.identity import cached_hash, content_hash
 
 _ITEM_BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64, "C64": 64,

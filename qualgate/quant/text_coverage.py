@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import log
 from typing import Any
 
-from qualgate.identity import content_hash
 from qualgate.records import Case
+from qualgate.records.identity import content_hash
 
 LEAK_WORDS = 13  # in a row, as in GPT-3's contamination study (arXiv 2005.14165, appendix C)
 EXPECTED = 5  # calibration cases that a stratum must lead one to expect before its count says anything

@@ -7,8 +7,8 @@ from itertools import zip_longest
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.identity import content_hash
 from qualgate.quant.model_files import AGAIN, TOKENIZER_FILES, ModelFiles
+from qualgate.records.identity import content_hash
 
 # Keys of tokenizer_config.json that change neither the tokens of a text nor the text of tokens; tokenizer.json has the
 # added tokens, the chat template has a hash of its own, and limits are checked against the model's context.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from qualgate.identity import case_hash, content_hash, question_hash
+from qualgate.records.identity import case_hash, content_hash, question_hash
 
 
 def turn_of(case_id: str) -> tuple[str, int] | None:
@@ -89,7 +89,7 @@ SetRef = str | LmEvalTask | ExternalCases  # what a gate file's `evalsets` may n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evalset:
-    """A versioned, hashed list of cases. `metrics`: names from `qualgate.metrics` that its cases carry."""
+    """A versioned, hashed list of cases. `metrics`: names from `qualgate.records.metrics` that its cases carry."""
 
     name: str
     version: str

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from qualgate.escaping import visible, visible_line
-from qualgate.formatting import counted, score_text
 from qualgate.report import screen
 from qualgate.report.screen import indented
 from qualgate.store.queries import Compared
+from qualgate.text.escaping import visible, visible_line
+from qualgate.text.numbers import counted, score_text
 
 MOST = 700  # characters shown of a text
 

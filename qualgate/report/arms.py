@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from qualgate.formatting import counted, size_text
 from qualgate.records import Spent
 from qualgate.report.blocks import Table
 from qualgate.report.probes import probe_lines
 from qualgate.report.served import drafts_line
 from qualgate.report.spending import spent_lines
 from qualgate.store.queries import ArmLine
+from qualgate.text.numbers import counted, size_text
 
 LEFT_OUT_SHOWN = 12  # names of left-out tensors for each arm
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from qualgate.formatting import counted
+from qualgate.text.numbers import counted
 
 WORST = 3  # layers named
 

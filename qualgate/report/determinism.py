@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qualgate.formatting import counted
+from qualgate.text.numbers import counted
 
 if TYPE_CHECKING:
     from qualgate.engine.determinism import DeterminismMatrix

@@ -13,8 +13,8 @@ from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from qualgate.escaping import visible
 from qualgate.store.queries import Flip
+from qualgate.text.escaping import visible
 
 if TYPE_CHECKING:
     from qualgate.scoring.reasoning import Said

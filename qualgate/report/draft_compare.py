@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from qualgate.formatting import counted
 from qualgate.report.blocks import Note, Section, Terms
 from qualgate.report.speculation import gain_text, speculation_blocks
 from qualgate.report.terminal_blocks import section_lines
+from qualgate.text.numbers import counted
 
 if TYPE_CHECKING:
     from qualgate.pipeline.draft_compare import Tried

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from qualgate.escaping import visible_line
-from qualgate.formatting import counted
+from qualgate.text.escaping import visible_line
+from qualgate.text.numbers import counted
 
 if TYPE_CHECKING:
     from qualgate.pipeline.run_drift import DriftNumbers, DriftReport

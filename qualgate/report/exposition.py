@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from qualgate.errors import QualgateError
-from qualgate.identity import own_version
+from qualgate.records.identity import own_version
 from qualgate.records.verdicts import VerdictWord
 from qualgate.store.queries.service import ServiceState
 

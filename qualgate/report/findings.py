@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from qualgate.escaping import visible_line
-from qualgate.formatting import interaction_text, seen_text
-from qualgate.identity import content_hash
 from qualgate.records import Comparison, FourArm, Verdict
+from qualgate.records.identity import content_hash
+from qualgate.report.comparison_text import interaction_text, seen_text
 from qualgate.report.summary import Report
+from qualgate.text.escaping import visible_line
 
 Level = Literal["error", "warning", "note"]
 VERDICT = "verdict"  # in place of a rule's id if no rule explains the verdict

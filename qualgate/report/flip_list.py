@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from qualgate.escaping import visible, visible_line
-from qualgate.formatting import counted
 from qualgate.report import screen
 from qualgate.report.diff import parted, parts_in
 from qualgate.report.screen import indented
 from qualgate.store.queries import Direction, Flip
+from qualgate.text.escaping import visible, visible_line
+from qualgate.text.numbers import counted
 
 MOST = 700  # characters shown of a text
 BEFORE = 200  # characters shown of the answers' common beginning

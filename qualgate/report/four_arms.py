@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qualgate.escaping import visible_line
-from qualgate.formatting import interaction_text
 from qualgate.records import ArmService, FourArm, Verdict
 from qualgate.report import plots
 from qualgate.report.blocks import Block, Cell, Figure, Lines, Note, Section, Table
+from qualgate.report.comparison_text import interaction_text
+from qualgate.text.escaping import visible_line
 
 UNAVAILABLE, NOT_ASKED = "unavailable", "not asked"
 STEPS = {"drafting": "drafting", "parity": "parity", "quality": "quality", "slo": "SLO", "value": "value"}  # in order

@@ -9,9 +9,9 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
 
-from qualgate.escaping import visible_line
 from qualgate.report.blocks import Block, Cell, Figure, Lines, Note, Paste, Section, Table, Terms
 from qualgate.report.plots.drawing import SIGNS
+from qualgate.text.escaping import visible_line
 
 _LONG_WORD = re.compile(r"[^\s<>\"=]{31,}")  # may break inside the word
 

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from qualgate.formatting import counted, size_text
 from qualgate.report import screen
 from qualgate.report.blocks import Note, Section, Table
 from qualgate.report.terminal_blocks import print_sections
+from qualgate.text.numbers import counted, size_text
 
 if TYPE_CHECKING:
     from qualgate.quant.inspect import Difference, ModelReport, TensorReport

@@ -13,9 +13,9 @@ from qualgate.report.load_sections import Body, measured_line, measured_section,
 from qualgate.report.terminal_blocks import print_sections
 
 if TYPE_CHECKING:
-    from qualgate.load.rules import LoadVerdict
-    from qualgate.load.run import Loaded
-    from qualgate.load.summary import Row, Summary
+    from qualgate.pipeline.load.rules import LoadVerdict
+    from qualgate.pipeline.load.run import Loaded
+    from qualgate.pipeline.load.summary import Row, Summary
 
 
 def load_body(summary: Summary) -> dict[str, Any]:

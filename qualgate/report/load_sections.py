@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from qualgate.formatting import counted
 from qualgate.report.blocks import Cell, Figure, Lines, Note, Section, Table, Terms
 from qualgate.report.plots import Picture
 from qualgate.report.plots.load import Panel, Point, throughput_and_latency
+from qualgate.text.numbers import counted
 
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "gap": "gap", "e2e": "end to end"}
 DRAWN = ("ttft", "tpot", "e2e")

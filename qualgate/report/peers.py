@@ -8,10 +8,10 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from qualgate.formatting import counted
 from qualgate.report import screen
 from qualgate.report.blocks import Cell, Lines, Note, Section, Table
 from qualgate.report.terminal_blocks import print_sections
+from qualgate.text.numbers import counted
 
 if TYPE_CHECKING:
     from qualgate.gate.peers.nel_policy import NelSaid

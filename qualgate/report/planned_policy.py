@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.table import Table
 
-from qualgate.escaping import visible_line
-from qualgate.formatting import counted, money_text, time_text
 from qualgate.report.screen import WIDEST, fit, indented, table_lines, width
+from qualgate.text.escaping import visible_line
+from qualgate.text.numbers import counted, money_text, time_text
 
 if TYPE_CHECKING:
     from qualgate.gate.planning.change import Change

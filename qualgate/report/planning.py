@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from qualgate.escaping import visible_line
-from qualgate.formatting import counted, money_text, size_text, time_text, version_text
 from qualgate.records import Plan
 from qualgate.report.planned_policy import early_as_lines, policy_as_lines, unforeseen_as_lines
 from qualgate.report.screen import WIDEST, fit, indented, table_lines, width
 from qualgate.report.spending import foreseen_as_lines
+from qualgate.text.escaping import visible_line
+from qualgate.text.numbers import counted, money_text, size_text, time_text, version_text
 
 if TYPE_CHECKING:
     from qualgate.gate.evidence.quarantine import Held

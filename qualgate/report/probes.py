@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from qualgate.formatting import counted
 from qualgate.records import Probe
 from qualgate.store.queries import ArmLine
+from qualgate.text.numbers import counted
 
 
 def probe_lines(arms: Sequence[ArmLine]) -> list[str]:

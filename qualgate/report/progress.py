@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from qualgate.errors.log_lines import is_json, log_line
-from qualgate.escaping import unread, visible_line
+from qualgate.text.escaping import unread, visible_line
 
 PLAIN_STEP = 0.1  # a plain line each tenth of the way
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from qualgate.formatting import counted
+from qualgate.text.numbers import counted
 
 if TYPE_CHECKING:
-    from qualgate.quantize.folder import Quantized, Sensitivity
-    from qualgate.quantize.with_library import Outsourced
+    from qualgate.pipeline.quantize.folder import Quantized, Sensitivity
+    from qualgate.pipeline.quantize.with_library import Outsourced
 
 MIB = 2**20
 

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from qualgate.escaping import visible_line
-from qualgate.formatting import counted
+from qualgate.text.escaping import visible_line
+from qualgate.text.numbers import counted
 
 if TYPE_CHECKING:
     from qualgate.pipeline.rescore import Rescored, ScoreChange

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qualgate.formatting import counted, value_text
+from qualgate.gate.value_text import value_text
 from qualgate.records import Comparison
 from qualgate.report import screen
 from qualgate.report.blocks import Cell, Lines, Note, Section, Table
@@ -14,6 +14,7 @@ from qualgate.store import queries
 from qualgate.store.database import open_store
 from qualgate.store.evidence import check_evidence
 from qualgate.store.queries import Changed, RunSummary
+from qualgate.text.numbers import counted
 
 NAMED = 10  # cases of each arm and metric
 

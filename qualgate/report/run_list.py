@@ -8,15 +8,15 @@ from typing import Any
 
 from rich.text import Text
 
-from qualgate.escaping import visible_line
-from qualgate.formatting import counted
-from qualgate.identity import sha256_text
+from qualgate.records.identity import sha256_text
 from qualgate.report import screen
 from qualgate.report.load_sections import causes_line, levels_line
 from qualgate.report.screen import indented
 from qualgate.report.terminal_blocks import STYLE
 from qualgate.store.loads import StoredLoad
 from qualgate.store.queries import RunLine, VariantLine
+from qualgate.text.escaping import visible_line
+from qualgate.text.numbers import counted
 
 STATES = {"running": "under way, or interrupted", "incomplete": "incomplete: run it again to resume"}
 

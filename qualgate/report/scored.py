@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from qualgate.escaping import visible_line
-from qualgate.formatting import counted
-from qualgate.metrics import BY_TRAJECTORY
+from qualgate.records.metrics import BY_TRAJECTORY
+from qualgate.text.escaping import visible_line
+from qualgate.text.numbers import counted
 
 if TYPE_CHECKING:
     from qualgate.pipeline.score_files import PassAt, Scored

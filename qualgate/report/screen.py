@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from qualgate.escaping import unread
+from qualgate.text.escaping import unread
 
 WIDTH_WITHOUT_SCREEN = 1_000_000  # a table takes what it needs, and no line is broken
 NARROWEST = 40

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from qualgate.formatting import (
-    counted,
-    difference_and_bounds,
-    drift_terms,
-    flips_text,
-    stop_texts,
-    value_text,
-    version_text,
-)
+from qualgate.gate.value_text import value_text
 from qualgate.records import Comparison
 from qualgate.report import plots
 from qualgate.report.arms import arm_notes, arms_table
 from qualgate.report.blocks import Block, Cell, Figure, Lines, Note, Section, Table, Terms
+from qualgate.report.comparison_text import difference_and_bounds, drift_terms, flips_text
 from qualgate.report.four_arms import service_sections
 from qualgate.report.readings import reading_sections
 from qualgate.report.served import served_sections
@@ -25,6 +18,7 @@ from qualgate.report.summary import Report
 from qualgate.report.trajectories import trajectory_sections
 from qualgate.report.weights_and_cache import weights_and_cache_sections
 from qualgate.store.queries import StoredVerdict
+from qualgate.text.numbers import counted, stop_texts, version_text
 
 BOUNDS = "difference [bounds]"  # a column's head
 FAILURES = 5  # that a terminal shows

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
-from qualgate.formatting import counted, size_text
 from qualgate.records import DraftLevel, Gain, Rate, Speculated, Speculation, Verdict
 from qualgate.report import plots
 from qualgate.report.blocks import Block, Figure, Note, Paste, Section, Table, Terms
 from qualgate.report.peer_flags import PeerFlags, draft_command, peer_flags
+from qualgate.text.numbers import counted, size_text
 
 LAW = "S = τ / (v(γ + 1) + γ c)"
 OFF_BY = 0.1  # relative error of a predicted gain that is reported as a miss

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from qualgate.escaping import visible_line
-from qualgate.formatting import counted, money_text
 from qualgate.records import JUDGING, Spent
 from qualgate.store.queries import ArmLine
+from qualgate.text.escaping import visible_line
+from qualgate.text.numbers import counted, money_text
 
 if TYPE_CHECKING:
     from qualgate.pipeline.spending import Foreseen, Spending

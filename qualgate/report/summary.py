@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from qualgate.errors import EXIT_ORDER, Exit
-from qualgate.escaping import visible_line
-from qualgate.formatting import seen_text
 from qualgate.records import FourArm, Policy, Verdict
+from qualgate.report.comparison_text import seen_text
 from qualgate.report.four_arms import choice_line
 from qualgate.report.source import Source, stored_source
 from qualgate.store import queries
 from qualgate.store.database import open_store
+from qualgate.text.escaping import visible_line
 
 FLIPS_SHOWN = 20  # right → wrong answers quoted for each variant
 

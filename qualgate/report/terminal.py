@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from qualgate.escaping import visible_line
 from qualgate.report import screen
 from qualgate.report.blocks import Lines
 from qualgate.report.flip_list import print_flips
@@ -13,6 +12,7 @@ from qualgate.report.screen import fit
 from qualgate.report.sections import setting_sections, variant_sections
 from qualgate.report.summary import Report
 from qualgate.report.terminal_blocks import STYLE, print_blocks, print_sections
+from qualgate.text.escaping import visible_line
 
 EXAMPLES = 3  # flipped answers shown with a first look
 

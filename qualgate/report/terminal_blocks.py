@@ -11,9 +11,9 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from qualgate.escaping import visible_line
 from qualgate.report.blocks import Block, Cell, Figure, Lines, Note, Paste, Section, Table, Terms
 from qualgate.report.screen import WIDTH_WITHOUT_SCREEN, fit, indented, width
+from qualgate.text.escaping import visible_line
 
 STYLE = {
     "approve": "bold green",

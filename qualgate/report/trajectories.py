@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from qualgate.formatting import counted
 from qualgate.report.blocks import Lines, Note, Section, Table
 from qualgate.store.queries import Trajectories, Trajectory
+from qualgate.text.numbers import counted
 
 HEADS = ("turn", "asked", "baseline right", "variant right", "baseline first wrong", "variant first wrong")
 EXAMPLES = 3  # lost trajectories shown per evalset on a terminal

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from qualgate.escaping import visible_line
-from qualgate.formatting import counted
 from qualgate.pipeline.nights.digest import fall_line, falls
 from qualgate.pipeline.nights.trends import ArmTrend
 from qualgate.report import plots, screen
 from qualgate.report.blocks import Figure, Lines, Note, Paste, Section
 from qualgate.report.terminal_blocks import print_sections
 from qualgate.store.queries import Flaky
+from qualgate.text.escaping import visible_line
+from qualgate.text.numbers import counted
 
 MARKS = "▁▂▃▄▅▆▇█"
 SHOWN = 60  # nights, the newest

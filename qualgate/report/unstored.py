@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qualgate.identity import content_hash
-from qualgate.metrics import BY_TRAJECTORY, METRICS
 from qualgate.records import ArmEvidence, ArmSpec, Policy, RunEvidence, Verdict
+from qualgate.records.identity import content_hash
+from qualgate.records.metrics import BY_TRAJECTORY, METRICS
 from qualgate.report.source import Source, source_of
 from qualgate.report.summary import FLIPS_SHOWN, Report
 from qualgate.store import queries

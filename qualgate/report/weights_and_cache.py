@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from qualgate.formatting import interaction_numbers
 from qualgate.records import Effect, Verdict
 from qualgate.report import plots
 from qualgate.report.blocks import Figure, Section, Table
+from qualgate.report.comparison_text import interaction_numbers
 
 
 def weights_and_cache_sections(verdict: Verdict) -> list[Section]:

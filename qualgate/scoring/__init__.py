@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qualgate.metrics import LM_EVAL, METRICS
 from qualgate.records import Calls, Case, Evalset, Score
+from qualgate.records.metrics import LM_EVAL, METRICS
 from qualgate.scoring import answer_format, contains, multiple_choice, reasoning
 from qualgate.scoring.outcome import MAX_ANSWER
 from qualgate.scoring.registry import apply, scorers_of

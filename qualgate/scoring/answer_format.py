@@ -21,10 +21,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from qualgate.escaping import says_something
 from qualgate.records import Case, Score
 from qualgate.scoring.language import language_fault
 from qualgate.scoring.outcome import cannot_say, quote, right, wrong
+from qualgate.text.escaping import says_something
 
 SCORER = "format/3"
 SAME_LANGUAGE = "format.same_language"

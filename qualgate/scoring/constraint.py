@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from qualgate.errors.extras import pip_install
-from qualgate.identity import canonical_json
+from qualgate.records.identity import canonical_json
 from qualgate.sandbox import killable
 
 KINDS = ("json_schema", "regex", "grammar")

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from qualgate.metrics import BY_LIKELIHOOD
 from qualgate.records import Evalset, Score
+from qualgate.records.metrics import BY_LIKELIHOOD
 from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import actual, cannot_say, quote, right, too_long, wrong
 from qualgate.scoring.scorer import Scorer, by_body

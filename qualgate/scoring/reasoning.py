@@ -31,8 +31,8 @@ from functools import cache
 from itertools import islice
 from typing import Any, Literal
 
-from qualgate.identity import sha256_text
 from qualgate.records import NO_REASONING
+from qualgate.records.identity import sha256_text
 from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import actual
 from qualgate.scoring.reasoning_forms import FORMS, Form, told_by

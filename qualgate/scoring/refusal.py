@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from qualgate.escaping import says_something
 from qualgate.records import Evalset, Score
 from qualgate.scoring.answer_format import refusal_phrase
 from qualgate.scoring.outcome import actual, quote, right, wrong
 from qualgate.scoring.scorer import Scorer
+from qualgate.text.escaping import says_something
 
 SCORER = "refusal/1"
 

@@ -14,8 +14,8 @@ from typing import Any, get_args
 
 from qualgate import plugins
 from qualgate.errors import UsageError, close_names
-from qualgate.metrics import SCORER_FILES
 from qualgate.records import Case, Evalset, Score
+from qualgate.records.metrics import SCORER_FILES
 from qualgate.sandbox import killable
 from qualgate.scoring import filters, reasoning, regexes
 from qualgate.scoring.answer_format import METRICS as OF_ANY_ANSWER

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from qualgate.escaping import says_something
 from qualgate.records import Evalset, Score
 from qualgate.scoring.answer_format import looping_block
 from qualgate.scoring.outcome import quote, right, wrong
 from qualgate.scoring.reasoning import THINKING, apart
 from qualgate.scoring.reasoning_forms import FORMS
 from qualgate.scoring.scorer import Scorer, by_body
+from qualgate.text.escaping import says_something
 
 SCORER = "reasoning.thought/1"
 METRICS = ("reasoning.closed", "reasoning.no_leak", "reasoning.no_loop", "reasoning.committed")

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qualgate.identity import content_hash
 from qualgate.records import FINISH_WORDS, FinishReason
 from qualgate.records.arms import FROM_CACHE, SHORT_ID, UNNAMED
+from qualgate.records.identity import content_hash
 from qualgate.served.doubt import EMPTY, MIXED, REARRANGED, Doubt, doubtful, is_json
 from qualgate.served.faults import WireFault, reported
 from qualgate.served.half_characters import made_whole

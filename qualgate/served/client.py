@@ -26,10 +26,8 @@ from urllib.parse import quote, urlencode, urlsplit
 from pydantic import ValidationError
 
 from qualgate.errors import InfrastructureError, UsageError
-from qualgate.escaping import visible_line
-from qualgate.identity import own_version
 from qualgate.records import Served
-from qualgate.records.arms import UNNAMED
+from qualgate.records.identity import own_version
 from qualgate.records.served import OMIT
 from qualgate.served import sglang
 from qualgate.served.answer import Answer, Gathering
@@ -38,7 +36,7 @@ from qualgate.served.connecting import about_proxy, speaks_tls, tls_advice
 from qualgate.served.doubt import Doubt
 from qualgate.served.faults import ADDRESS, UNLISTED, NotServed, RequestRefused, WireFault, reported
 from qualgate.served.forms import Forms, unstreamed
-from qualgate.served.gateways import answerers
+from qualgate.served.gateways import answerers, known_names
 from qualgate.served.half_characters import with_halves
 from qualgate.served.limit_headers import asked_wait
 from qualgate.served.network import UNSENT, Broken, Exchange, Network, Question, Response
@@ -48,6 +46,7 @@ from qualgate.served.replies import Completed, Reply
 from qualgate.served.retries import FORM_TRIES, LIMIT, RETRIED, TRIES, USED_UP, Limits, Pace, pause
 from qualgate.served.stream import BOM, Events
 from qualgate.served.turns import Notify, Turns
+from qualgate.text.escaping import visible_line
 
 MOST_BYTES = 2**26  # of one answer, whole or in pieces
 PAGE_SECONDS = 10.0  # in which a page is to come that nothing but a count rests on
@@ -220,7 +219,7 @@ class Client:
                     gathered.take(piece, time.perf_counter() - began)
             answer = gathered.answer(time.perf_counter() - began, done=exchange.done)
         answer = replace(answer, models=answerers(exchange.headers, answer.models))
-        self.named.update(dict.fromkeys(name for name in answer.models if name != UNNAMED))
+        self.named.update(dict.fromkeys(known_names(answer.models)))
         return answer, gathered.doubt if body.get("stream") and answer.pieces > 1 else ""
 
     def _charged(self, body: Mapping[str, Any]) -> AbstractAsyncContextManager[Meter]:

@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from qualgate.errors import close_names
-from qualgate.identity import content_hash, own_version, sha256_text
 from qualgate.quant.agreement.sampling_defaults import sampling_defaults
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
+from qualgate.records.identity import content_hash, own_version, sha256_text
 from qualgate.records.served import OMIT
 from qualgate.served.engines import loads_what_it_is_asked, version_at
 from qualgate.served.faults import ADDRESS, UNLISTED, ModelGone, NotServed

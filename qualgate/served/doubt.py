@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, Literal
 
-from qualgate.formatting import counted
+from qualgate.text.numbers import counted
 
 Doubt = Literal["", "mixed", "empty", "rearranged"]
 MIXED: Doubt = "mixed"  # its pieces have the ids of several answers

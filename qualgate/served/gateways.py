@@ -6,7 +6,7 @@ LiteLLM, for one, writes the requested name into the body (1.108), whichever mod
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from qualgate.records.arms import BY_FALLBACK, DEPLOYMENT, FROM_CACHE, UNNAMED
 
@@ -41,6 +41,11 @@ def answerers(headers: Mapping[str, str], named: Sequence[str]) -> tuple[str, ..
         for deployment in _values(headers, _DEPLOYMENTS)
     ]
     return tuple(name + DEPLOYMENT.format(deployments[0]) if deployments else name for name in names)
+
+
+def known_names(names: Iterable[str]) -> list[str]:
+    """Return the names of models without the one that stands for a reply without a name."""
+    return [name for name in names if name != UNNAMED]
 
 
 def _values(headers: Mapping[str, str], names: Sequence[str]) -> list[str]:

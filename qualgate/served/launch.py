@@ -17,10 +17,10 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from qualgate.errors import InfrastructureError, IntegrityError, UsageError
-from qualgate.escaping import visible
 from qualgate.records import ArmSpec, Job, JobFailure, JobResult
 from qualgate.served import keeper
 from qualgate.served.local_weights import weights_of
+from qualgate.text.escaping import visible
 
 START_SECONDS = 1800.0  # in which a server is to answer: large models load for long
 POLL_SECONDS = 0.2

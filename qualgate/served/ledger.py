@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import InfrastructureError
-from qualgate.formatting import money_text
 from qualgate.records import Budget, Price, Spent
 from qualgate.served.faults import BudgetSpent
+from qualgate.text.numbers import money_text
 
 
 class Ledger:

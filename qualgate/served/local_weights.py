@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.identity import cached_hash, content_hash
+from qualgate.records.identity import cached_hash, content_hash
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 FILES = (*WEIGHTS, ".json", ".jinja", ".model", ".tiktoken", ".txt")  # of a model's folder

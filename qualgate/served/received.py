@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from qualgate.identity import content_hash
 from qualgate.records import Job
+from qualgate.records.identity import content_hash
 from qualgate.served.answer import Answer
 
 _ANSWERS = TypeAdapter(Answer)

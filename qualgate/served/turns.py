@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import TypeVar
 
-from qualgate.formatting import time_text
 from qualgate.served.faults import LimitLasts, WireFault
 from qualgate.served.retries import Pace, pause
+from qualgate.text.numbers import time_text
 
 Notify = Callable[[float, str], None]
 Of = TypeVar("Of")

@@ -10,8 +10,7 @@ from unicodedata import category
 from sqlalchemy import Connection, Row, insert, select
 
 from qualgate.errors import IntegrityError, UsageError
-from qualgate.escaping import BLANK
-from qualgate.identity import content_hash
+from qualgate.records.identity import content_hash
 from qualgate.store import plain
 from qualgate.store.database import Store
 from qualgate.store.evidence import check_evidence
@@ -20,6 +19,7 @@ from qualgate.store.postgresql import lasting
 from qualgate.store.prunings import refuse_pruned
 from qualgate.store.rows import check_run, check_verdict
 from qualgate.store.tables import decisions, runs, verdicts
+from qualgate.text.escaping import BLANK
 
 Action = Literal["approve", "block"]
 GENESIS = "0" * 64  # previous hash of the first row

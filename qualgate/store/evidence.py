@@ -14,10 +14,9 @@ from urllib.parse import urlsplit
 from sqlalchemy import Connection, Select, select
 
 from qualgate.errors import IntegrityError, UsageError
-from qualgate.escaping import says_something
-from qualgate.identity import question_hash
-from qualgate.metrics import reference_keys
 from qualgate.records import UNTOLD, ArmEvidence, Attempt, RunEvidence, ScoredAgain, Stopped, UnitEvidence, UnitKey
+from qualgate.records.identity import question_hash
+from qualgate.records.metrics import reference_keys
 from qualgate.records.served import who_answered
 from qualgate.store import draft_steps, plain, prunings, scorings, seal, stoppings
 from qualgate.store.bulk import uncollected
@@ -38,6 +37,7 @@ from qualgate.store.rows import (
     unit_name,
 )
 from qualgate.store.tables import arms, cases, evalsets, runs, units
+from qualgate.text.escaping import says_something
 
 RUNS_NAMED = 5
 STATUSES = ("pending", "done", "error", "settled")  # of a unit

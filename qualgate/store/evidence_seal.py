@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Select, select
 
-from qualgate.identity import content_hash
+from qualgate.records.identity import content_hash
 from qualgate.store.sealed import JUDGED_BY, rows_of
 from qualgate.store.tables import arms, runs, sealed, units
 

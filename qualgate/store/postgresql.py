@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, UsageError
 from qualgate.errors.extras import needs
-from qualgate.formatting import size_text
+from qualgate.text.numbers import size_text
 
 OLDEST = 15  # oldest tested version; PostgreSQL's own support of 14 ended in November 2026
 BUSY_SECONDS = 30.0  # how long a write waits for another write, and a reader for an upgrade

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Row
 
 from qualgate.errors import IntegrityError
-from qualgate.identity import case_hash, content_hash
 from qualgate.records import Completion, Drift, Score, UnitKey, Verdict
+from qualgate.records.identity import case_hash, content_hash
 from qualgate.store import plain, seal
 from qualgate.store.tables import draft_steps, scores, units
 from qualgate.store.typed import read

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from qualgate.errors import IntegrityError
-from qualgate.identity import content_hash
 from qualgate.records import (
     JUDGING,
     UNTOLD,
@@ -29,6 +28,7 @@ from qualgate.records import (
     UnitKey,
     Verdict,
 )
+from qualgate.records.identity import content_hash
 from qualgate.store import plain, tables
 from qualgate.store.answered import Answered, answered_rows, answered_units, planned_units, put_answered, take_back
 from qualgate.store.database import Store

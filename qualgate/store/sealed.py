@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from sqlalchemy import Connection, Select, select
 
 from qualgate.errors import IntegrityError
-from qualgate.identity import content_hash
+from qualgate.records.identity import content_hash
 from qualgate.store import plain
 from qualgate.store.database import Store, if_absent
 from qualgate.store.postgresql import lasting

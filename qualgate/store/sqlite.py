@@ -18,10 +18,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, UsageError
-from qualgate.formatting import size_text
 from qualgate.store.address import ANOTHER
 from qualgate.store.columns import WrongKind, wrong_value
 from qualgate.store.schema import metadata
+from qualgate.text.numbers import size_text
 
 OLDEST = (3, 35)  # SQLite version of Python or the system
 BUSY_SECONDS = 30.0  # how long a write waits for another process's transaction

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from qualgate.identity import own_version
 from qualgate.records import Job
+from qualgate.records.identity import own_version
 from qualgate.workers.pool import Body, ended, spawn
 from qualgate.workers.unit import WorkerSettings
 

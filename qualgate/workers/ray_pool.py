@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import InfrastructureError, UsageError, one_line
-from qualgate.formatting import counted, size_text
-from qualgate.identity import own_version
 from qualgate.records import Job
+from qualgate.records.identity import own_version
+from qualgate.text.numbers import counted, size_text
 from qualgate.workers.pool import Body
 from qualgate.workers.ray_node import Engine, Seen, look
 from qualgate.workers.ray_reach import connect

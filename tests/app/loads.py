@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from qualgate.load.counters import Counted
-from qualgate.load.definitions import QUALGATE
-from qualgate.load.run import Loaded
-from qualgate.load.schedule import Level
-from qualgate.load.sent import Sent, Stage
-from qualgate.load.summary import summarised
+from qualgate.pipeline.load.counters import Counted
+from qualgate.pipeline.load.definitions import QUALGATE
+from qualgate.pipeline.load.run import Loaded
+from qualgate.pipeline.load.schedule import Level
+from qualgate.pipeline.load.sent import Sent, Stage
+from qualgate.pipeline.load.summary import summarised
 from qualgate.records import ArmSpec, Load, LoadRule, Slo
 from qualgate.report.load import load_body
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from qualgate.identity import sha256_text
+from qualgate.records.identity import sha256_text
 from qualgate.store.database import open_store
 from qualgate.store.nights import Night, add_digests, add_night, note_attempt, undelivered
 from tests.app.conftest import HOSTILE

@@ -11,9 +11,9 @@ from statistics import linear_regression, median
 
 from qualgate.engine.loaded import LoadedArm
 from qualgate.engine.schedule import Limits
+from qualgate.engine.speculation.propose import Draft, DraftRequest
+from qualgate.engine.speculation.steps import Drafts
 from qualgate.records import Prompt, UnitKey
-from qualgate.speculation.propose import Draft, DraftRequest
-from qualgate.speculation.steps import Drafts
 from tests.benchmarks.speculating import Level, answered, drafted
 from tests.benchmarks.speedup import PassTimes
 

@@ -16,8 +16,8 @@ from qualgate.engine.packed import PackedEngine
 from qualgate.engine.proposers import open_proposers
 from qualgate.engine.request import Event, Request, Spoken
 from qualgate.engine.schedule import Limits
+from qualgate.engine.speculation.steps import Drafts, Step
 from qualgate.records import DraftSource, Prompt, Speculation
-from qualgate.speculation.steps import Drafts, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

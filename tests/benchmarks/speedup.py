@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import comb
 from typing import Any
 
-from qualgate.speculation.steps import Step
+from qualgate.engine.speculation.steps import Step
 
 ALIKE = 2.0  # drafts of an answer that are believed to fare as all answers' do
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from qualgate import refmodel
-from qualgate.speculation.steps import Drafts
+from qualgate.engine.speculation.steps import Drafts
 from tests.benchmarks import ours, pass_times
 from tests.benchmarks.pass_times import Wrong
 from tests.benchmarks.speculating import answered, fates

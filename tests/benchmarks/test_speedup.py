@@ -7,7 +7,7 @@ from statistics import mean
 
 import pytest
 
-from qualgate.speculation.steps import Step
+from qualgate.engine.speculation.steps import Step
 from tests.benchmarks.speedup import (
     Accepted,
     PassTimes,

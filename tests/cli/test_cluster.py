@@ -10,9 +10,9 @@ import pytest
 
 from qualgate.cli import cluster as commands
 from qualgate.errors import Exit
-from qualgate.identity import own_version
 from qualgate.pipeline.cluster import jobs
 from qualgate.pipeline.cluster.inside import End, end_line
+from qualgate.records.identity import own_version
 from tests.command_line import qualgate
 from tests.ray_dashboard import Dashboard, dashboard
 

@@ -33,7 +33,7 @@ def test_what_a_system_serves_and_lacks_is_said(monkeypatch, system, state, said
     assert ("do not start" in found.detail) == (system == "win32")
 
 
-OF_A_RUN = ("qualgate.run", "qualgate.pipeline.plan", "qualgate.scoring", "qualgate.quantize.folder")
+OF_A_RUN = ("qualgate.run", "qualgate.pipeline.plan", "qualgate.scoring", "qualgate.pipeline.quantize.folder")
 READING = ("qualgate.config", "qualgate.report.summary", "qualgate.report.formats.html", "qualgate.store.decisions",
            "qualgate_app.data")  # fmt: skip
 PROGRAM = f"""

@@ -9,13 +9,13 @@ from dataclasses import asdict, replace
 import pytest
 
 from qualgate.errors import Exit
-from qualgate.escaping import visible
 from qualgate.records import Policy, Trial
 from qualgate.report.flip_list import print_flips
 from qualgate.report.run_changes import Words, print_run_changes, run_changes
 from qualgate.report.run_list import print_runs
 from qualgate.store import queries, runs
 from qualgate.store.database import open_store
+from qualgate.text.escaping import visible
 from tests.command_line import qualgate
 from tests.report.reading import ATTACK
 from tests.store.made import RULES, make_plan, make_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.metrics import PLANNED
+from qualgate.records.metrics import PLANNED
 from tests.config.gate_files import FAULTS, SMALL, WHOLE, changed, ruled
 
 LINES = [*FAULTS["lines"], [2, f"baseline: {{model: ./{'a/' * 3000}}}", "cannot be a path"]]

@@ -14,8 +14,8 @@ from qualgate.config import load_gate_file
 from qualgate.documents import read_yaml
 from qualgate.errors import UsageError
 from qualgate.intake.feedback import read_feedback
-from qualgate.metrics import METRICS
 from qualgate.records import Adapter, Drafted, FourArms, Prices, QuantizeRecipe, Slo
+from qualgate.records.metrics import METRICS
 from tests.config.gate_files import FAULTS, SMALL, WHOLE, changed, ruled
 
 FOUR = """\

@@ -10,7 +10,7 @@ from jsonschema import Draft7Validator
 
 from qualgate.config import gate_file_schema
 from qualgate.errors import UsageError
-from qualgate.metrics import METRICS
+from qualgate.records.metrics import METRICS
 from tests.config.gate_files import SMALL, changed
 
 SECTIONS = """\

@@ -25,10 +25,10 @@ from qualgate.config.nightly import load_nightly
 from qualgate.config.prices import load_prices
 from qualgate.documents import read_yaml
 from qualgate.evalsets.own_rows import read_rows
-from qualgate.identity import own_version
 from qualgate.intake.feedback import read_feedback
 from qualgate.intake.preferences import read_labels
 from qualgate.intake.score_rows import read_score_rows
+from qualgate.records.identity import own_version
 from tests.docs.blocks import ROOT, Block, all_blocks, blocks, commands, pages
 
 ALL = all_blocks()

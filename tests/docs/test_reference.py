@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 from docs.generate import FILES, NIGHTLY, PAGES, SECTIONS, pages, parts
 from qualgate.config.evalset_refs import LM_EVAL_KEYS
 from qualgate.config.rules import RuleEntry
-from qualgate.metrics import METRICS
 from qualgate.quant.recipes import OPTIONS, parse_recipe
+from qualgate.records.metrics import METRICS
 from tests.tables import each_row
 
 KEYS = [(model, key) for _, model, _ in (*SECTIONS, *FILES, *NIGHTLY) for key in model.model_fields]

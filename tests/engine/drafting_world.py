@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 from qualgate.engine.drafting import Drafting
-from qualgate.speculation.accept import accepted
-from qualgate.speculation.lengths import FEW, Learned, Lengths
-from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest
-from qualgate.speculation.steps import Drafts, Step
+from qualgate.engine.speculation.accept import accepted
+from qualgate.engine.speculation.lengths import FEW, Learned, Lengths
+from qualgate.engine.speculation.propose import NO_DRAFT, Draft, DraftRequest
+from qualgate.engine.speculation.steps import Drafts, Step
 
 EASY, HARD = 0.995, 0.45  # the chance that a draft's token is right
 

@@ -27,10 +27,10 @@ from qualgate.engine.prompts import Renderer
 from qualgate.engine.request import Ended, Engine, Event, Read, Reason, Request, Spoken
 from qualgate.engine.sampling import Draws
 from qualgate.engine.schedule import Limits, Schedule
+from qualgate.engine.speculation.steps import Drafts, Step
 from qualgate.quant.model_files import read_files
 from qualgate.records import Case
 from qualgate.refmodel import PATH
-from qualgate.speculation.steps import Drafts, Step
 from qualgate_kernels.slots import SLOTS
 
 Kind = Literal["plain", "packed", "padded"]

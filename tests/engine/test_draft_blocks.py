@@ -16,9 +16,9 @@ from qualgate.engine.draft_model import DraftModel
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Limits
+from qualgate.engine.speculation.ngram import Ngram
+from qualgate.engine.speculation.steps import Drafts
 from qualgate.records import DraftSource, Speculation
-from qualgate.speculation.ngram import Ngram
-from qualgate.speculation.steps import Drafts
 from tests.depth import examples
 from tests.engine.engines import answered
 from tests.engine.fake_decoder import END, VOCABULARY, FakeDecoder, FakeHead, fake_engine, plainly

@@ -15,9 +15,9 @@ from qualgate.engine.draft_blocks import OwnBlocks
 from qualgate.engine.draft_model import DraftModel
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Limits
-from qualgate.speculation.ngram import Ngram
-from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest
-from qualgate.speculation.steps import Drafts
+from qualgate.engine.speculation.ngram import Ngram
+from qualgate.engine.speculation.propose import NO_DRAFT, Draft, DraftRequest
+from qualgate.engine.speculation.steps import Drafts
 from tests.depth import examples
 from tests.engine.engines import Told, answered
 from tests.engine.fake_decoder import END, VOCABULARY, FakeDecoder, FakeHead, fake_engine, plainly

@@ -8,12 +8,12 @@ from itertools import count
 import pytest
 
 from qualgate.engine.drafting import Drafting
-from qualgate.speculation.lengths import MOST_RESTS, RESTS, Learned
-from qualgate.speculation.looks import ALLOWED, TRIED
-from qualgate.speculation.ngram import Ngram
-from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest
-from qualgate.speculation.remaining import Remaining
-from qualgate.speculation.steps import Drafts
+from qualgate.engine.speculation.lengths import MOST_RESTS, RESTS, Learned
+from qualgate.engine.speculation.looks import ALLOWED, TRIED
+from qualgate.engine.speculation.ngram import Ngram
+from qualgate.engine.speculation.propose import NO_DRAFT, Draft, DraftRequest
+from qualgate.engine.speculation.remaining import Remaining
+from qualgate.engine.speculation.steps import Drafts
 from tests.depth import with_proofs
 from tests.engine.drafting_world import Costs, Row, Task, World, rows_of, seconds
 

@@ -26,7 +26,7 @@ from qualgate.engine.graphs import Buffers, CudaRecorder, GraphDecoder, Size, gr
 from qualgate.engine.request import Request, Spoken
 from qualgate.engine.row_check import TOKENS, read, same_bits, texts
 from qualgate.engine.schedule import Part, Stream
-from qualgate.speculation.ngram import Ngram
+from qualgate.engine.speculation.ngram import Ngram
 from qualgate_kernels.packs import SPAN, Packs, packs_of
 from qualgate_kernels.paged import Places
 from qualgate_kernels.slots import SLOTS

@@ -16,7 +16,6 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from qualgate import identity
 from qualgate.engine.device import Device, choose_device
 from qualgate.engine.identity import engine_version, identify
 from qualgate.engine.job import run_job
@@ -26,7 +25,7 @@ from qualgate.quant.checkpoint import read_packed
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.model_folder import read_model_folder
 from qualgate.quant.shards import weights_hash
-from qualgate.records import ArmIdentity, ArmSpec, QuantizeRecipe
+from qualgate.records import ArmIdentity, ArmSpec, QuantizeRecipe, identity
 from tests.engine.jobs import INT4, job, loaded, under
 from tests.engine.tiny_architectures import tiny
 from tests.tiny_models import END, PAD, START, save_byte_tokenizer

@@ -11,7 +11,7 @@ import pytest
 from qualgate.engine import packed
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Limits
-from qualgate.speculation.propose import Draft, DraftRequest
+from qualgate.engine.speculation.propose import Draft, DraftRequest
 from qualgate_kernels.slots import SLOTS
 from tests.depth import with_proofs
 from tests.engine.engines import (

@@ -10,8 +10,8 @@ import torch
 
 from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws
+from qualgate.engine.speculation.propose import NO_DRAFT, Draft
 from qualgate.records import Sampling
-from qualgate.speculation.propose import NO_DRAFT, Draft
 
 LOGITS = torch.tensor([[0.0, 1.0, 2.0, 0.5], [1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 3.0, 0.0]])
 LOSSLESS = ("speculative_sampling", "block_verification")

@@ -17,8 +17,8 @@ from qualgate.engine.batch import Batch
 from qualgate.engine.blocks import BlockPool
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Limits, Schedule
-from qualgate.speculation.propose import Draft, DraftRequest
-from qualgate.speculation.steps import Drafts
+from qualgate.engine.speculation.propose import Draft, DraftRequest
+from qualgate.engine.speculation.steps import Drafts
 from qualgate_kernels.slots import SLOTS
 from tests.depth import examples
 from tests.engine.engines import Told

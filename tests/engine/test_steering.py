@@ -15,10 +15,10 @@ from qualgate.engine.determinism import read_batch
 from qualgate.engine.job import run_job
 from qualgate.engine.request import Request
 from qualgate.engine.sampling import Draws
+from qualgate.engine.speculation.propose import Draft, DraftRequest
+from qualgate.engine.speculation.steps import Drafts
 from qualgate.records import GREEDY, Job, Sampling
 from qualgate.scoring.constraint import grammar_of
-from qualgate.speculation.propose import Draft, DraftRequest
-from qualgate.speculation.steps import Drafts
 from tests.engine.engines import Told, answered, asked, opened, questions, reference
 from tests.engine.jobs import ENGINES, INT4, NGRAM, SELF_DRAFT, job, said, sampled
 

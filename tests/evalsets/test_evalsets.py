@@ -12,7 +12,7 @@ import pytest
 
 from qualgate import evalsets
 from qualgate.errors import UsageError
-from qualgate.identity import case_hash
+from qualgate.records.identity import case_hash
 from qualgate.scoring import score
 from tests.evalsets.tables import rows_of
 

@@ -9,9 +9,9 @@ import pytest
 
 from qualgate import evalsets
 from qualgate.errors import UsageError
-from qualgate.metrics import STATE
 from qualgate.pipeline.score_files import score_files
 from qualgate.records import Evalset
+from qualgate.records.metrics import STATE
 from qualgate.scoring import code, registry
 from qualgate.scoring.tools.state import score_state
 

@@ -30,7 +30,7 @@ from qualgate_evalsets.making.generate import (
 from qualgate_evalsets.making.values import split_of
 from tokenizers import Tokenizer
 
-from qualgate.identity import case_hash
+from qualgate.records.identity import case_hash
 from qualgate.refmodel import PATH
 
 FOLDER = Path(qualgate_evalsets.__file__).parent

@@ -29,8 +29,12 @@ def modules() -> dict[str, Path]:
 
 
 def imported(name: str, path: Path, known: set[str]) -> set[str]:
-    """Return our own modules that a file imports, anywhere in it. `import_module` counts with its constant name; with a
-    text that begins with a package, as every module of that package."""
+    """Return our own modules that a file imports, anywhere in it, by statements or by name."""
+    return stated(name, path, known) | _by_name(name, path, known)
+
+
+def stated(name: str, path: Path, known: set[str]) -> set[str]:
+    """Return our own modules that a file imports by statements."""
     names: set[str] = set()
     for node in statements(parsed(path)):
         if isinstance(node, ast.Import):
@@ -40,12 +44,20 @@ def imported(name: str, path: Path, known: set[str]) -> set[str]:
             for alias in node.names:
                 inner = f"{module}.{alias.name}"
                 names.add(inner if inner in known else module)
-    if "import_module" in path.read_text(encoding="utf-8"):
-        for node in ast.walk(parsed(path)):
-            if isinstance(node, ast.Call) and _called(node) == "import_module" and node.args:
-                begin = _beginning(node.args[0], name)
-                names |= {m for m in known if m == begin or (begin.endswith(".") and m.startswith(begin))}
     return (names & known) - {name}
+
+
+def _by_name(name: str, path: Path, known: set[str]) -> set[str]:
+    """Return the modules that `import_module` loads: the one of a constant name, or with a text that begins with a
+    package, every module of that package."""
+    if "import_module" not in path.read_text(encoding="utf-8"):
+        return set()
+    names: set[str] = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Call) and _called(node) == "import_module" and node.args:
+            begin = _beginning(node.args[0], name)
+            names |= {m for m in known if m == begin or (begin.endswith(".") and m.startswith(begin))}
+    return names - {name}
 
 
 def _absolute(node: ast.ImportFrom, name: str, path: Path) -> str:

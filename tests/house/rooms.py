@@ -2,56 +2,38 @@
 
 from __future__ import annotations
 
-FLOOR = {"errors", "identity", "records", "metrics", "escaping", "formatting", "plugins"}
+FLOOR = {"errors", "records", "text", "plugins"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "identity": set(),
-    "records": {"identity"},
-    "metrics": set(),
-    "escaping": set(),
-    "formatting": {"metrics", "records"},
-    "plugins": {"errors", "escaping"},
+    "records": set(),
+    "text": set(),
+    "plugins": {"errors", "text"},
     "documents": {"errors"},
-    "evalsets": FLOOR | {"documents", "scoring"},
-    "quantize": FLOOR | {"evalsets", "quant", "engine", "qualgate_kernels"},
-    "config": FLOOR | {"documents", "quant", "refmodel", "evalsets", "quantize", "store"},  # how an address is written
+    "evalsets": FLOOR | {"documents", "quant", "scoring"},
+    "config": FLOOR | {"documents", "quant", "refmodel", "evalsets", "store"},  # how an address is written
     "scoring": FLOOR | {"sandbox"},
     "sandbox": set(),
     "stats": set(),
-    "speculation": set(),
     "gate": FLOOR | {"stats"},
     "quant": FLOOR | {"qualgate_kernels"},
-    "engine": FLOOR | {"quant", "scoring", "sandbox", "speculation", "qualgate_kernels"},
+    "engine": FLOOR | {"quant", "scoring", "sandbox", "qualgate_kernels"},
     "store": FLOOR,
     "served": FLOOR | {"engine", "quant", "scoring", "stats"},
     "workers": FLOOR | {"engine", "served"},
     "refmodel": FLOOR | {"scoring", "qualgate_evalsets"},
     "harness": FLOOR | {"engine", "quant", "refmodel"},
     "pipeline": FLOOR
-    | {"config", "documents", "engine", "evalsets", "gate", "harness", "intake", "quant", "quantize"}
+    | {"config", "documents", "engine", "evalsets", "gate", "harness", "intake", "quant", "qualgate_kernels"}
     | {"scoring", "served", "stats", "store", "workers"},
-    "load": FLOOR | {"config", "engine", "intake", "pipeline", "served", "stats"},
-    "report": FLOOR | {"engine", "gate", "intake", "load", "pipeline", "quant", "quantize", "scoring", "store"},
+    "report": FLOOR | {"engine", "gate", "intake", "pipeline", "quant", "scoring", "store"},
     "run": FLOOR | {"config", "gate", "intake", "pipeline", "served", "store", "workers"},
     "intake": FLOOR | {"documents", "gate"},
     "qualgate": {"pipeline", "records", "report", "run", "errors", "config", "scoring"},
     "cli": FLOOR
-    | {"qualgate", "config", "engine", "evalsets", "gate", "intake", "load", "pipeline"}
-    | {
-        "quant",
-        "quantize",
-        "refmodel",
-        "report",
-        "sandbox",
-        "scoring",
-        "served",
-        "store",
-        "qualgate_app",
-        "qualgate_kernels",
-    },
-    "__main__": {"cli"},
+    | {"qualgate", "config", "engine", "evalsets", "gate", "intake", "pipeline", "quant", "refmodel", "report"}
+    | {"sandbox", "scoring", "served", "store", "qualgate_app", "qualgate_kernels"},
     "qualgate_kernels": set(),
-    "qualgate_evalsets": {"identity"},
+    "qualgate_evalsets": {"records"},
     "qualgate_migrations": {"store"},
     "qualgate_app": FLOOR | {"store", "report"},
 }
@@ -77,8 +59,10 @@ SHARED_WITH_APP = {"qualgate.report"} | {
 
 
 def room(module: str) -> str:
-    """`gate` of `qualgate.gate.verdict`; other packages of ours are one room each."""
+    """`gate` of `qualgate.gate.verdict`; other packages of ours are one room each. `python -m qualgate` is the CLI."""
     parts = module.split(".")
+    if module == "qualgate.__main__":
+        return "cli"
     return parts[1] if parts[0] == "qualgate" and len(parts) > 1 else parts[0]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.house import opened
 from tests.house.functions import comments_per_100, functions, mccabe, ruled, too_long
-from tests.house.imports import ROOT, circles, floors, graph, modules, parsed
+from tests.house.imports import ROOT, circles, floors, graph, modules, parsed, stated
 from tests.house.names import bound_names, mirrored, unnamed
 from tests.house.rooms import may_import, room
 
@@ -80,7 +80,7 @@ def _sizes(shipped: dict[str, Path]) -> list[Row]:
         _none("modules over 450 lines", [f"{n} {name}" for name, n in sorted(lines.items()) if n > MOST_LINES]),
         Row(what="modules over 300 lines", measured=sum(n > 300 for n in of_shipped)),
         _most("run.py, lines", lines["qualgate/run.py"], 120),
-        _most("entries in qualgate/", len(doors), 31),
+        _most("entries in qualgate/", len(doors), 24),
     ]
 
 
@@ -96,17 +96,24 @@ def _imports() -> list[Row]:
     by_room: dict[str, set[str]] = {}
     for a, b in between:
         by_room.setdefault(a, set()).add(b)
+    paths = modules()
+    counts = {name: len(stated(name, path, set(paths))) for name, path in paths.items()}
     of_rooms = [" -> ".join(circle) for circle in circles(by_room)]
     return [
         _none("circles of modules", [" -> ".join(circle) for circle in circles(edges)]),
         _none("circles of rooms", of_rooms),
         _none("upward arrows", upward),
-        Row(what="rooms", measured=len({room(name) for name in edges}), goal="<= 28"),
+        _most("rooms", len({room(name) for name in edges}), 28),
         Row(what="floors", measured="?" if of_rooms else floors(by_room), goal="<= 9"),
         Row(what="arrows between rooms", measured=len(between)),
         Row(what="imports", measured=sum(map(len, edges.values()))),
         Row(what="modules that run.py imports", measured=len(edges["qualgate.run"])),
-        Row(what="most imports of a module", measured=max(map(len, edges.values())), goal="<= 22"),
+        _most(
+            "most imports of a module",
+            max(counts.values()),
+            22,
+            [f"{n} {name}" for name, n in counts.items() if n > 22],
+        ),
     ]
 
 

@@ -23,12 +23,12 @@ from tokenizers import Tokenizer
 
 from qualgate.engine.load import load_arm
 from qualgate.errors import UsageError
+from qualgate.pipeline.quantize.folder import Order, quantize
 from qualgate.quant.backends.call import SETTINGS, run_backend
 from qualgate.quant.backends.environment import Environment, find
 from qualgate.quant.backends.job import backend_job
 from qualgate.quant.readers import read_quantized
 from qualgate.quant.recipes import parse_recipe
-from qualgate.quantize.folder import Order, quantize
 from qualgate.records import ArmSpec, QuantizeRecipe
 from qualgate_kernels.dequantize import dequantize_torch
 from tests.tiny_models import save_tiny_model

@@ -14,10 +14,10 @@ import pytest
 
 from qualgate.config import load_gate_file
 from qualgate.errors import Exit, UsageError
-from qualgate.identity import own_version
 from qualgate.pipeline.cluster import inside, travel
 from qualgate.pipeline.cluster.inside import End, end_line, read_end
 from qualgate.pipeline.cluster.travel import files_that_travel, lay_out
+from qualgate.records.identity import own_version
 from tests.gated_model import write_evalset
 
 GATE = """\

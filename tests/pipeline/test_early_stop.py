@@ -19,12 +19,12 @@ from qualgate.gate.decide import decide
 from qualgate.gate.early import lay_out
 from qualgate.gate.peers.nel_policy import NelBenchmark, NelPolicy, as_text
 from qualgate.gate.verdict import decide_plain
-from qualgate.identity import content_hash
 from qualgate.pipeline import generating
 from qualgate.pipeline.evidence import known, with_labels
 from qualgate.pipeline.rescore import rescore
 from qualgate.pipeline.stored import decide_again, standing
 from qualgate.records import EarlyStop, Job, JobFailure, Plan, Policy, Rule, Sampling, Stopped, Verdict
+from qualgate.records.identity import content_hash
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.formats.body import report_schema
 from qualgate.report.summary import load_report

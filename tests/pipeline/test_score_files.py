@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from qualgate.cli import app
 from qualgate.errors import UsageError
-from qualgate.identity import case_hash
 from qualgate.pipeline.score_files import Scored, score_files
 from qualgate.records import Case, Evalset
+from qualgate.records.identity import case_hash
 from qualgate.scoring import MAX_ANSWER, code, registry, score
 from tests.pipeline.outputs import scored_files, write
 

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 import qualgate.cli
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
-from qualgate.escaping import unread, visible, visible_line
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.formats.github import KINDS
 from qualgate.report.screen import fit
 from qualgate.report.summary import Report, load_report
 from qualgate.report.terminal import print_report
 from qualgate.store.database import open_store
+from qualgate.text.escaping import unread, visible, visible_line
 from tests.depth import examples
 from tests.report.reading import hostile
 from tests.store.made import make_plan, make_run

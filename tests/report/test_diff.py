@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qualgate.escaping import visible
 from qualgate.report.diff import EMPTY, MOST, difference, hashes_of, marked, parts_in
 from qualgate.store.queries import Flip
+from qualgate.text.escaping import visible
 
 TAGS = re.compile(r"</?(del|ins)>")
 words = st.lists(st.sampled_from(["a", "b", " ", "\n", "<b>", "&amp;", "\u202e", "x" * 9, "é", "{", '"']), max_size=12)

@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 import pytest
 
 from qualgate.errors import Exit
-from qualgate.formatting import interaction_numbers
 from qualgate.gate.decide import exit_of
 from qualgate.gate.four_arm.verdict import decide_four
 from qualgate.records import FourArm
 from qualgate.report import plots
+from qualgate.report.comparison_text import interaction_numbers
 from qualgate.report.findings import FOUR_ARM, VERDICT, findings
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.formats.markdown import escaped

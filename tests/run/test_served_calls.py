@@ -8,7 +8,7 @@ import re
 import pytest
 
 from qualgate.errors import Exit
-from qualgate.identity import content_hash
+from qualgate.records.identity import content_hash
 from tests.command_line import qualgate
 from tests.run.commands import rows
 from tests.served.scripted import Reply, as_json, scripted

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from qualgate.metrics import BY_LIKELIHOOD
+from qualgate.records.metrics import BY_LIKELIHOOD
 from qualgate.scoring.multiple_choice import (
     Ambiguous,
     chosen,

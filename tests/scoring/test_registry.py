@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from qualgate.cli import app
 from qualgate.errors import UsageError
-from qualgate.metrics import METRICS
 from qualgate.records import Case, Evalset
+from qualgate.records.metrics import METRICS
 from qualgate.scoring import registry, text
 from qualgate.scoring.exact_match import score_exact_match
 from qualgate.scoring.tools.dialects import Call

@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 
 from qualgate.evalsets import sets
-from qualgate.identity import canonical_json
 from qualgate.records import Case, Evalset
+from qualgate.records.identity import canonical_json
 from qualgate.scoring.registry import find
 from qualgate.scoring.schema import CannotValidate, first_error, lint, unread_formats
 from qualgate.scoring.schema.check import _within

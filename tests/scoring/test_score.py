@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS, STATE
 from qualgate.records import Score
+from qualgate.records.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS, STATE
 from qualgate.scoring import MAX_ANSWER, scorer_versions
 from qualgate.scoring.outcome import SHOWN
 from tests.depth import examples

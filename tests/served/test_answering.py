@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from qualgate.errors import InfrastructureError, UsageError
-from qualgate.identity import write_sealed
 from qualgate.records import ArmSpec, Job, JobResult, Prompt, Sampling, Served, UnitKey
+from qualgate.records.identity import write_sealed
 from qualgate.served.job import run_served
 from tests.served.chance import SIZE, Model
 from tests.served.scripted import scripted

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from qualgate import identity
 from qualgate.errors import IntegrityError
-from qualgate.records import ArmSpec, Served
+from qualgate.records import ArmSpec, Served, identity
 from qualgate.served.declared import identify_served
 from qualgate.served.launch import running
 from qualgate.served.local_weights import weights_of

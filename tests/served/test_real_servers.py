@@ -27,7 +27,7 @@ from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
 from qualgate.errors import Exit
 from qualgate.evalsets import load
-from qualgate.load.counters import Counted, counted_since, written_now
+from qualgate.pipeline.load.counters import Counted, counted_since, written_now
 from qualgate.records import ArmSpec, Job, JobResult, Prompt, Sampling, Served
 from qualgate.served.client import Client
 from qualgate.served.forms import REPEATS

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from zlib import crc32
 
 from qualgate.gate.verdict import decide_plain
-from qualgate.identity import content_hash, sha256_text
 from qualgate.records import (
     ArmFootprint,
     ArmIdentity,
@@ -28,6 +27,7 @@ from qualgate.records import (
     Score,
     UnitKey,
 )
+from qualgate.records.identity import content_hash, sha256_text
 from qualgate.store import runs
 from qualgate.store.database import Store
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from qualgate.identity import sha256_text
+from qualgate.records.identity import sha256_text
 from qualgate.store import decisions, queries
 from qualgate.store.nights import Night, add_digests, add_night, last_nights, note_attempt, undelivered, untold
 from qualgate.store.queries import retention

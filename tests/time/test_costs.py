@@ -48,7 +48,7 @@ import subprocess, sys
 def test_here(): pass
 
 def test_in_a_child():
-    subprocess.run([sys.executable, "-c", "import qualgate.escaping"], check=True)
+    subprocess.run([sys.executable, "-c", "import qualgate.text.escaping"], check=True)
 """
 
 

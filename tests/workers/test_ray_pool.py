@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from qualgate.errors import UsageError
-from qualgate.identity import own_version
+from qualgate.records.identity import own_version
 from qualgate.workers import ray_pool
 from qualgate.workers.pool import run_jobs
 from qualgate.workers.ray_node import Seen, look

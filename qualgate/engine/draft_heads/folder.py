@@ -20,10 +20,10 @@ from qualgate.engine.draft_heads.published import (
 )
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import no_model_folder
-from qualgate.identity import content_hash
 from qualgate.quant.model_files import read_json, readable
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import DraftSource
+from qualgate.records.identity import content_hash
 from qualgate.records.speculation import OWN
 
 CONFIG = "config.json"

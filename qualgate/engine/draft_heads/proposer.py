@@ -22,8 +22,8 @@ from qualgate.engine.draft_model import Head
 from qualgate.engine.room import is_short
 from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws, say
-from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest
-from qualgate.speculation.text import MOST_MATCHED
+from qualgate.engine.speculation.propose import NO_DRAFT, Draft, DraftRequest
+from qualgate.engine.speculation.text import MOST_MATCHED
 from qualgate_kernels.slots import SLOTS
 
 ROWS = 512  # of a pass that reads

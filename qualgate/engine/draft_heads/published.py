@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qualgate.errors import NotInThisVersion, UsageError, one_line
-from qualgate.identity import content_hash
+from qualgate.records.identity import content_hash
 
 if TYPE_CHECKING:
     import torch

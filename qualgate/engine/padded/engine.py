@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from qualgate.engine.sampling import Draws
+    from qualgate.engine.speculation.steps import Drafts
     from qualgate.records import Overflow
-    from qualgate.speculation.steps import Drafts
 
 ROWS = 64  # of a batch
 

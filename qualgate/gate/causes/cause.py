@@ -24,11 +24,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from qualgate.formatting import counted
 from qualgate.gate.causes.blame import WITNESSES
 from qualgate.gate.causes.unfinished import cause_of_gaps, way_unfinished
-from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS
 from qualgate.records import CALL_UNREAD, ArmEvidence, RunEvidence, UnitEvidence, Verdict
+from qualgate.records.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS
+from qualgate.text.numbers import counted
 
 Relation = Literal["", "same", "ended", "contradiction", "content"]
 MOST = 0.5  # of the lost answers: a fact that holds for more of them is their cause

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from qualgate.formatting import counted
-from qualgate.metrics import BY_LIKELIHOOD
 from qualgate.records import UnitEvidence
+from qualgate.records.metrics import BY_LIKELIHOOD
+from qualgate.text.numbers import counted
 
 CALLS = ("tool_call.", "turns.")
 MANY_TOKENS = 8  # an empty answer with more was written, and something took its text

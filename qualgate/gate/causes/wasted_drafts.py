@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.draft_levels import LEAST_TESTED
 from qualgate.records import DraftLevel, Gain, Rate
 from qualgate.stats.intervals import binomial_upper
+from qualgate.text.numbers import counted
 
 LEAST_ACCEPTED, LONG = 1.2, 4  # fewer accepted tokens a verification are a waste for drafts of `LONG` tokens or more
 LEAST_GAIN = 1.05  # times as fast: an arm that surely gains less is not worth its second model

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qualgate.metrics import METRICS
 from qualgate.records import Policy, Prices, RunEvidence, Slo, UnitEvidence, UnitKey
+from qualgate.records.metrics import METRICS
 
 WRONG, CUT, LATE, CORRECTED = "wrong", "not finished", "outside the SLO", "corrected"
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.pairs import clusters_of, pairs_of
 from qualgate.gate.comparisons.result import Measured, bounded, few_cases, observed, unmeasured
 from qualgate.gate.comparisons.unsaid import between
@@ -17,6 +16,7 @@ from qualgate.gate.rules import Slice
 from qualgate.records import UnitEvidence
 from qualgate.stats.intervals import clustered_share
 from qualgate.stats.paired.compare import MIN_CLUSTERS
+from qualgate.text.numbers import counted
 
 METHOD_SHARE = "share_of_cases_binomial/2"
 

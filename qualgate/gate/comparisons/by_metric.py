@@ -21,8 +21,8 @@ from qualgate.gate.comparisons.result import Measured, unmeasured
 from qualgate.gate.evidence.checks import About, Pair
 from qualgate.gate.evidence.unfinished_sets import Unfinished
 from qualgate.gate.rules import Slice
-from qualgate.metrics import METRICS
 from qualgate.records import Slo
+from qualgate.records.metrics import METRICS
 
 NOTHING_KNOWN = About()
 

@@ -10,12 +10,12 @@ from math import inf
 
 import numpy as np
 
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.latency import least_groups, timed_pairs
 from qualgate.gate.comparisons.pairs import time_groups_of
 from qualgate.gate.evidence.checks import Pair
 from qualgate.records import Rate
 from qualgate.stats.percentiles import percentile_ratio
+from qualgate.text.numbers import counted
 
 METRIC, PERCENTILE = "latency.max_gap", 95
 

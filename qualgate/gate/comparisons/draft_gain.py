@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.draft_levels import decodes, passes_of
 from qualgate.gate.comparisons.pairs import clusters_of, time_groups_of
 from qualgate.gate.evidence.checks import Pair
@@ -15,6 +14,7 @@ from qualgate.records import DRAFT_COST, NOISE, TWIN, VERIFY_COST, ArmEvidence, 
 from qualgate.records.speculated import BATCH_COST, DRAFT_STEP_COST, BatchGain, costs_of
 from qualgate.stats.resampled_sums import Sums
 from qualgate.stats.speedup import best_length, by_batch, crossover, drafted_cost, verify_cost
+from qualgate.text.numbers import counted
 
 
 def target_of(evidence: RunEvidence, arm: ArmEvidence) -> tuple[ArmEvidence, bool]:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.formatting import counted
 from qualgate.records import DraftLevel, DraftPosition, DraftStep, Rate, UnitEvidence
 from qualgate.stats.draft_counts import Passes
 from qualgate.stats.resampled_sums import Ratio, Sums
+from qualgate.text.numbers import counted
 
 LEAST_TESTED = 200  # tokens of a task: fewer say too little of how many are rejected
 NO_DRAFT = "nothing was proposed"

@@ -12,7 +12,6 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.pairs import clusters_of
 from qualgate.gate.comparisons.result import Measured, bounded, few_cases, unmeasured
 from qualgate.gate.evidence.checks import Pair
@@ -22,6 +21,7 @@ from qualgate.stats.intervals import Bounds, clustered_percentile, clustered_sha
 from qualgate.stats.kl_error_bound import kl_error
 from qualgate.stats.latency import clusters_needed
 from qualgate.stats.paired.compare import MIN_CLUSTERS
+from qualgate.text.numbers import counted
 
 # Allowance for kinds of cases not drawn (see `nonnegative_ratio`). A KL has no ceiling, and a variant that breaks
 # down on one kind of prompt does so by far: 20 times the limit is 1 nat a token where 0.05 are allowed. Simulated at

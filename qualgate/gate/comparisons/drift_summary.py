@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from qualgate.gate.comparisons.lengths import having, tokens
 from qualgate.gate.evidence.checks import Pair
-from qualgate.metrics import THOUGHT
+from qualgate.records.metrics import THOUGHT
 from qualgate.stats.kl_error_bound import kl_error
 
 

@@ -15,8 +15,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.metrics import BY_TRAJECTORY
 from qualgate.records import Rule, UnitKey, turn_of
+from qualgate.records.metrics import BY_TRAJECTORY
 from qualgate.stats.all_of import all_of
 
 PASS_ALL = re.compile(r"pass\^([1-9][0-9]{0,3})")

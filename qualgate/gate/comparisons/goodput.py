@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.acceptance import late
 from qualgate.gate.comparisons.agreement import share_of_cases
 from qualgate.gate.comparisons.pairs import clusters_of, time_groups_of
@@ -17,6 +16,7 @@ from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.evidence.time_groups import timed_together
 from qualgate.gate.rules import Slice
 from qualgate.records import Slo
+from qualgate.text.numbers import counted
 
 
 def measure_goodput(slice_: Slice, pairs: Sequence[Pair], alpha: float, slo: Slo) -> Measured:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.pairs import clusters_of
 from qualgate.gate.comparisons.quality import too_few
 from qualgate.gate.comparisons.result import Measured, comparison, unmeasured
@@ -26,6 +25,7 @@ from qualgate.records import Judged, JudgedArm
 from qualgate.stats.paired.compare import MIN_CLUSTERS, PairedResult, compare_clustered_pairs, compare_pairs
 from qualgate.stats.power import pairs_needed
 from qualgate.stats.preferences import balanced
+from qualgate.text.numbers import counted
 
 EQUAL = 0.5  # of pairs that equal arms win
 NOBODY = "no judge compared these answers; `qualgate run` asks the one that `judge` in the gate file names"

@@ -8,16 +8,16 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.pairs import clusters_of, time_groups_of
 from qualgate.gate.comparisons.result import Measured, bounded, unmeasured
 from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.rules import Slice
-from qualgate.metrics import BETWEEN_TOKENS
+from qualgate.records.metrics import BETWEEN_TOKENS
 from qualgate.stats.latency import METHOD_SUMS, cases_needed, latency_ratio
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 from qualgate.stats.percentiles import METHOD as METHOD_PERCENTILES
 from qualgate.stats.percentiles import groups_needed
+from qualgate.text.numbers import counted
 
 
 def measure_latency(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:

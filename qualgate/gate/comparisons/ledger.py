@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.acceptance import Acceptance, Terms, accepted, late
 from qualgate.records import ArmService, Attempt, Prices, Slo, UnitEvidence
 from qualgate.stats.cost_ratio import cost_per_accepted
+from qualgate.text.numbers import counted
 
 SECONDS = Prices(version="none: seconds of the answers themselves", currency="s", device_second=1.0)
 MOST_UNEVEN = 1.25  # times as many answers heard on in one arm as in another: then who speaks depends on the arm

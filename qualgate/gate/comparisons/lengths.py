@@ -12,15 +12,15 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.pairs import clusters_of
 from qualgate.gate.comparisons.result import Measured, bounded, few_cases, unmeasured
 from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.rules import Slice
-from qualgate.metrics import THOUGHT
 from qualgate.records import UNCOUNTED, UnitEvidence
+from qualgate.records.metrics import THOUGHT
 from qualgate.stats.intervals import Bounds, nonnegative_ratio
 from qualgate.stats.paired.compare import MIN_CLUSTERS
+from qualgate.text.numbers import counted
 
 LENGTHS = ("drift.length_ratio", THOUGHT)
 METHODS = {"drift.length_ratio": "length_ratio_clustered_t/4", THOUGHT: "thought_ratio_clustered_t/1"}

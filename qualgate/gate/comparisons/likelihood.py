@@ -7,14 +7,14 @@ from math import isfinite, log
 
 import numpy as np
 
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.pairs import clusters_of
 from qualgate.gate.comparisons.result import Measured, bounded, unmeasured
 from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.rules import Slice
-from qualgate.metrics import BITS, MOST_NATS
+from qualgate.records.metrics import BITS, MOST_NATS
 from qualgate.stats.likelihood_ratio import METHOD, LikelihoodRatio, least_texts, ratio_of
 from qualgate.stats.paired.compare import MIN_CLUSTERS
+from qualgate.text.numbers import counted
 
 
 def measure_likelihood(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:

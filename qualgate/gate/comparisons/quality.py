@@ -9,7 +9,6 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.formatting import counted
 from qualgate.gate.advice import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA, advise_on_baseline, cases_about, enough_right
 from qualgate.gate.comparisons.folded import Folding
 from qualgate.gate.comparisons.pairs import clusters_of
@@ -23,6 +22,7 @@ from qualgate.stats.paired.compare import MIN_CLUSTERS, PairedResult, compare_cl
 from qualgate.stats.power import pairs_needed
 from qualgate.stats.relative import METHOD_RELATIVE, compare_relative
 from qualgate.stats.unseen_clusters import least_provable, trials_needed
+from qualgate.text.numbers import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite
 
-from qualgate.formatting import counted
 from qualgate.gate.rules import Slice
 from qualgate.records import Comparison
 from qualgate.stats.intervals import Bounds
 from qualgate.stats.paired.compare import MIN_CLUSTERS
+from qualgate.text.numbers import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from qualgate.formatting import counted
 from qualgate.gate.advice import enough_right
 from qualgate.gate.comparisons.result import Measured
+from qualgate.text.numbers import counted
 
 
 def skip_below_floor(slices: Sequence[Measured]) -> list[Measured]:

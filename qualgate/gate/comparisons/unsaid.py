@@ -15,9 +15,9 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.result import Measured
 from qualgate.gate.evidence.checks import Pair
+from qualgate.text.numbers import counted
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -7,10 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from qualgate.formatting import counted
 from qualgate.gate.remark import DECIDES, Judged, Remark, Remarks, no_choice
 from qualgate.records import NOISE, ArmEvidence
 from qualgate.records.arms import BY_FALLBACK, FROM_CACHE, MARKS, SHORT_ID, UNNAMED
+from qualgate.text.numbers import counted
 
 # Quantization as model names spell it.
 _QUANTIZED = re.compile(

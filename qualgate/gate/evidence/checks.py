@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
-from qualgate.formatting import counted
 from qualgate.gate.causes.cause import contradictory, relation
 from qualgate.gate.evidence.duplicates import join
 from qualgate.gate.evidence.unread_calls import counted_as_wrong, lost_calls
-from qualgate.metrics import METRICS, out_of_range
 from qualgate.records import UNCOUNTED, ArmEvidence, JudgedArm, RunEvidence, UnitEvidence, UnitKey
+from qualgate.records.metrics import METRICS, out_of_range
+from qualgate.text.numbers import counted
 
 # Identity fields that must be equal on both sides; the engine, which is last, only where neither is served.
 PAIRED_BY = ("template", "tokenizer", "sampling", "engine")

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qualgate.formatting import counted
 from qualgate.records import Judged, JudgedArm, Label
 from qualgate.stats.intervals import Bounds, clustered_share
 from qualgate.stats.multiplicity import holm
 from qualgate.stats.preferences import leaning
+from qualgate.text.numbers import counted
 
 BIAS_ALPHA = 0.05  # of all kinds of bias together, where there is none
 

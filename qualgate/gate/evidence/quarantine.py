@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from qualgate.formatting import counted
 from qualgate.records import Policy, Quarantine, RunEvidence, UnitKey
+from qualgate.text.numbers import counted
 
 MOST_QUARANTINED = 0.02  # of the run's cases: beyond, the quarantine decides and not the cases
 

@@ -16,11 +16,11 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qualgate.formatting import counted
 from qualgate.gate.evidence.duplicates import join
 from qualgate.records import Policy, UnitEvidence
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 from qualgate.stats.percentiles import groups_needed
+from qualgate.text.numbers import counted
 
 TO_TELL = 3  # times the groups that a percentile needs at least: about so many prove an equal variant
 

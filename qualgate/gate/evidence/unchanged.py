@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from qualgate.formatting import counted
 from qualgate.gate.evidence.checks import Pair
 from qualgate.records import UnitEvidence
+from qualgate.text.numbers import counted
 
 
 def unchanged(pairs: Mapping[str, Sequence[Pair]]) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from qualgate.errors import Exit
 from qualgate.gate.four_arm.steps import rules_of_step
 from qualgate.gate.four_arm.value import Costs
-from qualgate.metrics import METRICS
 from qualgate.records import ArmStep, FourArms, Policy, Verdict, VerdictWord
+from qualgate.records.metrics import METRICS
 
 
 def simplest_singles(quantized: Verdict, arms: FourArms) -> tuple[str, str]:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qualgate.errors import Exit
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.draft_levels import decodes
 from qualgate.gate.remark import PASSES, Judged, Remark, Remarks
 from qualgate.records import (
@@ -25,6 +24,7 @@ from qualgate.records import (
     UnitEvidence,
     counted_in,
 )
+from qualgate.text.numbers import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

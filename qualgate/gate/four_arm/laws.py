@@ -16,10 +16,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from qualgate.formatting import counted
 from qualgate.gate.evidence.checks import Pair
 from qualgate.records import UnitEvidence
 from qualgate.stats.laws import SameLaw, same_law
+from qualgate.text.numbers import counted
 
 # Simulated with logit noise of 0.05, 300 cases, 4 answers of each arm: at 0.5 none of 30 sound arms was accused at a
 # quarter of 0.05; at 0.1, 17 of 25 were.

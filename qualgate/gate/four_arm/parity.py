@@ -17,7 +17,6 @@ from typing import Literal
 
 import numpy as np
 
-from qualgate.formatting import counted
 from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.evidence.sampler import GREEDY_ALPHA, says_likeliest
@@ -25,9 +24,10 @@ from qualgate.gate.evidence.unfinished_sets import unfinished_sets
 from qualgate.gate.four_arm.drafting import ran_here
 from qualgate.gate.four_arm.laws import another_law, warm
 from qualgate.gate.rules import Slice
-from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, ArmStep, Policy, RuleStatus
+from qualgate.records.metrics import METRICS
 from qualgate.stats.intervals import binomial_lower
+from qualgate.text.numbers import counted
 
 TIE = 2.0**-17  # top-2 logit gap of a near tie: one float32 step of a logit between 64 and 128
 SERVED_TIE = 2.0**-3  # likewise of a server: one bf16 step of a logit between 16 and 32

@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.formatting import counted
-from qualgate.metrics import METRICS
 from qualgate.records import ArmStep, Comparison, FourArms, Policy, RuleStatus, Slo, UnitEvidence, Verdict
+from qualgate.records.metrics import METRICS
 from qualgate.stats.intervals import clustered_percentile
+from qualgate.text.numbers import counted
 
 SLO_PERCENTILE = 95.0
 

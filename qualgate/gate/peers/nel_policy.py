@@ -19,8 +19,8 @@ from qualgate.gate.peers.nel_v1 import CONFIDENCE, judge
 from qualgate.gate.peers.rule import Outcomes, PeerVerdict
 from qualgate.gate.peers.said import outcomes
 from qualgate.gate.verdict import decide_plain
-from qualgate.metrics import METRICS
 from qualgate.records import Comparison, Policy, Rule, RunEvidence, Tier, Verdict
+from qualgate.records.metrics import METRICS
 
 METRICS_GATED = ("mean_reward", "pass@1")
 MOST_MARGIN = 1 - 1e-6  # a tolerance of 1 and more is kept by everything

@@ -12,8 +12,8 @@ from math import sqrt
 
 from scipy.special import stdtrit
 
-from qualgate.formatting import counted
 from qualgate.gate.peers.rule import Outcomes, PeerRule, PeerVerdict, Says, cannot, unanswered
+from qualgate.text.numbers import counted
 
 NAME = "nel_v1"
 SOURCE = "NVIDIA-NeMo/Evaluator: src/nemo_evaluator/engine/gate.py"

@@ -14,8 +14,8 @@ from typing import get_args
 
 from qualgate.gate.peers.registry import rules
 from qualgate.gate.peers.rule import Outcomes, PeerRule, PeerVerdict, Says, cannot
-from qualgate.metrics import METRICS
 from qualgate.records import NOISE, TWIN, ArmEvidence, RunEvidence
+from qualgate.records.metrics import METRICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

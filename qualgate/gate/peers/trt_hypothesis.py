@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from math import sqrt
 
-from qualgate.formatting import counted
 from qualgate.gate.peers.rule import Outcomes, PeerRule, PeerVerdict, cannot, unanswered
 from qualgate.stats.intervals import normal_quantile
+from qualgate.text.numbers import counted
 
 NAME = "trt_hypothesis"
 SOURCE = "NVIDIA/TensorRT-LLM: tests/integration/defs/accuracy/accuracy_core.py"

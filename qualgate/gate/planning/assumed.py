@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qualgate.metrics import BY_TRAJECTORY
 from qualgate.records import ArmEvidence, RunEvidence, turn_of
+from qualgate.records.metrics import BY_TRAJECTORY
 from qualgate.stats.betting import ASSUMED_DISAGREEMENT
 from qualgate.stats.intervals import clustered_ratio
 from qualgate.stats.paired.compare import MIN_CLUSTERS

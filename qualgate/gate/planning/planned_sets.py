@@ -9,8 +9,8 @@ from functools import cached_property
 from itertools import islice
 from math import ceil
 
-from qualgate.metrics import BY_TRAJECTORY
 from qualgate.records import Evalset, turn_of
+from qualgate.records.metrics import BY_TRAJECTORY
 
 Marks = tuple[str, ...]  # of a question: "task:x", "tag:y"
 Kind = tuple[tuple[Marks, int], ...]  # a cluster's questions, counted by their marks

@@ -24,8 +24,8 @@ from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.power import DRAWS, PlannedRule, Prediction, outcome_of
 from qualgate.gate.planning.suggestions import changes
 from qualgate.gate.rules import Slice
-from qualgate.metrics import METRICS
 from qualgate.records import Policy, Rule, RunEvidence
+from qualgate.records.metrics import METRICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

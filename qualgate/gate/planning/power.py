@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.errors import UsageError
-from qualgate.formatting import counted
 from qualgate.gate.advice import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA, advise_on_baseline, bound_of, enough_right
 from qualgate.gate.comparisons.drift import UNSEEN_KL
 from qualgate.gate.comparisons.latency import least_groups
@@ -38,12 +37,13 @@ from qualgate.gate.planning.outcomes import (
 )
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.rules import Slice, check_policy
-from qualgate.metrics import BY_TRAJECTORY, MARGINS_OF_BASELINE, METRICS
 from qualgate.records import Policy, Rule, RunEvidence
+from qualgate.records.metrics import BY_TRAJECTORY, MARGINS_OF_BASELINE, METRICS
 from qualgate.stats.cluster_bets import bets_serve
 from qualgate.stats.intervals import binomial_lower
 from qualgate.stats.latency import clusters_needed
 from qualgate.stats.paired.compare import MIN_CLUSTERS
+from qualgate.text.numbers import counted
 
 DRAWS = 22_500  # 3 standard errors of any rate are at most 1 point
 _SINGLE_CELLS = 6_000_000  # draws x clusters that are drawn one by one

@@ -13,8 +13,8 @@ from qualgate.gate.planning.outcomes import trials_of
 from qualgate.gate.planning.power import PlannedRule, Prediction
 from qualgate.gate.planning.rule_lines import rewritten_lines
 from qualgate.gate.rules import Slice
-from qualgate.metrics import DROP_BELOW, METRICS
 from qualgate.records import Rule
+from qualgate.records.metrics import DROP_BELOW, METRICS
 from qualgate.stats.intervals import normal_quantile
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 from qualgate.stats.power import chance_to_approve

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from qualgate.errors import Exit
-from qualgate.identity import content_hash, file_hash, own_version
+from qualgate.records.identity import content_hash, file_hash, own_version
 
 MARK = "qualgate-job "  # begins the line
 REPORTS = "qualgate-reports"  # beside the gate file

@@ -18,9 +18,9 @@ from typing import Any
 
 from qualgate.errors import Exit, InfrastructureError, UsageError, one_line
 from qualgate.errors.extras import needs
-from qualgate.identity import own_version
 from qualgate.pipeline.cluster.inside import End, read_end
 from qualgate.pipeline.cluster.travel import lay_out
+from qualgate.records.identity import own_version
 
 ANSWER_SECONDS = 60.0  # in which the cluster's dashboard is to answer a request
 AGENT_SECONDS = 120.0  # in which a cluster that has just begun is to have an agent that takes jobs

@@ -20,10 +20,10 @@ from qualgate.config.gate_file import SHIPPED_MODEL_FOLDER
 from qualgate.config.paths import SHIPPED_MODEL
 from qualgate.documents import read_yaml
 from qualgate.errors import UsageError
-from qualgate.formatting import counted, size_text
 from qualgate.pipeline.named_paths import strings_in, with_cases
 from qualgate.pipeline.named_sets import load_set
 from qualgate.store.address import is_postgresql
+from qualgate.text.numbers import counted, size_text
 
 MOST_BYTES = 64 * 2**20  # of all files together; Ray allows 500 MiB, but no model should travel
 EACH = "*"  # in a key path: every value of a list or mapping

@@ -9,12 +9,12 @@ from typing import Any
 
 from qualgate.config.nightly import When
 from qualgate.errors import Exit
-from qualgate.escaping import visible_line
-from qualgate.formatting import counted
 from qualgate.pipeline.nights.trends import ArmTrend
 from qualgate.records import Verdict
 from qualgate.store.nights import Night
 from qualgate.store.queries import Flaky
+from qualgate.text.escaping import visible_line
+from qualgate.text.numbers import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from qualgate.errors import UsageError
-from qualgate.formatting import counted
 from qualgate.quant.agreement import stop_tokens
 from qualgate.quant.agreement.gguf_tokens import Contradiction, tokenizer_differences
 from qualgate.quant.gguf_file import GGUFFile, open_gguf
 from qualgate.quant.model_files import ModelFiles
 from qualgate.quant.shards import Shards
 from qualgate.records.arms import ReadAs
+from qualgate.text.numbers import counted
 
 _ARCHITECTURES = ("llama", "qwen2", "qwen3", "phi3")  # named alike in both; llama has other model types, too
 _MOST_SHOWN = 4

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.formatting import counted
 from qualgate.quant.agreement.patterns import name_fits, regex_fits
 from qualgate.quant.agreement.table import NAMES, READINGS
 from qualgate.quant.formats import Format
+from qualgate.text.numbers import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

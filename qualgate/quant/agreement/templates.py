@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.identity import content_hash, sha256_text
 from qualgate.quant.model_files import (
     AGAIN,
     PROCESSOR_TEMPLATE_FILE,
@@ -18,6 +17,7 @@ from qualgate.quant.model_files import (
     ModelFiles,
 )
 from qualgate.records.arms import ReadAs
+from qualgate.records.identity import content_hash, sha256_text
 
 DEFAULT = "default"
 _CONFIG = "tokenizer_config.json"

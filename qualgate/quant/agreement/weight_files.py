@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from qualgate.errors import UsageError
-from qualgate.formatting import counted
 from qualgate.quant.agreement.table import READINGS
 from qualgate.quant.tensor_entry import TensorEntry
+from qualgate.text.numbers import counted
 
 Header = Callable[[Path], Mapping[str, TensorEntry]]
 _LISTED = "single file and index"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from qualgate.formatting import counted
 from qualgate.quant.checkpoint import PackedModel
+from qualgate.text.numbers import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

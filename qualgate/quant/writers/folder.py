@@ -15,13 +15,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from qualgate.errors import UsageError
-from qualgate.identity import canonical_json
 from qualgate.quant.checkpoint import PackedModel
 from qualgate.quant.model_files import PROCESSOR_TEMPLATE_FILE, TEMPLATE_FILE, TOKENIZER_FILES, read_files
 from qualgate.quant.recipes import layer_recipe
 from qualgate.quant.shards import tensor_entries
 from qualgate.quant.writers import awq, compressed_tensors, gptq
 from qualgate.quant.writers.card import Provenance, model_card
+from qualgate.records.identity import canonical_json
 
 Format = Literal["gptq", "gptq_v2", "awq", "compressed-tensors"]
 FORMATS: tuple[Format, ...] = ("gptq", "gptq_v2", "awq", "compressed-tensors")

@@ -7,9 +7,9 @@ from importlib import import_module
 from pathlib import Path
 
 from qualgate.errors import UsageError
-from qualgate.escaping import unread
 from qualgate.report.render import write_atomically
 from qualgate.report.summary import Report
+from qualgate.text.escaping import unread
 
 FORMATS = {  # --format → module, function
     "json": ("body", "report_as_json"),

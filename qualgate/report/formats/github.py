@@ -12,8 +12,6 @@ from html import escape
 from pathlib import Path
 
 from qualgate.errors import EXIT_ORDER, Exit
-from qualgate.escaping import visible_line
-from qualgate.formatting import counted
 from qualgate.records import Verdict
 from qualgate.report.findings import Finding, findings
 from qualgate.report.formats.markdown import block_lines, escaped, flip_lines, row, section_lines
@@ -21,6 +19,8 @@ from qualgate.report.four_arms import choice_line, choice_section
 from qualgate.report.limits import fitting
 from qualgate.report.sections import rules_table
 from qualgate.report.summary import Report
+from qualgate.text.escaping import visible_line
+from qualgate.text.numbers import counted
 
 SUMMARY_LIMIT = 200_000  # bytes
 RUNNER_LIMIT = 1 << 20  # bytes of all that a step wrote

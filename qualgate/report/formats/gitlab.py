@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from qualgate.identity import content_hash
+from qualgate.records.identity import content_hash
 from qualgate.report.findings import Finding, findings
 from qualgate.report.summary import Report
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from qualgate.escaping import visible
 from qualgate.records import FourArm
 from qualgate.report import diff, plots
 from qualgate.report.blocks import Lines, Section
@@ -20,6 +19,7 @@ from qualgate.report.page import page
 from qualgate.report.sections import setting_sections, variant_sections
 from qualgate.report.summary import Report
 from qualgate.store.queries import ArmLine, Flip, StoredVerdict
+from qualgate.text.escaping import visible
 
 TEXT_LIMIT = 2000  # characters of an answer quoted
 PIECES = 1000  # compared of two answers: fewer than on a page of their own, since a report quotes many

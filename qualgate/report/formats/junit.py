@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from qualgate.errors import Exit
-from qualgate.escaping import visible, visible_line
-from qualgate.formatting import counted, interaction_text, seen_text
 from qualgate.records import Comparison, FourArm, Verdict
+from qualgate.report.comparison_text import interaction_text, seen_text
 from qualgate.report.four_arms import choice_line
 from qualgate.report.limits import fitting
 from qualgate.report.summary import Report
+from qualgate.text.escaping import visible, visible_line
+from qualgate.text.numbers import counted
 
 LARGEST = 1_000_000  # bytes of the whole file
 NEVER = "1970-01-01T00:00:00"  # timestamp for score files, which no run made

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from qualgate.escaping import visible, visible_line
 from qualgate.report.blocks import Block, Cell, Figure, Lines, Note, Paste, Section, Table, Terms
 from qualgate.report.four_arms import choice_line, choice_section
 from qualgate.report.sections import BOUNDS, setting_sections, variant_sections
 from qualgate.report.summary import Report
 from qualgate.store.queries import Flip
+from qualgate.text.escaping import visible, visible_line
 
 # Characters with a meaning in Markdown, and bare addresses, which many readers turn into links.
 _MARKS = re.compile(r"[\\`*_{}\[\]#!|~$^]|^[-+=]|:(?=//)|(?<=www)\.", re.IGNORECASE)

@@ -6,9 +6,9 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from qualgate.escaping import visible_line
 from qualgate.report.findings import FOUR_ARM, VERDICT, Finding, findings
 from qualgate.report.summary import Report
+from qualgate.text.escaping import visible_line
 
 MOST = 5000  # results; GitHub ignores those beyond
 CUT = "cut"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from math import floor, log10
 
-from qualgate.escaping import visible_line
+from qualgate.text.escaping import visible_line
 
 ROW = 30  # px, the height of one interval or bar
 LINED = ROW + 1  # px, a row with the line below it

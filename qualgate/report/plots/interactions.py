@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qualgate.formatting import interaction_numbers, too_few
 from qualgate.records import Interaction
+from qualgate.report.comparison_text import interaction_numbers, too_few
 from qualgate.report.plots.drawing import FAR, ROW, SIGNS, Axis, Picture, line, mark, number, scaled, svg, text
 
 

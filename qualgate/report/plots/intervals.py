@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qualgate.formatting import difference_and_bounds
-from qualgate.metrics import METRICS
 from qualgate.records import Comparison, Policy, Rule
+from qualgate.records.metrics import METRICS
+from qualgate.report.comparison_text import difference_and_bounds
 from qualgate.report.plots.drawing import (
     FAR,
     LINED,

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from qualgate.identity import content_hash, sha256_text
 from qualgate.records import Judge
+from qualgate.records.identity import content_hash, sha256_text
 
 FORM = "judge/3"  # raised when a prompt, or what a reply is read as, may come out otherwise
 INSTRUCTIONS = """\

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from qualgate.identity import canonical_json
+from qualgate.records.identity import canonical_json
 from qualgate.scoring.schema.accepting import quick
 from qualgate.scoring.schema.check import CannotValidate, checked
 from qualgate.scoring.schema.drafts import DIALECT

@@ -9,7 +9,7 @@ from typing import Any
 
 import referencing.exceptions
 
-from qualgate.identity import canonical_json
+from qualgate.records.identity import canonical_json
 from qualgate.scoring.json_value import depth
 from qualgate.scoring.outcome import quote
 from qualgate.scoring.schema.check import CannotValidate, checked, quote_message

@@ -21,10 +21,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from qualgate.formatting import counted
 from qualgate.scoring.outcome import one_line, quote
 from qualgate.scoring.tools.compat_java import TooLong, java_value
 from qualgate.scoring.tools.compat_javascript import javascript_value
+from qualgate.text.numbers import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from functools import lru_cache
 from typing import Any
 
 from qualgate.errors import close_names
-from qualgate.identity import content_hash
-from qualgate.metrics import STATE
 from qualgate.records import Case, Evalset, Score, turn_of
+from qualgate.records.identity import content_hash
+from qualgate.records.metrics import STATE
 from qualgate.sandbox import Ended, Sandbox, SandboxFailed
 from qualgate.sandbox.packages import NoPackages
 from qualgate.scoring import code

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from qualgate.metrics import TURNS
 from qualgate.records import Case, Evalset, Score, turn_of
+from qualgate.records.metrics import TURNS
 from qualgate.scoring.outcome import actual
 from qualgate.scoring.scorer import Scorer, in_dialect_first
 from qualgate.scoring.tools import strict

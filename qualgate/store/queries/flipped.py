@@ -24,9 +24,9 @@ from sqlalchemy import (
 from sqlalchemy import tuple_ as in_tuple
 
 from qualgate.errors import IntegrityError
-from qualgate.formatting import prompt_text, reference_text
 from qualgate.records import CALL_UNREAD, NOISE, Verdict
 from qualgate.store.database import Store
+from qualgate.store.queries.case_text import prompt_text, reference_text
 from qualgate.store.queries.pages import PAGE
 from qualgate.store.rescored_sets import RescoredSet, corrected
 from qualgate.store.rows import AnyRow, check_case

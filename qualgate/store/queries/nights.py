@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from sqlalchemy import Connection, and_, func, select
 
-from qualgate.identity import content_hash
-from qualgate.metrics import METRICS
+from qualgate.records.identity import content_hash
+from qualgate.records.metrics import METRICS
 from qualgate.store.database import Store
 from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT
 from qualgate.store.queries.superseded import nights_until

@@ -12,10 +12,10 @@ from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_,
 from sqlalchemy import tuple_ as in_tuple
 
 from qualgate.errors import UsageError
-from qualgate.formatting import prompt_text, reference_text
 from qualgate.records import CALL_UNREAD
 from qualgate.store import seal
 from qualgate.store.database import Store
+from qualgate.store.queries.case_text import prompt_text, reference_text
 from qualgate.store.queries.flipped import changed_by_noise
 from qualgate.store.queries.pages import PAGE
 from qualgate.store.rescored_sets import RescoredSet, corrected

@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, select
 
 from qualgate.errors import Exit
-from qualgate.formatting import counted
 from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Evalset, Policy, Spent, Verdict
 from qualgate.records.served import invariant_mode
 from qualgate.store import plain, prunings
@@ -24,6 +23,7 @@ from qualgate.store.rows import check_arm, check_run, check_verdict
 from qualgate.store.scorings import newest_sets, stored_scorings
 from qualgate.store.tables import arms, evalsets, runs, units, verdicts
 from qualgate.store.typed import read
+from qualgate.text.numbers import counted
 
 CASES_NAMED = 5  # most corrected references that a scoring's line names
 

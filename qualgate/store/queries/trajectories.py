@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from qualgate.metrics import BY_TRAJECTORY
 from qualgate.records import turn_of
+from qualgate.records.metrics import BY_TRAJECTORY
 from qualgate.store.database import Store
 from qualgate.store.queries.flipped import scored_pairs
 

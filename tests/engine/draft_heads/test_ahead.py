@@ -19,8 +19,8 @@ from qualgate.engine.choice import open_engine
 from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.job import run_job
 from qualgate.engine.loaded import LoadedArm
+from qualgate.engine.speculation.propose import DraftRequest
 from qualgate.records import CACHE_TOKEN, DRAFT_WEIGHTS, DraftSource, Sampling, Speculation
-from qualgate.speculation.propose import DraftRequest
 from tests.depth import with_proofs
 from tests.engine.draft_heads.heads import states_of
 from tests.engine.draft_heads.models_ahead import KINDS, NAMES, WEIGHTS, ModelAhead, put, save_model_ahead

@@ -18,7 +18,7 @@ from qualgate.engine.draft_heads.loading import load_head
 from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Limits
-from qualgate.speculation.propose import NO_DRAFT, DraftRequest
+from qualgate.engine.speculation.propose import NO_DRAFT, DraftRequest
 from tests.engine.draft_heads.heads import save_eagle3, states_of
 from tests.engine.engines import answered, opened
 from tests.tiny_models import END

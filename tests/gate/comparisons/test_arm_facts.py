@@ -13,8 +13,8 @@ from sqlalchemy import text
 from qualgate.errors import Exit, UsageError
 from qualgate.gate.four_arm.verdict import decide_four
 from qualgate.gate.verdict import decide_plain
-from qualgate.metrics import METRICS
 from qualgate.records import CACHE_TOKEN, NOISE, ArmFootprint, FourArms, Policy, Rule, RunEvidence, Slo
+from qualgate.records.metrics import METRICS
 from qualgate.store import plain, runs
 from qualgate.store.database import open_store
 from tests.gate.planted import of, repeated, run, with_each, with_unit, with_variant

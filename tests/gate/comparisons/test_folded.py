@@ -12,8 +12,8 @@ from qualgate.gate.decide import decide
 from qualgate.gate.early import in_sequence
 from qualgate.gate.four_arm.interaction import interactions
 from qualgate.gate.rules import check_policy
-from qualgate.metrics import TURNS
 from qualgate.records import ArmEvidence, Comparison, Policy, Rule, RunEvidence, UnitEvidence, UnitKey
+from qualgate.records.metrics import TURNS
 from qualgate.stats.paired.compare import compare_clustered_pairs, compare_pairs
 from tests.gate.planted import identity, of
 

@@ -11,8 +11,8 @@ from qualgate.gate.comparisons.drift_summary import summarise
 from qualgate.gate.comparisons.lengths import measure_lengths
 from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.rules import Slice
-from qualgate.metrics import THOUGHT
 from qualgate.records import UNCOUNTED, Rule, UnitEvidence, UnitKey
+from qualgate.records.metrics import THOUGHT
 
 RULE = Rule(metric=THOUGHT, max=1.2)
 SLICE = Slice(rule=RULE, name="pooled", evalsets=("s",))

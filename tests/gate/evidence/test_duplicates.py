@@ -10,9 +10,9 @@ from qualgate.gate.early import decide_early, lay_out, order_of, seeded_order
 from qualgate.gate.evidence.checks import examine
 from qualgate.gate.evidence.duplicates import join
 from qualgate.gate.verdict import decide_plain
-from qualgate.identity import case_hash, question_hash
 from qualgate.pipeline.named_sets import asked_in_two_sets
 from qualgate.records import Case, EarlyStop, Evalset, Plan, Policy, Rule, UnitKey
+from qualgate.records.identity import case_hash, question_hash
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.gate.planted import run

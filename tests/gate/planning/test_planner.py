@@ -19,8 +19,8 @@ from qualgate.gate.planning.outcomes import (
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
 from qualgate.gate.planning.power import Prediction
-from qualgate.metrics import TURNS
 from qualgate.records import ArmEvidence, Case, Evalset, Policy, Rule, UnitEvidence, UnitKey
+from qualgate.records.metrics import TURNS
 from qualgate.stats.cluster_bets import log_bets
 from qualgate.stats.paired.compare import compare_clustered_pairs
 from qualgate.stats.power import chance_to_approve, chance_to_block, pairs_to_approve

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from qualgate.evalsets import read_turns, read_whole
-from qualgate.identity import content_hash
-from qualgate.metrics import STATE
 from qualgate.records import Case, Evalset
+from qualgate.records.identity import content_hash
+from qualgate.records.metrics import STATE
 from qualgate.sandbox import Limits, Sandbox
 from qualgate.scoring import code, registry
 from qualgate.scoring.tools import state

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qualgate.metrics import TURNS
 from qualgate.records import Case, Evalset
+from qualgate.records.metrics import TURNS
 from qualgate.scoring import registry
 
 TOOLS = [{"name": "order", "parameters": {"type": "object", "properties": {"id": {"type": "integer"}}}}]

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from qualgate.identity import own_version
+from qualgate.records.identity import own_version
 from tests.served.server.answering import Answering, Asking, Token
 from tests.served.server.asked import Asked, Refused, question_of
 from tests.served.server.read import spelled

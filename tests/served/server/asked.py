@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from qualgate.engine.chat_template import TemplateFault, render_chat
 from qualgate.engine.loaded import LoadedArm
-from qualgate.identity import canonical_json
 from qualgate.records import Sampling
+from qualgate.records.identity import canonical_json
 from tests.served.server.read import MOST_LISTED
 
 MOST_TOKENS, MOST_STOPS = 2**20, 16

@@ -9,10 +9,10 @@ from contextlib import redirect_stdout
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from qualgate.escaping import visible
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.summary import load_report
 from qualgate.report.terminal import print_report
+from qualgate.text.escaping import visible
 from tests.app.conftest import MAIN
 from tests.depth import DEEP, with_proofs
 from tests.verification.escapes.screens import SCREENS, VARIANT, attacked_store

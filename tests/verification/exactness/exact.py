@@ -23,11 +23,11 @@ from qualgate.engine.proposers import open_proposers
 from qualgate.engine.request import Request
 from qualgate.engine.sampling import Draws, noise_cases
 from qualgate.engine.schedule import Limits
+from qualgate.engine.speculation.known import Known, Sources
+from qualgate.engine.speculation.propose import NO_DRAFT, Draft, DraftRequest, Proposer
+from qualgate.engine.speculation.steps import Drafts
 from qualgate.quant.recipes import parse_recipe
 from qualgate.records import GREEDY, ArmSpec, DraftSource, Prompt, Sampling, Speculation
-from qualgate.speculation.known import Known, Sources
-from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest, Proposer
-from qualgate.speculation.steps import Drafts
 from tests.benchmarks.questions import MODEL, asked
 from tests.benchmarks.shape import told
 from tests.verification.exactness.bits import Answer, Difference, Heard, difference

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from qualgate.engine.speculation.rules import RULES
 from qualgate.records.speculation import LOSSY
-from qualgate.speculation.rules import RULES
 from tests.verification.lossless.chances import total_variation
 from tests.verification.lossless.constrained import Constrained
 from tests.verification.lossless.drafting import Drafting, Level, Resting, Wary, texts

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import torch
 
-from qualgate.speculation.chance import HashedChance
+from qualgate.engine.speculation.chance import HashedChance
 
 T = TypeVar("T")
 

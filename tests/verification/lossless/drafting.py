@@ -17,11 +17,11 @@ from qualgate.engine.draft_blocks import OwnBlocks
 from qualgate.engine.draft_model import DraftModel
 from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws, Said
+from qualgate.engine.speculation.known import Known, Sources
+from qualgate.engine.speculation.ngram import Ngram, Suffix
+from qualgate.engine.speculation.propose import NO_DRAFT, Draft, DraftRequest, Proposer
+from qualgate.engine.speculation.steps import Drafts
 from qualgate.records import Sampling
-from qualgate.speculation.known import Known, Sources
-from qualgate.speculation.ngram import Ngram, Suffix
-from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest, Proposer
-from qualgate.speculation.steps import Drafts
 from tests.engine.fake_decoder import FakeDecoder
 from tests.verification.lossless.chances import Enumerated, Numbers, every_way
 from tests.verification.lossless.models import Model, Tokens

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from qualgate.engine.draft_heads.folder import HeadShape
+from qualgate.engine.speculation.rules import RULES
 from qualgate.records import Sampling
-from qualgate.speculation.rules import RULES
 from tests.engine.draft_heads.heads import tiny_shape
 from tests.engine.tiny_architectures import tiny
 from tests.verification.lossless.chances import law

@@ -22,11 +22,11 @@ from qualgate.engine.proposers import open_proposers
 from qualgate.engine.request import Event, Request, Spoken
 from qualgate.engine.sampling import Draws
 from qualgate.engine.schedule import Limits
+from qualgate.engine.speculation.chance import HashedChance
+from qualgate.engine.speculation.propose import Draft, DraftRequest
+from qualgate.engine.speculation.steps import Drafts
 from qualgate.engine.steering import Steering
 from qualgate.records import DraftSource, Speculation
-from qualgate.speculation.chance import HashedChance
-from qualgate.speculation.propose import Draft, DraftRequest
-from qualgate.speculation.steps import Drafts
 from tests.verification.lossless.constrained import fresh_mask
 from tests.verification.lossless.engine_law import (
     BELOW,

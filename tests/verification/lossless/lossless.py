@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
+from qualgate.engine.speculation.rules import RULES
 from qualgate.records.speculation import LOSSY
-from qualgate.speculation.rules import RULES
 from tests.benchmarks.shape import told
 from tests.verification.goals import LOSSLESS
 from tests.verification.lossless import cells

@@ -14,10 +14,10 @@ import torch
 
 from qualgate.engine import constraint, draft_blocks, draft_model
 from qualgate.engine.constraint import GrammarMask
-from qualgate.speculation import accept, cascade, rules
-from qualgate.speculation.chance import Chance
-from qualgate.speculation.propose import Draft
-from qualgate.speculation.rules import Rule
+from qualgate.engine.speculation import accept, cascade, rules
+from qualgate.engine.speculation.chance import Chance
+from qualgate.engine.speculation.propose import Draft
+from qualgate.engine.speculation.rules import Rule
 from tests.verification.lossless.cells import LENGTH, LENGTH_WHOLE
 from tests.verification.lossless.chances import Enumerated, total_variation
 from tests.verification.lossless.constrained import Constrained, fresh_mask

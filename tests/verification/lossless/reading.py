@@ -12,7 +12,7 @@ from qualgate.engine.draft_heads.loading import LoadedHead
 from qualgate.engine.handed_over import handed_over
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Part, Stream
-from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest, Proposer
+from qualgate.engine.speculation.propose import NO_DRAFT, Draft, DraftRequest, Proposer
 from tests.engine.draft_heads.heads import tiny_shape
 from tests.verification.lossless.chances import Enumerated, Numbers, every_way
 from tests.verification.lossless.drafting import BLOCKS, PROMPT, UNDRAWN, Enumerating, Laws, add

@@ -13,8 +13,8 @@ from math import fsum
 
 import torch
 
-from qualgate.speculation.propose import NO_DRAFT, Draft, DraftRequest
-from qualgate.speculation.rules import Rule
+from qualgate.engine.speculation.propose import NO_DRAFT, Draft, DraftRequest
+from qualgate.engine.speculation.rules import Rule
 from tests.verification.lossless.chances import Enumerated, Numbers, every_way, law
 from tests.verification.lossless.constrained import Constrained
 from tests.verification.lossless.drafting import PROMPT, Drafting, Laws

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qualgate.speculation import rules
+from qualgate.engine.speculation import rules
 from tests.verification.lossless import cells, lossless
 from tests.verification.lossless.mutants import rewritten
 

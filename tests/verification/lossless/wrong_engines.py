@@ -17,10 +17,10 @@ from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.penalties import penalized
 from qualgate.engine.request import Request
 from qualgate.engine.sampling import Draws, Said, greedy
+from qualgate.engine.speculation.chance import HashedChance
+from qualgate.engine.speculation.propose import Draft
+from qualgate.engine.speculation.rules import RULES
 from qualgate.records import Sampling
-from qualgate.speculation.chance import HashedChance
-from qualgate.speculation.propose import Draft
-from qualgate.speculation.rules import RULES
 from tests.verification.lossless.engine_law import VOCABULARY
 from tests.verification.lossless.mutants import mask_not_rewound
 from tests.verification.lossless.ways import CONSTRAINED, HEAD, MODEL, PENALIZED, PLAIN, TEXTS, Way

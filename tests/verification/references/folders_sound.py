@@ -24,11 +24,11 @@ from safetensors.torch import load_file, save_file
 from qualgate.config.gate_file import load_gate_file
 from qualgate.errors import NotInThisVersion, QualgateError, UsageError
 from qualgate.pipeline.plan import make_plan
+from qualgate.pipeline.quantize.folder import Order, quantize
 from qualgate.quant.backends.call import run_backend
 from qualgate.quant.backends.environment import find
 from qualgate.quant.backends.job import backend_job
 from qualgate.quant.recipes import parse_recipe
-from qualgate.quantize.folder import Order, quantize
 from qualgate.records import QuantizeRecipe
 from qualgate_kernels.dequantize import NF4
 from tests.tiny_models import END, PAD, START, save_byte_tokenizer, save_tiny_model

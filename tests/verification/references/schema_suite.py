@@ -15,7 +15,7 @@ from typing import Any
 
 from jsonschema.validators import validator_for
 
-from qualgate.identity import canonical_json
+from qualgate.records.identity import canonical_json
 from qualgate.scoring.schema import DIALECT, CannotValidate, first_error
 from qualgate.scoring.schema.drafts import registry_of
 from tests.verification.shared import DATA

@@ -19,15 +19,15 @@ from typing import Any
 import httpx2
 import numpy as np
 
-from qualgate.load.asking import ask
-from qualgate.load.definitions import DEFINITIONS
-from qualgate.load.measures import PERCENTILES, measured
-from qualgate.load.sent import Sent, Stage
+from qualgate.pipeline.load.asking import ask
+from qualgate.pipeline.load.definitions import DEFINITIONS
+from qualgate.pipeline.load.measures import PERCENTILES, measured
+from qualgate.pipeline.load.sent import Sent, Stage
 from qualgate.records import Served
 from qualgate.refmodel import PATH
 from qualgate.served.client import Client
 from qualgate.served.network import Question
-from tests.load import virtual
+from tests.pipeline.load import virtual
 from tests.served.server.serving import serving
 from tests.verification.goals import SERVED
 

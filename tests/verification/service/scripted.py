@@ -20,8 +20,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from qualgate.identity import write_sealed
 from qualgate.records import ArmFootprint, ArmIdentity, Completion, Drift, Job, JobResult, Prompt
+from qualgate.records.identity import write_sealed
 from qualgate.workers.unit import READY, WorkerSettings
 
 POINTS = ("after generation", "before commit", "after commit")

@@ -30,7 +30,7 @@ Spoil = Callable[[Tensors, str], None]  # of a folder's tensors, in place; the l
 @cache
 def _written(recipe: QuantizeRecipe, format: str) -> Path:
     """The reference model as our quantizer writes it, once a process."""
-    from qualgate.quantize.folder import Order, quantize
+    from qualgate.pipeline.quantize.folder import Order, quantize
 
     folder = Path(tempfile.mkdtemp(prefix="qualgate-written-"))
     register(shutil.rmtree, folder, ignore_errors=True)

@@ -32,10 +32,10 @@ from qualgate import run as main_path
 from qualgate.config import GateFile, load_gate_file
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
-from qualgate.metrics import METRICS
 from qualgate.pipeline import checks, generating
 from qualgate.pipeline.stored import decide_again
 from qualgate.records import TWIN, ArmEvidence, ArmSpec, Job, Policy, Rule, RunEvidence, Verdict
+from qualgate.records.metrics import METRICS
 from qualgate.refmodel import PATH
 from qualgate.stats.intervals import binomial_lower, binomial_upper
 from qualgate.store import runs

@@ -7,7 +7,7 @@ from dataclasses import replace
 from qualgate.gate.planning.from_earlier_run.chances import Chances
 from qualgate.gate.planning.from_earlier_run.earlier_run import EarlierRun, same_weights
 from qualgate.gate.rules import Slice
-from qualgate.metrics import METRICS
+from qualgate.records.metrics import METRICS
 
 NO_CHANCE = "counted, so no chance enters: kept or broken as the variant is"
 

@@ -24,8 +24,8 @@ from qualgate.gate.planning.from_earlier_run.goodput import goodput_chances
 from qualgate.gate.planning.from_earlier_run.latency import latency_chances
 from qualgate.gate.planning.from_earlier_run.ratio_of_sums import ratio_chances
 from qualgate.gate.rules import Slice
-from qualgate.metrics import METRICS
 from qualgate.records import Policy, RunEvidence
+from qualgate.records.metrics import METRICS
 
 MOST_CLUSTERS = 100_000
 

@@ -21,7 +21,7 @@ from qualgate.gate.comparisons.pairs import clusters_of, pairs_of
 from qualgate.gate.planning.from_earlier_run.chances import UNTOLD, Chances
 from qualgate.gate.planning.from_earlier_run.earlier_run import EarlierRun
 from qualgate.gate.rules import Slice
-from qualgate.metrics import METRICS
+from qualgate.records.metrics import METRICS
 from qualgate.stats import cost_ratio, latency
 from qualgate.stats.intervals import independent_clusters, independent_trials
 from qualgate.stats.paired.compare import MIN_CLUSTERS

@@ -228,7 +228,7 @@ def shared(count: int) -> Change:
     """The set's cases are of so many passages, and rows say so."""
 
     def change(scene: Scene) -> None:
-        from qualgate.identity import case_hash
+        from qualgate.records.identity import case_hash
 
         for number, case in enumerate(scene.cases or []):
             case["cluster"] = f"p{number % count}"

@@ -173,7 +173,7 @@ QUARANTINE = attacks(
 
 def other_questions(scene: Scene) -> None:
     """Twenty questions under eight ids each: rows have the hashes of the set as it lies there."""
-    from qualgate.identity import case_hash
+    from qualgate.records.identity import case_hash
 
     assert scene.cases is not None
     for number, one in enumerate(scene.cases):

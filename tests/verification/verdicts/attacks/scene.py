@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from qualgate.identity import case_hash
+from qualgate.records.identity import case_hash
 from tests.verification.verdicts.attempts import Ask, Code, exit_code
 
 CASES, LOST = 160, 54  # the variant that lost a third is wrong on the first LOST

@@ -1,0 +1,1 @@
+"""Text for people: numbers as words, hostile characters made visible."""
