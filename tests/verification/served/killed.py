@@ -29,7 +29,7 @@ from tests.verification.service.stores import KINDS, kinds_of_stores
 CASES, AT_ONCE, ARMS = 300, 8, 2
 SECONDS = 0.02  # until an answer comes
 KILLS = 10  # of one run
-MOMENTS = 200  # of each kind of store
+MOMENTS = 100  # of each kind of store
 GATE_FILE = """\
 version: 1
 baseline: {{endpoint: '{0}', model: m, concurrency: {1}, stream: false}}
