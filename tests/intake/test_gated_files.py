@@ -196,6 +196,21 @@ def test_what_an_evalset_says_of_its_cases_is_not_left_to_the_rows(tmp_path):
     assert found(tagged, wrong=60, hard=lambda n: n >= 120) == 10, "whatever its rows call hard"
 
 
+@pytest.mark.parametrize("form", ["html", "markdown"])
+def test_answers_that_score_files_do_not_hold_are_not_called_empty(tmp_path, form):
+    files = exported(tmp_path, planted.run(n=120, lost=0.3))
+    for file in files[1:3]:
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        file.write_text("".join(json.dumps({**row, "extracted": "", "reason": ""}) + "\n" for row in rows))
+    assert gated(files, "--format", form, "--out", str(tmp_path / form), json=False).exit_code == 10
+    text = (tmp_path / form).read_text()
+    assert ("empty answer" in text, "```" in text, "Right before" in text or "right before" in text) == (
+        False,
+        False,
+        True,
+    )
+
+
 def test_a_gate_over_score_files_reports_in_every_form_that_a_run_does(tmp_path, monkeypatch):
     files = exported(tmp_path, planted.run(n=120, lost=0.3))
     rows = [json.loads(line) for line in files[2].read_text().splitlines()]

@@ -98,10 +98,12 @@ def row(*cells: str) -> str:
 
 
 def flip_lines(flip: Flip) -> list[str]:
-    """Render the case, the reason why it is wrong, and both answers."""
+    """Render the case, the reason why it is wrong, and both answers unless they are not known (of score files)."""
     case = escaped(flip.name)
     notes = " (changes in the A/A arm too)" if flip.noisy else ""
     head = f"**{case}** ({escaped(flip.metric)}): {escaped(flip.reason)}{notes}"
+    if not (flip.prompt or flip.baseline or flip.variant):
+        return [head, ""]
     return [head, "", *_quoted("baseline", flip.baseline), *_quoted("variant", flip.variant)]
 
 
