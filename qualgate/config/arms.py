@@ -32,7 +32,8 @@ VARIANT_NAME = "^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$"
 
 
 def _calibration_set(ref: Any, info: ValidationInfo) -> Any:
-    """(file of the set's cases, their sha256); "" for the hash where a stored run is decided again without the file."""
+    """Return the file of the set's cases and their sha256; "" for the hash where a stored run is decided again without
+    the file. Without a context (for the schema), return the name as it is."""
     if not isinstance(ref, str) or not ref:
         raise stated(f"`calibration` names a calibration set, not {quote(ref)}")
     if info.context is None:

@@ -27,12 +27,15 @@ def coverage(
     device: Device = "cpu",
     activation_cases: int = ACTIVATION_CASES,
 ) -> Coverage:
-    """Load the baseline in `model_folder` and measure how far `calibration` covers `traffic` in it."""
+    """Load the baseline in `model_folder` and measure how far `calibration` covers `traffic` in it.
+
+    activation_cases: on how many cases of each the inputs of layers are compared.
+    """
     from qualgate.engine.load import load_arm
     from qualgate.quant.checkpoint import linear_names
 
     spec = ArmSpec(name="baseline", model=str(model_folder), dtype=dtype)
-    arm = load_arm(spec, model_folder, {}, device=device)
+    arm = load_arm(spec, model_folder, {}, device=device)  # nothing is packed: the cache folder stays unused
     return measure_coverage(
         arm.model,
         linear_names(model_folder),

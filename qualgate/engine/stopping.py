@@ -41,8 +41,8 @@ class Stops:
         return bool(self._until[row])
 
     def reached(self, row: int, tokens: Sequence[int]) -> bool:
-        """Return whether the row contains one of its stop texts. It is called after every token and looks at the last
-        few first."""
+        """Return whether the row contains one of its stop texts. Called after every token, so it looks at the last few
+        first; since a tail may decode otherwise at its beginning, what it shows is confirmed on the whole row."""
         texts = self._until[row] or ()
         # A token that is text has at least a byte, so the longest text lies within so many of them.
         limit, tail = max((len(text.encode()) for text in texts), default=0) + EXTRA_TOKENS, 0

@@ -288,10 +288,10 @@ def _settings(where: str, settings: dict[str, Any]) -> Generation:
 
 
 def _metrics(where: str, ref: LmEvalTask, task: Task, instances: list[Instance], filter: str) -> dict[str, str]:
-    """Return the per-document metrics that a rule may name, found by scoring one document.
+    """Return lm-eval metric → its name in rules, found by scoring one document; the one that `ref` names is SCORE.
 
-    Left out, unless named in `ref`: metrics that make sense only over all documents (pairs for F1), and metrics for
-    which higher is worse.
+    Left out: metrics that make sense only over all documents (pairs for F1), and metrics for which higher is worse.
+    Raises UsageError if `ref` names one that is not there, or for which higher is worse.
     """
     values = _probed(where, task, instances)[filter][1]
     better = task.higher_is_better()

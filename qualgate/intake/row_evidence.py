@@ -144,8 +144,10 @@ def _closed_list(rows: Sequence[ScoreRow], cases: KnownCases) -> list[tuple[str,
 
 
 def _repeats(numbered: set[int], stated: int | None) -> set[int]:
-    """The repeat numbers of each case: as many as stated, from 0, or from 1 if no row has 0. Unstated: the numbers of
-    any row, with the first gap filled, since its rows were lost."""
+    """Return the repeat numbers that each case should have. numbered: those of any row, from 0 or from 1.
+
+    As many as stated; if none are stated, those of any row and the first missing number between them: its rows were
+    lost, and one gap makes every case incomplete."""
     first = 1 if min(numbered) == 1 else 0
     if stated is not None:
         return set(range(first, first + stated))

@@ -159,7 +159,11 @@ def ask_judge(
     ledger: Ledger | None = None,
 ) -> bool:
     """Ask the judge about every label and pair that has no reply in this run; return whether all replies are there
-    now. Nothing is sent if none is missing. ledger: counts the requests."""
+    now. Nothing is sent if none is missing.
+
+    labels: people's preferences, by which the judge is measured; None: the run asks no judge, and nothing is missing.
+    ledger: counts the requests.
+    """
     judge = policy.judge
     if judge is None or labels is None:
         return True

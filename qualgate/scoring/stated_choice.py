@@ -209,8 +209,10 @@ _NEXT_QUESTION = re.compile(r"\n\s{0,8}(?:question|q|human|user|problem)\b\s?[0-
 
 
 def stated(text: str, choices: Sequence[str]) -> Stated | None:
-    """The choice that `text` gives as its answer; None where it gives none of them. Ambiguous where it names several,
-    takes its answer back, denies one and states none, or names one within a sentence alone."""
+    """Return the choice that `text` gives as its answer; None if it gives none of them.
+
+    Raises Ambiguous if it names several, takes its answer back, denies one and states none, or only mentions one in
+    passing."""
     if (on := _NEXT_QUESTION.search(text)) and text[: on.start()].strip():  # a base model asks itself the next one
         with suppress(Ambiguous):
             if answered := stated(text[: on.start()], choices):

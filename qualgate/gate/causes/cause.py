@@ -142,11 +142,11 @@ def contradictory(relations: Sequence[str]) -> bool:
 
 
 def _of_answers(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence, most_unfinished: float) -> Cause | None:
-    """Find what the lost answers of the broken critical rules have in common: they end early, or the parser misreads
-    them.
+    """Find what the lost answers of the broken critical rules have in common: most are the baseline's, cut; or most can
+    be read by another parser; or more than the share `most_unfinished` of their sets are unfinished.
 
-    most_unfinished: share of unfinished answers beyond which a loss may be theirs. If answers show nothing, the cause
-    is found by elimination, unless the verdict has one already; None if nothing shows it.
+    If answers show nothing, the cause is found by elimination, unless the verdict has one already; None if nothing
+    shows it.
     """
     broken = [
         comparison

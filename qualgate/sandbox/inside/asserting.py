@@ -102,7 +102,7 @@ def marks_coroutine(node: ast.expr) -> bool:
 
 
 def stand_in() -> None:
-    """Make `import pytest` and `import numpy` provide WORDS."""
+    """Make `import pytest` and `import numpy`, which the sandbox does not have, give stand-ins with what tests use."""
     words = {
         "pytest": {"raises": raises, "approx": Approx, "fail": _fail, "mark": _Mark},
         "numpy": {"allclose": all_close, "ndarray": type("ndarray", (), {}), "float32": float, "float64": float},

@@ -90,7 +90,7 @@ class Formula(Cursor):
         return self.beside()
 
     def beside(self) -> Node:
-        """Read factors side by side."""
+        """Read factors that stand side by side as their product (`2x`); two numbers are a mixed number (`1 1/2`)."""
         left = self.raised()
         while self._begins_factor():
             if self.next[0] == "number" and left.op == "number":

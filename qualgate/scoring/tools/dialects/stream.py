@@ -101,6 +101,9 @@ class Dialect:
     in_frame: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        """Refuse markers of which one begins another, and derive what the scanner looks for: the opening marker of a
+        grammar that has no more than open and close, what calls begin with, the most characters of a marker, and
+        patterns of every marker and of those within a frame."""
         markers = {*self.open, self.close, *(self.frame or ()), *self.stray, *self.thinks, FENCE} - {""}
         if any(marker != other and other.startswith(marker) for marker in markers for other in markers):
             raise ValueError(f"{self.name}: a marker begins another, so a stream could not tell them apart")
