@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,7 +116,7 @@ class ScoringLine:
 
     number: int  # from 1; the newest decides
     created_at: str
-    scorers: dict[str, str]  # metric → scorer and version
+    scorers: Mapping[str, str]  # metric → scorer and version
     corrected: tuple[str, ...]  # "set/case" with another reference than the recorded one
 
     @property
