@@ -112,7 +112,11 @@ def test_a_gate_file_is_taken_as_a_path_as_a_text_and_as_it_was_read(tmp_path):
 
 @pytest.mark.parametrize(
     ("names", "message"),
-    [((), "against a variant's"), (("baseline",), "cannot be a variant's name"), (("a@torch",), "'a@torch' cannot")],
+    [
+        ((), "to compare with the baseline's"),
+        (("baseline",), "cannot be a variant's name"),
+        (("a@torch",), "'a@torch' cannot"),
+    ],
 )
 def test_a_variant_that_cannot_be_one_is_refused(tmp_path, names, message):
     (tmp_path / "gate.yaml").write_text(GATE_FILE)

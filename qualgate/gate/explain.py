@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from math import ceil, floor, log, log1p
 
 from qualgate.gate.rules import Slice
-from qualgate.gate.value_text import value_text
 from qualgate.records import Comparison
-from qualgate.records.metrics import METRICS
-from qualgate.text.numbers import counted
+from qualgate.records.metrics import METRICS, unit_of
+from qualgate.text.numbers import counted, unit_text
 
 MOST_BETTER = 1.2  # times, by which a variant's perplexity may be under the baseline's without a word
 MANY_FLIPS, FEW_FLIPS = 0.05, 20  # of the answers to compare, and in number, beyond which an approval says so
@@ -106,12 +105,12 @@ def _by_value(slice_: Slice, c: Comparison, alpha: float) -> str:
     """Explain a rule on a measured value: the ratio to the baseline's for `max_ratio`, else the value and its limit."""
     rule = slice_.rule
     if rule.max_ratio is not None:
-        sizes = f"{value_text(c.metric, c.variant)} and {value_text(c.metric, c.baseline)}"
+        sizes = f"{_value_text(c.metric, c.variant)} and {_value_text(c.metric, c.baseline)}"
         finding = f"{c.lower:.3g} times the baseline's ({sizes}; allowed {rule.max_ratio:g})"
     else:
-        limit = value_text(c.metric, rule.max if rule.max is not None else rule.min)
+        limit = _value_text(c.metric, rule.max if rule.max is not None else rule.min)
         bound = "at most" if rule.max is not None else "at least"
-        finding = f"{value_text(c.metric, c.variant)} (allowed {bound} {limit})"
+        finding = f"{_value_text(c.metric, c.variant)} (allowed {bound} {limit})"
     return f"{slice_.head} is {finding}{_outcome(c)}"
 
 
@@ -147,3 +146,7 @@ def _outcome(c: Comparison) -> str:
     if c.status == "undecided" and c.needed:
         return f": too few to tell (at least {c.needed} independent ones needed)"
     return {"proven": "", "broken": ": limit breached", "undecided": ": the limit is between the bounds"}[c.status]
+
+
+def _value_text(metric: str, value: float | None) -> str:
+    return unit_text(value, unit_of(metric))

@@ -379,3 +379,8 @@ def out_of_range(name: str, value: float) -> str:
 
 # Planned metrics: a rule on one is refused as "not in this version".
 PLANNED = ("acceptance_rate",)
+
+
+def unit_of(metric: str) -> str:
+    """Return the unit of a metric's values; "" if there is none, or the metric is one of a later version."""
+    return METRICS[metric].unit if metric in METRICS else ""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from qualgate.gate.value_text import value_text
 from qualgate.records import Comparison, Interaction, Seen
-from qualgate.records.metrics import METRICS
-from qualgate.text.numbers import counted
+from qualgate.records.metrics import METRICS, unit_of
+from qualgate.text.numbers import counted, unit_text
+
+
+def value_text(metric: str, value: float | None) -> str:
+    """Format a metric's value by its unit."""
+    return unit_text(value, unit_of(metric))
 
 
 def difference_text(comparison: Comparison) -> str:

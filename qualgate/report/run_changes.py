@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qualgate.gate.value_text import value_text
 from qualgate.records import Comparison
 from qualgate.report import screen
 from qualgate.report.blocks import Cell, Lines, Note, Section, Table
+from qualgate.report.comparison_text import value_text
 from qualgate.report.terminal_blocks import print_sections
 from qualgate.store import queries
 from qualgate.store.database import open_store

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from qualgate.gate.value_text import value_text
 from qualgate.records import Comparison
 from qualgate.report import plots
 from qualgate.report.arms import arm_notes, arms_table
 from qualgate.report.blocks import Block, Cell, Figure, Lines, Note, Section, Table, Terms
-from qualgate.report.comparison_text import difference_and_bounds, drift_terms, flips_text
+from qualgate.report.comparison_text import difference_and_bounds, drift_terms, flips_text, value_text
 from qualgate.report.four_arms import service_sections
 from qualgate.report.readings import reading_sections
 from qualgate.report.served import served_sections

@@ -45,3 +45,19 @@ def money_text(amount: float | None) -> str:
     if amount is None:
         return "unknown"
     return f"{amount:,.2f}" if amount >= 1 else f"{amount:.3g}"
+
+
+def unit_text(value: float | None, unit: str) -> str:
+    """Format a value by its unit: a rate in %, a time in ms, a size in MiB or GiB, decibels, else four digits."""
+    if value is None:
+        return "–"
+    match unit:
+        case "rate":
+            return f"{100 * value:.1f} %"
+        case "seconds":
+            return ms_text(value)
+        case "bytes":
+            return size_text(round(value))
+        case "dB":
+            return f"{value:.1f} dB"
+    return f"{value:.4g}"

@@ -93,8 +93,8 @@ def test_the_store_alone_gives_the_same_verdict_and_feedback_shows_its_coverage(
     assert (services["drafted"]["feedback"], services["drafted"]["correction_rate"]) == (0, None)
     assert heard["verdicts"][-1]["four_arm"]["blocks"] == body["verdicts"][-1]["four_arm"]["blocks"]
     told = qualgate("gate", "heard.yaml", "--four-arm", cwd=folder).stdout
-    assert "feedback on 11 of 24" in told
-    assert "corrected by users unavailable" in told
+    assert " of 11 heard on" in told
+    assert "100.0 % of 11" in told
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_trend_is_shown_of_a_run_of_the_store(nights):
     folder, _ = nights
     shown = qualgate("trend", "--store", "sqlite:///nightly.db", cwd=folder)
     assert shown.returncode == 0, shown.stderr
-    assert re.search(r"^second  exact_match  no fall$", shown.stdout, re.MULTILINE)
+    assert re.search(r"^second exact_match  no fall$", shown.stdout, re.MULTILINE)
     found = json.loads(qualgate("trend", "--store", "sqlite:///nightly.db", "--json", cwd=folder).stdout)
     assert {one["arm"] for one in found["trends"]} == {"baseline", "second"}
     assert all(len(one["nights"]) == 1 for one in found["trends"])

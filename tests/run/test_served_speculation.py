@@ -108,4 +108,4 @@ def test_four_arms_of_which_some_are_generated_here_are_refused(workspace):
         variants = f"{{int4: {{quantize: int4}}, fast: {arm(given[0])}, both: {arm(given[1])}}}"
         done = run(workspace, f"baseline: {{model: reference}}\nvariants: {variants}\n{FOUR}")
     assert done.returncode == Exit.USAGE
-    assert "serve all" in done.stderr
+    assert "Serve all four" in done.stderr

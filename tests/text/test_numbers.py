@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qualgate.gate.value_text import value_text
 from qualgate.records import Comparison
-from qualgate.report.comparison_text import bounds_text, difference_text, flips_text
+from qualgate.report.comparison_text import bounds_text, difference_text, flips_text, value_text
 from qualgate.text.numbers import counted, ms_text, size_text
 
 DROP = Comparison(rule="r", metric="exact_match", slice="s", tier="critical", status="broken", n=9)

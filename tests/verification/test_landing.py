@@ -38,6 +38,7 @@ def test_every_proof_of_the_command_is_in_one_share():
     [
         (["qualgate/gate/rules.py"], ["gate"]),
         (["qualgate/run.py", "app/views/runs.py"], ["store", "pages"]),
+        (["qualgate/pipeline/load/rules.py", "qualgate/pipeline/plan.py"], ["served", "store"]),
         (["kernels/qualgate_kernels/cpu/c/int4.c"], ["kernels"]),
         (["tests/verification/lossless/cells.py"], ["engine"]),
         (["docs/rules.md", "CHANGELOG.md"], []),
