@@ -85,10 +85,11 @@ def test_two_that_are_alike_earn_no_approval_either_now_or_later(workspace):
 
 
 def test_a_first_look_at_a_few_cases_that_is_incomplete_goes_on_by_the_same_command(workspace):
-    busy = as_json({"error": "busy"}, 503, Retry_After="9999")
-    with scripted(otherwise=answering()) as one, scripted(busy, otherwise=answering()) as two:
+    busy, answers, is_busy = as_json({"error": "busy"}, 503, Retry_After="9999"), answering(), [True]
+    with scripted(otherwise=answering()) as one, scripted(otherwise=lambda b: busy if is_busy else answers(b)) as two:
         first = compare(workspace, one.address, two.address, "--limit", "3", "--json")
         assert first.returncode == Exit.INFRASTRUCTURE, first.stdout + first.stderr
+        is_busy.clear()
         again = compare(workspace, one.address, two.address, "--limit", "3", "--json")
         assert {body["prompt"] for _, _, body in two.asked} <= {f"say {number}" for number in range(CASES)}
     assert again.returncode == Exit.UNDECIDED, again.stderr

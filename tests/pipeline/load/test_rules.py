@@ -147,8 +147,8 @@ RULES = "{concurrency: [2], seconds: 1, warmup: 0, cooldown: 0, rounds: 5, rules
 @pytest.mark.parametrize(
     ("rule", "code", "said"),
     [
-        ("{metric: failed.share, max: 0.5}", 0, "APPROVE"),
-        ("{metric: throughput.answers, min: 1000000}", 10, "BLOCK"),
+        ("{metric: failed.share, max: 0.5}", 0, "approve"),
+        ("{metric: throughput.answers, min: 1000000}", 10, "block"),
         ("{metric: throughput.tokens, min: 1}", 12, "not known of 5 of 5 rounds"),
     ],
 )
