@@ -79,7 +79,7 @@ def _wait(text: str, now: datetime, unit: float) -> float | None:
     """
     if re.fullmatch(NUMBER, text, re.ASCII):
         number = min(float(text), MOST)
-        if number < EPOCH:
+        if number * unit < EPOCH:
             return number * unit
         return max(0.0, number / (1000 if number > EPOCH * 1000 else 1) - now.timestamp())
     lower = text.lower()
