@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from qualgate.config import GateFile
+from qualgate.errors import IntegrityError
 from qualgate.gate.decide import decide
 from qualgate.intake.feedback import read_feedback, with_corrections
 from qualgate.pipeline import events
@@ -16,7 +17,7 @@ from qualgate.pipeline.before_run import doubts, outlook
 from qualgate.pipeline.coverage import measure_coverage
 from qualgate.pipeline.evidence import asked_again, known, reads_answers, with_labels
 from qualgate.pipeline.generating import generate
-from qualgate.pipeline.jobs import drop_damaged
+from qualgate.pipeline.jobs import drop_damaged, forget_received
 from qualgate.pipeline.judging import put_before_judge
 from qualgate.pipeline.locks import sole_coordinator, stop_requested
 from qualgate.pipeline.outcome import Outcome, Progress
@@ -54,11 +55,17 @@ def run_gate(
     opened, artifacts = open_store(gate.store_url), Path(plan.artifacts)
     with opened as store, traced(observe, warn) as hear, sole_coordinator(artifacts, store), stop_requested() as stop:
         record = runs.begin(store, plan)
+        if not record.resumed:
+            forget_received(artifacts)  # of another run of this plan, whose answers are no evidence of this one
         hear(events.begun(record))
         planning(outlook(gate, plan, store, record))
         for line in (*asked_again(store, record.run_id, plan.policy), *drop_damaged(artifacts)):
             warn(line)
-        failures = generate(plan, record, store, gate, progress, stop, warn, hear)
+        try:
+            failures = generate(plan, record, store, gate, progress, stop, warn, hear)
+        except IntegrityError:  # a server that changed answered other jobs, too
+            forget_received(artifacts)
+            raise
         if not failures:
             measure_coverage(plan, record.run_id, store, gate)
         evidence = with_labels(known(store, record.run_id, answers=reads_answers(plan.policy)), plan)

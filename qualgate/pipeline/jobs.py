@@ -108,6 +108,12 @@ def remaining(jobs: Sequence[Job], done: frozenset[UnitKey]) -> list[Job]:
     ]
 
 
+def forget_received(artifacts: Path) -> None:
+    """Delete the received answers that jobs keep beside artifacts until they have results."""
+    for file in artifacts.glob("*.received.jsonl"):
+        file.unlink(missing_ok=True)
+
+
 def drop_damaged(artifacts: Path) -> list[str]:
     """Delete partial and damaged artifacts of an interrupted run; return a line on them.
 

@@ -39,10 +39,17 @@ class Streams:
     def and_again(self, jobs: Sequence[Job], run: Running) -> Iterator[JobResult | JobFailure]:
         """Run jobs and yield their outcomes, then those of the answers that were taken back meanwhile. Answers are
         requested whole of arms whose streams are known to be wrong."""
-        while jobs:
+        ended, unpaid = set[tuple[str, ...]](), False  # ended: servers whose limit lasts too long
+        while jobs and not unpaid:
             reasons = [self._why.get(_server(job.arm.name), "") for job in jobs]
-            yield from run([replace(job, arm=job.arm.asked_whole(why)) for job, why in zip(jobs, reasons, strict=True)])
-            jobs = self._again()
+            whole = [replace(job, arm=job.arm.asked_whole(why)) for job, why in zip(jobs, reasons, strict=True)]
+            arms = {job.arm.name: job.arm for job in jobs}
+            for outcome in run(whole):
+                if isinstance(outcome, JobFailure):
+                    unpaid |= outcome.unpaid
+                    ended |= {arms[outcome.arm].limited_as} if outcome.limited else set()
+                yield outcome
+            jobs = [job for job in self._again() if job.arm.limited_as not in ended]
 
     def take_back(self, result: JobResult, settling: Settling, warn: Callable[[str], None]) -> set[UnitKey]:
         """Take back the answers that a result shows to be unproven, and return their keys: those stored before, or its
@@ -55,17 +62,12 @@ class Streams:
         if result.arm not in self._arms:
             return set()
         if name in self._why:
-            void = set() if proves_streams_wrong(why) else set(streamed)
+            void = set() if why else set(streamed)  # its worker asks whole already, for whatever reason
         elif proves_streams_wrong(why):
             self._why[name], void = why, self._streamed.pop(name, set())
         else:
             self._note(streamed)
             return set()
-        if void and settling.stopped and (name == "baseline" or name in settling.stopped):
-            raise IntegrityError(
-                f"{result.arm}: {self._why[name]}. The verdict of {', '.join(sorted(settling.stopped))} was settled "
-                "early on such answers. Write `stream: false` beside `endpoint`, and begin a new run in another store."
-            )
         is_first, error = not self._void, f"it was streamed, and {self._why[name]}"
         for arm in sorted({key.arm for key in void}):
             keys = tuple(sorted(key for key in void if key.arm == arm))
@@ -73,6 +75,12 @@ class Streams:
                 warn(visible_line(f"{arm}: {counted(len(keys), 'answer')} asked again whole: {error}"))
             failure = JobFailure(index=result.index, arm=arm, keys=keys, error=error, void=True)
             runs.record_failure(self._store, self._run_id, failure)
+        if void and settling.stopped and (name == "baseline" or name in settling.stopped):
+            # They are void in the store by now, so a resumed run cannot end on them either.
+            raise IntegrityError(
+                f"{result.arm}: {self._why[name]}. The verdict of {', '.join(sorted(settling.stopped))} was settled "
+                "early on such answers. Write `stream: false` beside `endpoint`, and begin a new run in another store."
+            )
         settling.taken_back(void)
         self._void |= void
         return void

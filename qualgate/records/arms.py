@@ -77,8 +77,12 @@ class ArmSpec:
 
     @property
     def limited_as(self) -> tuple[str, ...]:
-        """What a server's limit applies to: its address, the model and the key; () without a server."""
-        return () if self.served is None else (self.served.endpoint, self.model, self.served.api_key_env)
+        """What a server's limit applies to: its address, the model, the key and what else requests carry, by which a
+        gateway may choose who answers; () without a server."""
+        if (served := self.served) is None:
+            return ()
+        more = str((*served.extra_headers, *served.extra_query))
+        return served.endpoint, self.model, served.api_key_env, served.extra_body, more
 
     def asked_whole(self, why: str) -> ArmSpec:
         """A copy whose server is asked for whole answers, for the reason `why`; unchanged for ""."""

@@ -36,7 +36,7 @@ def print_sections(console: Console, sections: Iterable[Section], indent: int = 
     """Print each section's title, if it has one, and its blocks below it."""
     for section in sections:
         blocks = [*_blocks(section.blocks, indent + 2 * bool(section.title), console.width)]
-        if blocks and section.title:
+        if section.title and (blocks or section.word):
             word = (f"  {section.word}" if section.word else "", STYLE.get(section.word, "bold"))
             console.print(Text.assemble((fit(" " * indent + visible_line(section.title)), "bold"), word))
         for renderable in blocks:

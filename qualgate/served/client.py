@@ -323,7 +323,8 @@ class Client:
         if status in RETRIED or status in self._served.passing:
             waits = asked_wait(response.headers, datetime.now(UTC), at_limit=status == LIMIT)
             limit, words = status == LIMIT or bool(waits), await self._words(response)
-            waits = inf if status == LIMIT and any(code in words for code in USED_UP) else waits
+            if waits is None and status == LIMIT and any(code in words for code in USED_UP):
+                waits = inf
             raise WireFault(f"It answers {status}: {words}", waits, f"status {status}", unanswered=True, limit=limit)
         if 300 <= status < 400:
             location = self._shown(response.headers.get("location", ""))

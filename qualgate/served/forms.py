@@ -77,7 +77,9 @@ class Forms:
                 self._row = 0
             is_doubtful = streams and answer.pieces > 1 and answer.token_ids is None
             if is_doubtful and proves_streams_wrong(self.whole):  # by another, while this one was under way
-                return await self._whole(answering, body) or answer
+                if (instead := await self._whole(answering, body)) is None:
+                    raise WireFault(f"its streams are wrong ({self.whole}), and it gives no whole answer")
+                return instead
             return answer
 
         return tried

@@ -153,7 +153,6 @@ class _Handed:
         self._job, self._results, self._hand = job, results, hand
         self._answered: list[UnitKey] = []
         self._in_turn = asyncio.Lock()
-        self._in_turn = asyncio.Lock()
 
     async def ask(self, client: Client, at_once: int) -> Answered:
         """Request every answer; hand on each, and each case that fails. Returns no answers."""

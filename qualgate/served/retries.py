@@ -69,6 +69,11 @@ class Pace:
         self._next = now + interval
         return 0.0
 
+    @property
+    def waited(self) -> float:
+        """Seconds that the server was left alone since its last answer."""
+        return self._alone
+
     def refused(self, sent: float, now: float) -> int:
         """Record that a request met a limit; return the number of pauses in a row. A request sent before the last limit
         was met is no evidence of another."""

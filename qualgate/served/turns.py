@@ -12,7 +12,7 @@ from math import inf
 from typing import TypeVar
 
 from qualgate.served.faults import LimitLasts, WireFault
-from qualgate.served.retries import Pace, pause
+from qualgate.served.retries import WINDOW, Pace, pause
 from qualgate.text.numbers import time_text
 
 Notify = Callable[[float, str], None]
@@ -83,6 +83,8 @@ class Turns:
         sent: when the request that met the limit was sent.
         """
         now, asked, drawn = self._now(), fault.asked_wait, random.random()
+        if asked == inf and self._pace.waited < WINDOW:  # some servers use this code for limits by the minute
+            asked = None
         rounds = self._pace.refused(sent, now)
         added = self._pace.leave_alone(now, wait := pause(rounds, asked, drawn, inf) or 0.0)
         if added is None and rounds == 1:

@@ -280,7 +280,7 @@ def _units(
 def _unended(rows: Iterable[AnyRow], names: Sequence[str], stopped: Mapping[str, Stopped]) -> Iterator[str]:
     """Yield a line for each unit of a complete run that did not end, or is `settled` without a settled verdict. names:
     all arms, the baseline's first."""
-    settled = {*stopped, *(names[:1] if len(stopped) == len(names) - 1 else ())}
+    settled = {*stopped, *(names[:1] if stopped.keys() >= {*names[1:]} else ())}
     for row in rows:
         if row.status in ("pending", "error") or (row.status == "settled" and row.arm not in settled):
             yield f"{unit_name(UnitKey(*row[:4]))}: is {row.status} in a run that is complete"

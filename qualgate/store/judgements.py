@@ -47,8 +47,9 @@ def read(store: Store, run_id: str, judge: str) -> tuple[tuple[Judgement, ...], 
 
 
 def fault(row: Any) -> str:
-    """Return what is wrong with a stored reply; "" for an intact one."""
-    return "" if is_intact(row) else f"{row.part}: what the judge replied is not what was recorded"
+    """Return what is wrong with a stored reply; "" for an intact one, which is the only one to its request."""
+    is_sound = is_intact(row) and row.part == _part(read_typed(Judgement, row.body_json))
+    return "" if is_sound else f"{row.part}: what the judge replied is not what was recorded"
 
 
 def answers(store: Store, run_id: str) -> dict[UnitKey, tuple[str, str]]:
@@ -62,9 +63,13 @@ def _order(judgement: Judgement) -> tuple[str, str, str, int, bool]:
     return (judgement.variant, judgement.evalset, judgement.case_id, judgement.repeat, judgement.swapped)
 
 
+def _part(judgement: Judgement) -> str:
+    """Return the request that a reply is to, of one judge in one run."""
+    name = f"{judgement.variant or 'label'}: {judgement.evalset}/{judgement.case_id}"
+    return f"{name}#{judgement.repeat}{' swapped' if judgement.swapped else ''}"
+
+
 def _row(run_id: str, judge: str, judgement: Judgement) -> dict[str, Any]:
     texts = {name: getattr(judgement, name) for name in ("reply", "error", "served", "label")}
     storables: dict[str, Any] = {name: storable(text) for name, text in texts.items() if text}
-    part = f"{judgement.variant or 'label'}: {judgement.evalset}/{judgement.case_id}"
-    key = (run_id, judge, *_order(judgement))
-    return sealed_row("judgement", replace(judgement, **storables), run_id=run_id, name=judge, part=part, key=key)
+    return sealed_row("judgement", replace(judgement, **storables), run_id=run_id, name=judge, part=_part(judgement))

@@ -94,7 +94,7 @@ def emptied_runs(connection: Connection, run_ids: Collection[str] | None = None)
 def add(connection: Connection, run_id: str) -> None:
     """Record that the run was pruned, after its answers and scores were deleted."""
     pruning = Pruning(run_id=run_id, created_at=plain.now(), rest_sha256=_rest_digest(connection, run_id))
-    row = sealed_row("pruning", pruning, run_id=run_id, at=pruning.created_at, key=(run_id,))
+    row = sealed_row("pruning", pruning, run_id=run_id, at=pruning.created_at)
     connection.execute(insert(sealed), row)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, insert, select
 
-from qualgate.errors import UsageError
+from qualgate.errors import IntegrityError, UsageError
 from qualgate.records import Calls, Case, Evalset, Score, UnitKey
 from qualgate.store import bulk, plain, prunings, seal
 from qualgate.store.database import Store
@@ -65,8 +65,11 @@ def newest_scoring(connection: Connection, run_id: str) -> int:
 
 def stored_scorings(connection: Connection, run_id: str) -> list[tuple[str, StoredScoring]]:
     """Return time and record of each later scoring, the oldest first, without checking seals as `fault` does. Raises
-    IntegrityError for a broken text."""
-    return [(row.at, read_typed(StoredScoring, row.body_json)) for row in connection.execute(_scorings(run_id))]
+    IntegrityError for a broken text, and for numbers that are not 1, 2, … in the order of writing."""
+    rows = connection.execute(_scorings(run_id)).all()
+    if [row.part for row in rows] != [str(number) for number in range(1, len(rows) + 1)]:
+        raise IntegrityError(f"run {run_id}: its later scorings are not those that were recorded. Restore the store.")
+    return [(row.at, read_typed(StoredScoring, row.body_json)) for row in rows]
 
 
 def sets_of_scoring(connection: Connection, run_id: str, number: int) -> Mapping[str, RescoredSet]:
@@ -135,7 +138,7 @@ def add(
         scorers = {score.metric: score.scorer for unit in scored.values() for score in unit}
         scoring = StoredScoring(scorers=scorers, sets=sets or {}, scores_sha256=_digest(rows, new_scores))
         part = str(after + 1)
-        row = sealed_row("scoring", scoring, run_id=run_id, part=part, at=now, key=(run_id, part))
+        row = sealed_row("scoring", scoring, run_id=run_id, part=part, at=now)
         new = [(unit_id, after + 1, *columns) for unit_id, unit_rows in new_scores.items() for columns in unit_rows]
         _add(store, row, rows, new)
     return after + 1

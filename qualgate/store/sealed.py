@@ -22,6 +22,7 @@ from qualgate.store.typed import read
 Kind = Literal["judgement", "load", "night", "pruning", "scoring", "stopping"]
 Record = TypeVar("Record")
 JUDGED_BY: tuple[Kind, ...] = ("scoring", "stopping")  # part of the evidence as the run left it
+ONCE = ("judgement", "pruning", "scoring", "stopping")  # kinds with one row of a run, a name and a part
 COVERED = ("kind", "run_id", "name", "part", "at", "body_json", "key")  # by the seal
 
 
@@ -33,7 +34,6 @@ def sealed_row(
     name: str = "",
     part: str = "",
     at: str = "",
-    key: Sequence[Any] | None = None,
 ) -> dict[str, Any]:
     """Return the row of a record.
 
@@ -44,7 +44,6 @@ def sealed_row(
         name: What it is of, for filters.
         part: Which of that name.
         at: Its time, UTC text; "": now.
-        key: Values that no second row of this kind may share; None: the whole row.
     """
     row = {
         "kind": kind,
@@ -54,7 +53,7 @@ def sealed_row(
         "at": at or plain.now(),
         "body_json": plain.to_json(record),
     }
-    row["key"] = content_hash(row if key is None else [kind, *key])
+    row["key"] = content_hash([kind, run_id, name, part] if kind in ONCE else row)  # no two rows have the same
     return row | {"sha256": content_hash(row)}
 
 
@@ -77,8 +76,9 @@ def rows_of(kind: Kind, **columns: Any) -> Select[Any]:
 
 
 def is_intact(row: Any) -> bool:
-    """Whether the row is what was written. row: all columns."""
-    return row.sha256 == content_hash({name: getattr(row, name) for name in COVERED})
+    """Whether the row is what was written, under its own key. row: all columns."""
+    is_own = row.kind not in ONCE or row.key == content_hash([row.kind, row.run_id, row.name, row.part])
+    return is_own and row.sha256 == content_hash({name: getattr(row, name) for name in COVERED})
 
 
 def check_sealed(row: Any) -> None:

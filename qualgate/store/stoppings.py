@@ -29,7 +29,7 @@ def stop(store: Store, run_id: str, variant: str, stopped: Stopped) -> None:
         check_run(run)
         if plain.policy(run.policy_json) != stopped.policy:
             raise UsageError(f"run {run_id} has another policy than the one that {variant!r} was judged by.")
-        row = sealed_row("stopping", stopped, run_id=run_id, part=variant, key=(run_id, variant))
+        row = sealed_row("stopping", stopped, run_id=run_id, part=variant)
         connection.execute(insert(sealed), row)
         _end_units(connection, run_id, variant)
         variants = select(func.count()).where(arms.c.run_id == run_id, arms.c.position > 0)

@@ -287,7 +287,7 @@ def test_labels_that_were_taken_out_of_the_store_leave_the_judge_unmeasured(aske
     store, run_id, gate = asked
     with store.write() as connection:
         connection.execute(sql("drop trigger sealed_no_delete"))
-        connection.execute(sql("delete from sealed where part like 'label:%/p-1' or part like 'label:%/p-2'"))
+        connection.execute(sql("delete from sealed where part like 'label:%/p-1#%' or part like 'label:%/p-2#%'"))
     assert "its labelled sample was not judged whole" in of_judge(judged(store, run_id, gate), gate, "int8")[1].reason
 
 

@@ -30,10 +30,14 @@ def test_a_limit_is_waited_out_up_to_patience_and_the_message_names_the_key():
     assert len(server.asked) < 12
 
 
-def test_a_quota_that_is_used_up_is_named_and_not_waited_for():
+def test_a_quota_that_is_used_up_for_a_minute_is_named_and_waited_for_no_longer():
     spent = as_json({"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}, 429)
-    with scripted(spent, spent) as server:
+    with scripted(spent, spent, as_json(WHOLE)) as server:
+        answer, waited = asking(server)
+    assert (answer.text, sum(waited) < 5) == ("yes", True)  # some use this code for limits by the minute
+    with scripted(otherwise=lambda body: spent) as server:
         said = failing(server, InfrastructureError)
+    assert len(server.asked) < 12
     assert "its quota is used up" in said
     assert "You exceeded your current quota" in said
     assert "requests_per_minute" not in said

@@ -39,4 +39,4 @@ def test_they_are_append_only_and_a_change_is_found(store, begun):
     tamper(store, 'update sealed set body_json = replace(body_json, \'"error":"\', \'"error":"x\')')
     found, fault = judgements.read(store, begun, "judge/1 a")
     assert found == ()
-    assert "int8: s/c: what the judge replied is not what was recorded" in fault
+    assert "int8: s/c#0: what the judge replied is not what was recorded" in fault

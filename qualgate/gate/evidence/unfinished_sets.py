@@ -45,7 +45,7 @@ def unfinished_sets(pairs: Mapping[str, Sequence[Pair]], most_share: float) -> U
         if before.total() > most_share * n:
             baseline[name] = f"{over}: {advise_on_unfinished(before)}"
         elif after.total() > most_share * n:
-            variant[name] = f"{over}: {advise_on_unfinished(after, alone=not before['cut'])}"
+            variant[name] = f"{over}: {advise_on_unfinished(after, alone=not (before['cut'] or before['cut early']))}"
         elif _differ(chosen, CHANCE / len(pairs)):
             differing[name] = f"{line}, more than chance explains: {advise_on_unfinished(before + after)}"
     return Unfinished(baseline=baseline, variant=variant, differing=differing)
