@@ -156,7 +156,7 @@ def test_a_job_on_which_every_worker_hangs_becomes_a_failure_that_names_the_time
 def test_what_a_server_is_left_alone_for_is_not_the_jobs_time_and_is_told(tmp_path):
     lines: list[str] = []
     [first, *_] = jobs(tmp_path)
-    outcomes = run(tmp_path, fake_worker.left_alone, 1, [first], job_seconds=2, tell=lines.append)
+    outcomes = run(tmp_path, fake_worker.left_alone, 1, [first], job_seconds=6, tell=lines.append)
     assert [type(one) for one in outcomes] == [JobResult]
     assert lines == [f"job {first.index} waits"]
 
