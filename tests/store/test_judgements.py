@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import insert, text
 
 from qualgate.errors import QualgateError
 from qualgate.records import Judgement
+from qualgate.records.identity import content_hash
 from qualgate.store import judgements, runs
+from qualgate.store.sealed import COVERED, sealed_row
+from qualgate.store.tables import sealed
 from tests.store.made import make_plan
 from tests.store.tampering import tamper
 
@@ -40,3 +43,18 @@ def test_they_are_append_only_and_a_change_is_found(store, begun):
     found, fault = judgements.read(store, begun, "judge/1 a")
     assert found == ()
     assert "int8: s/c#0: what the judge replied is not what was recorded" in fault
+
+
+@pytest.mark.parametrize("part", ["int8: s/c#0", "int8: s/c#0 again"])
+def test_a_second_reply_to_one_request_is_found_however_it_is_sealed(store, begun, part):
+    judgements.add(store, begun, "judge/1 a", [ONE])
+    twin = sealed_row("judgement", replace(ONE, reply="B"), run_id=begun, name="judge/1 a", part=part)
+    own_key = {**twin, "key": "0" * 64}
+    twin = (
+        own_key | {"sha256": content_hash({name: own_key[name] for name in COVERED})} if "again" not in part else twin
+    )
+    with store.write() as connection:
+        connection.execute(insert(sealed), [twin])
+    found, fault = judgements.read(store, begun, "judge/1 a")
+    assert found == ()
+    assert "is not what was recorded" in fault

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import delete, select, update
 
-from qualgate.errors import UsageError
+from qualgate.errors import IntegrityError, UsageError
 from qualgate.store import postgresql, queries, runs, scorings
 from qualgate.store.rescored_sets import rescored_sets
 from qualgate.store.tables import scores, units
 from tests.store.conftest import SMALL
 from tests.store.made import make_run
+from tests.store.tampering import tamper
 
 
 @pytest.fixture
@@ -50,6 +51,14 @@ def test_the_newest_scoring_counts_and_the_recorded_one_stays(store, run_id):
     for was, once, twice in zip(recorded.baseline.units, turned_once, turned_twice, strict=True):
         assert was.values == twice.values
         assert was.values["exact_match"] == 1 - once.values["exact_match"]
+
+
+def test_scorings_in_another_order_are_no_evidence(store, run_id):
+    for number in (1, 2):
+        scorings.add(store, run_id, number - 1, turned(scorings.read(store, run_id), f"exact_match/{number + 1}"))
+    tamper(store, "UPDATE sealed SET sealed_id = sealed_id + 100 WHERE kind = 'scoring' AND part = '1'")
+    with pytest.raises(IntegrityError, match="later scorings"):
+        runs.evidence(store, run_id)
 
 
 def test_metrics_and_references_of_a_scoring_are_sealed_with_it_and_read_back(store, run_id):
