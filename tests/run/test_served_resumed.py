@@ -122,9 +122,8 @@ def test_a_pace_that_was_learnt_is_kept_from_batch_to_batch(folder):
     assert set(limits) == {8}, "the second and the third batch met none"
 
 
-def killed_and_run_again(folder: Path, servers: list[Scripted], requests: int) -> int:
-    """Kill a run without warning once its servers have so many requests, and run it again; return the answers that the
-    store held after the kill."""
+def kill(folder: Path, servers: list[Scripted], requests: int) -> None:
+    """Begin a run, and kill it without warning once its servers have so many requests."""
     process = subprocess.Popen([sys.executable, PROGRAM, "run", "gate.yaml"], cwd=folder, start_new_session=True,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
     while sum(len(server.asked) for server in servers) < requests and process.poll() is None:
@@ -132,6 +131,11 @@ def killed_and_run_again(folder: Path, servers: list[Scripted], requests: int) -
     assert process.poll() is None, "it ended before"
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def killed_and_run_again(folder: Path, servers: list[Scripted], requests: int) -> int:
+    """Kill a run, and run it again; return the answers that the store held after the kill."""
+    kill(folder, servers, requests)
     [(count,)] = rows(folder, "SELECT count(*) FROM units WHERE status = 'done'")
     done = qualgate("run", "gate.yaml", cwd=folder)
     assert done.returncode in (Exit.APPROVE, Exit.UNDECIDED), done.stderr
@@ -181,6 +185,14 @@ def test_of_arms_whose_answers_are_read_none_is_asked_twice_after_a_kill(folder,
             totals.append(len(one.asked) + len(two.asked))
     assert totals[0] > 3 * CASES, "each is answered, and read twice"
     assert max(totals) <= totals[0] + 4, "those under way"
+    with scripted(otherwise=slowly(Model())) as one, scripted(otherwise=slowly(Model(other=0.3))) as two:
+        write(folder, one, two, f", stream: false, tokenizer: {tokenizer}, prompt_logprobs: 4, engine: vllm")
+        kill(folder, [one, two], 40)
+        for file in folder.glob("qualgate.db*"):
+            file.unlink() if file.is_file() else None  # the run is gone, and what it received is not
+        before = len(one.asked) + len(two.asked)
+        qualgate("run", "gate.yaml", cwd=folder)
+        assert len(one.asked) + len(two.asked) - before >= totals[0] - 4, "answers to another run are no evidence"
 
 
 @pytest.mark.parametrize("workers", [1, 2])
