@@ -1,4 +1,5 @@
-"""`python -m tests.house [--json FILE]`: the table, and exit code 1 where a goal is missed."""
+"""`python -m tests.house [--json FILE]`: the table, and exit code 1 where a goal is missed. `python -m tests.house
+messages`: every message that users may read."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+from tests.house.messages import messages
 from tests.house.table import rows
 
 
@@ -14,7 +16,12 @@ def main() -> int:
     """Print every row; 1 when one with a goal misses it."""
     parser = argparse.ArgumentParser(prog="python -m tests.house", description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
-    path = parser.parse_args().json
+    parser.add_argument("what", nargs="?", choices=["table", "messages"], default="table")
+    options = parser.parse_args()
+    if options.what == "messages":
+        print("\n".join(dict.fromkeys(f"{path}:{line}: {text}" for path, line, text in messages())))
+        return 0
+    path = options.json
     table = rows()
     width = max(len(row.what) for row in table)
     for row in table:
