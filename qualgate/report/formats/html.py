@@ -108,13 +108,13 @@ def _flip(flip: Flip) -> str:
     known: score files may hold no texts."""
     before, after = _answers(flip.baseline, flip.variant)
     head = f"<b>{_text(flip.name)}</b> ({_text(flip.metric)}){': ' if flip.reason else ''}{_text(flip.reason)}"
-    asked = _pair(("prompt", _quoted(flip.prompt)), ("reference", _quoted(flip.reference)))
-    asked = asked if flip.prompt or flip.reference else ""
-    answered = _pair(("baseline", before), ("variant", after)) if asked or flip.baseline or flip.variant else ""
+    question = _pair(("prompt", _quoted(flip.prompt)), ("reference", _quoted(flip.reference)))
+    question = question if flip.prompt or flip.reference else ""
+    answers = _pair(("baseline", before), ("variant", after)) if question or flip.baseline or flip.variant else ""
     notes = "" if flip.first_divergence is None else f" · first other token: {flip.first_divergence}"
     notes += f" · parts in the {where}" if (where := diff.parts_in(flip)) else ""
     notes += " · changes in the A/A arm too" if flip.noisy else ""
-    return f'<article class="flip"><p>{head}<span class=quiet>{notes}</span></p>{asked}{answered}</article>'
+    return f'<article class="flip"><p>{head}<span class=quiet>{notes}</span></p>{question}{answers}</article>'
 
 
 def _pair(*sides: tuple[str, str]) -> str:

@@ -61,8 +61,8 @@ class Flip:
     variant: str
     reason: str  # the scorer's, about the side that is wrong
     first_divergence: int | None
-    prompt: str = ""  # see `formatting.prompt_text`
-    reference: str = ""  # see `formatting.reference_text`
+    prompt: str = ""  # see `case_text.prompt_text`
+    reference: str = ""  # see `case_text.reference_text`
     reasoning: str = ""  # the case's way of writing thoughts
     noisy: bool | None = None  # whether the A/A arm changes a score of this case too; None: no such arm
 
