@@ -130,7 +130,9 @@ def _lm_eval(quick: bool) -> Part:
     middle = statistics.median(ratios)
     return [{"lm_eval_log": found}], [
         SCORING.row("gsm8k_filters", share, met=share == 1),
-        SCORING.row("lm_eval_speed", middle, spread=[ratios[0], ratios[-1]], met=middle >= 5),
+        SCORING.row(
+            "lm_eval_speed", middle, spread=[ratios[0], ratios[-1]], met=middle >= 5, few=_fast(quick), by_chance=True
+        ),
     ]
 
 
@@ -228,7 +230,7 @@ def _mathematics(quick: bool) -> Part:
     few = f"{bombs:,} expressions" if quick else None
     speed = math_pairs.plain_per_second()
     rows = [SCORING.row("math_hostile", said, met=met, few=few),
-            SCORING.row("math_speed", speed, met=speed >= 2_000)]  # fmt: skip
+            SCORING.row("math_speed", speed, met=speed >= 2_000, few=_fast(quick), by_chance=True)]  # fmt: skip
     try:
         tally = math_pairs.differential(pairs)
     except NoReference as why:
@@ -258,8 +260,14 @@ def _speeds(quick: bool) -> Part:
     for id, limit in (("tool_call_speed", 100_000), ("schema_speed", 50_000)):
         taken = [one[id] for one in rounds]
         middle = statistics.median(taken)
-        found.append(SCORING.row(id, middle, spread=[min(taken), max(taken)], met=middle >= limit))
+        spread = [min(taken), max(taken)]
+        found.append(SCORING.row(id, middle, spread=spread, met=middle >= limit, few=_fast(quick), by_chance=True))
     return rounds, found
+
+
+def _fast(quick: bool) -> str | None:
+    """A quick run shares its machine with others: what it says of a speed decides nothing."""
+    return "a machine that others use" if quick else None
 
 
 def _sandboxed(quick: bool) -> Part:

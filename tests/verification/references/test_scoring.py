@@ -29,3 +29,11 @@ def test_rows_can_be_asked_for_alone_and_the_others_have_no_verdict():
     for name, row, said in (("scoring", "schema_suit", "schema_suite"), ("demo", "seconds", "as a whole")):
         with pytest.raises(UsageError, match=said):
             run_benchmark(name, quick=True, only=[row])
+
+
+def test_a_slow_machine_fails_no_quick_run(monkeypatch):
+    monkeypatch.setattr(scoring, "per_second", lambda check: 1.0)
+    monkeypatch.setattr(scoring.bfcl_agreement, "simple_checks_per_second", lambda seed, times: (1.0, 1.0))
+    for quick, met in ((True, None), (False, False)):
+        _, rows = scoring._speeds(quick)
+        assert [(row["measured"], row["met"]) for row in rows] == [(1.0, met)] * 2
