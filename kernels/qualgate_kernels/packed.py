@@ -18,7 +18,8 @@ CODE_BITS: dict[str, tuple[int, ...]] = {
 SCALE_DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn, torch.uint8)
 MXFP4_BLOCK = 32  # weights that share one exponent, OCP Microscaling Formats 1.0
 NVFP4_BLOCK = 16
-TENSORS = ("codes", "scales", "zero_points", "offsets", "tensor_scale", "g_idx")  # the fields that are tensors
+PER_SCALE = ("scales", "zero_points", "offsets")
+TENSORS = ("codes", *PER_SCALE, "tensor_scale", "g_idx")  # the fields that are tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,6 +128,13 @@ class PackedWeight:
         """Return the weight on another device; on "meta" it is without its numbers."""
         moved: dict[str, Any] = {name: tensor.to(device) for name, tensor in self.tensors.items()}
         return replace(self, **moved)
+
+    def rows(self, first: int, last: int) -> PackedWeight:
+        """Return the weight of rows `first` to `last` - 1, of those that are there. A block of rows begins at `first`."""
+        last, size = min(last, self.shape[0]), self.block_rows
+        scales = slice(first // size, -(-last // size)) if size else slice(None)
+        per_scale = {name: self.tensors[name][scales] for name in PER_SCALE if name in self.tensors}
+        return replace(self, shape=(last - first, self.shape[1]), codes=self.codes[first:last], **per_scale)
 
     @property
     def nbytes(self) -> int:

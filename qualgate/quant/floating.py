@@ -117,9 +117,13 @@ def _to_shared_exponent(weight: torch.Tensor, element: str, exponent: str) -> tu
 
 def _e2m1(numbers: torch.Tensor) -> torch.Tensor:
     """Codes 0..15 as uint8. One mantissa bit: steps of 0.5 below 2 (0 to 1 is subnormal), 1 below 4, 2 up to 6."""
-    halves = (e2m1_numbers(numbers.abs()) * 2).long()  # 0, 1, 2, 3, 4, 6, 8, 12
-    code = torch.tensor([0, 1, 2, 3, 4, 0, 5, 0, 6, 0, 0, 0, 7], device=numbers.device).take(halves)
-    return (code + 8 * torch.signbit(numbers)).to(torch.uint8)
+    magnitude = numbers.abs()
+    code = torch.signbit(numbers).to(torch.uint8) << 3
+    for halfway in (0.25, 1.25, 2.5, 5.0):  # between an even code and the next: down
+        code += magnitude > halfway
+    for halfway in (0.75, 1.75, 3.5):  # up
+        code += magnitude >= halfway
+    return code
 
 
 def e2m1_numbers(numbers: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ Counters of one layer, from the float weight as it was given to the quantizer an
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from math import floor, isfinite, log2, log10
 from typing import Any
 
@@ -16,6 +16,7 @@ from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight
 
 FORMULA = "stability/1"  # raised when a number's meaning changes
+AT_ONCE = 2**16  # elements that are counted at a time: their float32 numbers stay in a cache
 SATURATED = 1e-6  # of a layer's elements, the most that needs no declaration
 # Bytes whose codes all stand at the lowest and the highest number the format spells.
 _ENDS = {"int": (0x00, 0xFF), "e2m1": (0xFF, 0x77), "e4m3": (0xFE, 0x7E), "e5m2": (0xFB, 0x7B), "nf4": (0x00, 0xFF)}
@@ -61,27 +62,83 @@ def weight_stability(weight: torch.Tensor, packed: PackedWeight) -> WeightStabil
 
     weight: float [out_features, in_features], as it was quantized (scales folded in); packed: the result.
     """
-    weight = weight.detach().float()
-    values = dequantize_torch(packed)
-    lowest, highest = _ends(packed)
-    half = (highest - lowest) / (2**packed.bits - 1) / 2 if packed.code == "int" else highest * _HALF_STEP[packed.code]
-    finite = values.isfinite()
-    alive = weight != 0
-    noise = (weight - values)[finite].double().square().sum().item()
-    signal = weight.double().square().sum().item()
+    step = -(-AT_ONCE // weight.shape[1])
+    step += -step % (packed.block_rows or 1)
+    counts = _Counts()
+    for first in range(0, weight.shape[0], step):
+        counts += _counted(weight[first : first + step].detach().float(), packed.rows(first, first + step))
+    signal, noise = counts.signal, counts.noise
     return WeightStability(
         format=packed.format,
         elements=weight.numel(),
-        nan=int((values.isnan() | weight.isnan()).sum()),
-        inf=int((values.isinf() | weight.isinf()).sum()),
-        at_limit=int((finite & (lowest != highest) & ((values == lowest) | (values == highest))).sum()),
-        saturated=int(((weight > highest + half) | (weight < lowest - half)).sum()),
+        nan=counts.nan,
+        inf=counts.inf,
+        at_limit=counts.at_limit,
+        saturated=counts.saturated,
         exponent_clamps=_exponent_clamps(weight, packed),
         zero_scales=_zero_scales(weight, packed),
-        underflow=((values == 0) & alive).sum().item() / count if (count := int(alive.sum())) else None,
+        underflow=counts.vanished / counts.alive if counts.alive else None,
         sqnr=10 * log10(signal / noise) if signal and noise and isfinite(signal / noise) else None,
         sqnr_floor=sqnr_floor(packed),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Sums over some rows. alive: weights other than 0; vanished: those of them that became 0; signal, noise: sums of
+    squares."""
+
+    nan: int = 0
+    inf: int = 0
+    at_limit: int = 0
+    saturated: int = 0
+    alive: int = 0
+    vanished: int = 0
+    signal: float = 0.0
+    noise: float = 0.0
+
+    def __add__(self, other: _Counts) -> _Counts:
+        return _Counts(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+
+def _counted(weight: torch.Tensor, packed: PackedWeight) -> _Counts:
+    """Count in a few rows, whose numbers stay in a cache through all steps. weight: float32."""
+    values = dequantize_torch(packed)
+    lowest, highest = _ends(packed)
+    half = (highest - lowest) / (2**packed.bits - 1) / 2 if packed.code == "int" else highest * _HALF_STEP[packed.code]
+    noise, signal = _squares(weight - values), _squares(weight)
+    nan = inf = 0
+    finite = None
+    if not (isfinite(noise) and isfinite(signal)):
+        nan, inf = _count(values.isnan() | weight.isnan()), _count(values.isinf() | weight.isinf())
+        finite = values.isfinite()
+        noise = _squares((weight - values)[finite])
+    by_group = (weight.shape[0], lowest.shape[1], -1)  # as the ends are spread
+    in_groups, values_in_groups = weight.view(by_group), values.view(by_group)
+    at_limit = (values_in_groups == lowest) | (values_in_groups == highest)
+    if finite is not None or not bool((lowest != highest).all()):
+        at_limit &= (lowest != highest) & values_in_groups.isfinite()
+    alive = weight != 0
+    return _Counts(
+        nan=nan,
+        inf=inf,
+        at_limit=_count(at_limit),
+        saturated=_count((in_groups > highest + half) | (in_groups < lowest - half)),
+        alive=_count(alive),
+        vanished=_count((values == 0) & alive),
+        signal=signal,
+        noise=noise,
+    )
+
+
+def _squares(values: torch.Tensor) -> float:
+    """Return the sum of squares, in float64."""
+    flat = values.double().flatten()
+    return float(flat @ flat)
+
+
+def _count(marks: torch.Tensor) -> int:
+    return int(marks.sum(dtype=torch.int32))
 
 
 def sqnr_floor(packed: PackedWeight) -> float:
@@ -109,10 +166,16 @@ def stability_section(layers: Mapping[str, WeightStability]) -> dict[str, Any]:
 
 def _ends(packed: PackedWeight) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the lowest and highest number that each element could have been under its own scale, which may be
-    negative."""
-    one_end, other_end = (
-        dequantize_torch(replace(packed, codes=torch.full_like(packed.codes, byte))) for byte in _ENDS[packed.code]
-    )
+    negative: [rows, groups, 1], or [rows, in_features, 1] where groups are not of one size."""
+    even = packed.g_idx is None and packed.shape[1] % (packed.group_size or 1) == 0
+    rows, columns = packed.shape[0], packed.groups if even else packed.shape[1]
+    group_size = min(packed.group_size, 1) if even else packed.group_size
+
+    def all_at(byte: int) -> torch.Tensor:
+        codes = packed.codes.new_full((rows, (columns * packed.bits + 7) // 8), byte)
+        return dequantize_torch(replace(packed, shape=(rows, columns), group_size=group_size, codes=codes)).unsqueeze(2)
+
+    one_end, other_end = map(all_at, _ENDS[packed.code])
     return torch.minimum(one_end, other_end), torch.maximum(one_end, other_end)
 
 

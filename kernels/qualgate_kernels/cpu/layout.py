@@ -154,6 +154,8 @@ def _arranged(packed: PackedWeight, gather: torch.Tensor) -> torch.Tensor:
     (code 0)."""
     rows, columns = packed.shape
     blocks = -(-rows // BLOCK)
+    if packed.bits in (2, 4, 8) and torch.equal(gather, torch.arange(columns, dtype=torch.int32)):
+        return _as_they_lie(packed)
     places, padded = gather.clamp(min=0).long(), gather < 0
     arranged = zeros((blocks, len(gather) // (2 * PAIRS[packed.bits]) * _vectors(packed.bits) * BLOCK * 4), torch.uint8)
     for first, last in _slices(blocks, max(len(gather), columns)):
@@ -165,6 +167,38 @@ def _arranged(packed: PackedWeight, gather: torch.Tensor) -> torch.Tensor:
         codes = torch.nn.functional.pad(codes, (0, 0, 0, (last - first) * BLOCK - codes.shape[0]))
         arranged[first:last] = _woven(codes, packed.bits).view(last - first, -1)
     return arranged.flatten()
+
+
+def _as_they_lie(packed: PackedWeight) -> torch.Tensor:
+    """The same for codes of 2, 4 or 8 bits at the places where they lie, from a word of 32 bits to a word.
+
+    What `_woven` puts into a word are codes of neighbouring in_features, the even ones in the lower half.
+    """
+    if packed.code in ("e4m3", "e5m2"):
+        _refuse_not_finite(packed.codes, packed)
+    rows, nbytes = packed.codes.shape
+    blocks, bits = -(-rows // BLOCK), packed.bits
+    arranged = zeros((blocks, nbytes // 4, BLOCK), torch.int32)
+    codes = torch.nn.functional.pad(packed.codes, (0, 0, 0, -rows % BLOCK))
+    if bits == 8:  # four in_features of a lane lie 16 bytes apart
+        lanes = codes.view(blocks, BLOCK // STRIP, STRIP, nbytes // 4, 4)
+        arranged.view(torch.uint8).view(blocks, nbytes // 4, BLOCK // STRIP, 4, STRIP).copy_(
+            lanes.permute(0, 3, 1, 4, 2)
+        )
+        return arranged.view(torch.uint8).flatten()
+    words = codes.view(torch.int32).view(blocks, BLOCK, nbytes // 4)
+    even, odd = (_gathered_fields(half, bits) for half in (words, words >> bits))
+    return arranged.copy_((even | odd << 16).transpose(1, 2)).view(torch.uint8).flatten()
+
+
+def _gathered_fields(words: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return every second field of `bits` bits of int32 words, the lowest first, in the lower 16 bits."""
+    width = bits
+    while width <= 16:
+        mask = sum((2**width - 1) << at for at in range(0, 32, 2 * width))
+        words = (words | words >> width // 2 if width > bits else words) & (mask if mask < 2**31 else mask - 2**32)
+        width *= 2
+    return words
 
 
 def _refuse_not_finite(codes: torch.Tensor, packed: PackedWeight) -> None:

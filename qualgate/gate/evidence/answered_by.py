@@ -30,7 +30,9 @@ def answerer_remarks(decision: Judged) -> Remarks:
     for verdict in decision.sound:
         chosen = [arm for arm in evidence.variants if verdict.four_arm or arm.name == verdict.variant]
         both = list({arm.name: arm for arm in (evidence.baseline, *noise, *chosen)}.values())
-        faults = [fault for arm in both for fault in (*_from_cache(arm), *_wrong_models(arm, others))]
+        faults = [
+            fault for arm in both for fault in (*_from_cache(arm), *_wrong_models(arm, others), *_repeated_replies(arm))
+        ]
         faults += [fault for arm in both[1:] for fault in _same_replies(arm, others)]
         notes = [note for arm in both for note in _notes_on_names(arm, others)]
         if faults:
@@ -135,6 +137,17 @@ def _same_replies(arm: ArmEvidence, arms: Iterable[ArmEvidence]) -> Iterator[str
                 f"{counted(len(both), 'reply', 'replies')} of {arm.name} and of {other.name} are the same, with id and "
                 f"text: {fake}a cache between qualgate and the servers answered. Turn it off for these runs"
             )
+
+
+def _repeated_replies(arm: ArmEvidence) -> Iterator[str]:
+    """Yield a fault if one reply, with id and text, answered several questions of the arm: a cache answered."""
+    replies, counts = _replies(arm), Counter(unit.reply for unit in arm.units)
+    repeated = sum(counts[reply] - 1 for reply in replies if not reply.endswith(SHORT_ID))
+    if repeated and len(replies) > 1:  # else they may all be one word, under one id
+        yield (
+            f"{counted(repeated, 'answer')} of {arm.name} repeat a reply to another question, with id and text: a "
+            "cache between qualgate and the servers answered. Turn it off for these runs"
+        )
 
 
 def _replies(arm: ArmEvidence) -> set[str]:

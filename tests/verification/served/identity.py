@@ -368,7 +368,7 @@ def judged(way: Way, *, honest: bool) -> Judged:
         done = qualgate("run", "gate.yaml", cwd=folder)
     said = " ".join((done.stdout + done.stderr).split())
     named = any(words in said for words in NAMED)
-    if way.stream and WHOLE in said:  # then the streams of this way were never read
+    if way.stream and WHOLE in said and not named:  # then the streams of this way were never read
         return Judged(way=way.name, honest=honest, exit=-1, named=False, said=said[-1500:])
     holds = done.returncode == Exit.APPROVE if honest else named
     return Judged(way=way.name, honest=honest, exit=done.returncode, named=named, said="" if holds else said[-1500:])
