@@ -8,8 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight, pack_codes, unpack_codes
 from tests.depth import examples
+from tests.kernels.weights import FORMATS
 from tests.tables import each_row
 
 
@@ -115,3 +117,12 @@ def test_a_row_is_one_bitstream_lowest_bits_first(bits, rows, columns, seed):
     assert packed.tolist() == expected
     assert unpack_codes(packed, bits, columns).tolist() == codes.tolist()
     assert torch.equal(unpack_codes(packed, bits, columns, torch.float32).long(), torch.tensor(codes))
+
+
+def test_some_rows_stand_for_what_they_stood_for_among_all():
+    for name, weight in FORMATS.items():
+        whole, step = dequantize_torch(weight), 2 * (weight.block_rows or 8)
+        for first in range(0, weight.shape[0], step):
+            part = weight.rows(first, first + step)
+            assert part.format == weight.format
+            assert torch.equal(dequantize_torch(part), whole[first : first + step]), name

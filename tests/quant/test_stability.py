@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from qualgate.engine.footprint import steadiness_of
+from qualgate.quant import stability
 from qualgate.quant.stability import (
     WeightStability,
     softmax_sum_error,
@@ -22,6 +23,7 @@ from qualgate.quant.stability import (
 )
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight, pack_codes
+from tests.kernels.weights import FORMATS
 
 
 def int8(weight: torch.Tensor, scale: float = 0.01) -> PackedWeight:
@@ -47,6 +49,22 @@ def fp4(levels: list[int], scales: torch.Tensor, group: int, **more) -> PackedWe
 
 def normal(rows: int = 4, columns: int = 64) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(0).normal(0, 0.3, (rows, columns))).float()
+
+
+@pytest.mark.parametrize("name", ["int4 grouped", "int8 grouped", "int4 zero points"])
+def test_counts_of_parts_are_those_of_the_whole(name, monkeypatch):
+    packed = FORMATS[name]
+    weight = dequantize_torch(packed) + 0.2 * normal(*packed.shape)
+    weight[5] = 0
+    at_once = weight_stability(weight, packed)
+    monkeypatch.setattr(stability, "AT_ONCE", 5 * packed.shape[1])
+    in_parts = weight_stability(weight, packed)
+    assert replace(in_parts, sqnr=0.0) == replace(at_once, sqnr=0.0)
+    assert in_parts.sqnr == pytest.approx(at_once.sqnr)
+    values = dequantize_torch(packed)
+    assert at_once.underflow == int(((values == 0) & (weight != 0)).sum()) / int((weight != 0).sum())
+    ends = [dequantize_torch(replace(packed, codes=torch.full_like(packed.codes, byte))) for byte in (0x00, 0xFF)]
+    assert at_once.at_limit == sum(int((values == end).sum()) for end in ends)
 
 
 def test_a_weight_that_fits_its_format_is_steady():
