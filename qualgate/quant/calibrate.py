@@ -203,24 +203,14 @@ def _quantize_layer(
         if not any(quantized.values()):
             continue
         inputs = _inputs_of(layer, group, runs)
-        peak = {
-            part: torch.stack(
-                [
-                    _parameter(layer, f"{sibling}.weight").abs().amax()
-                    for sibling in fused_with(part)
-                    if sibling in group.linears
-                ]
-            ).amax()
-            for part in group.linears
-        }  # before any of them is replaced
-        gram = inputs.gram
+        peaks, gram = _fused_peaks(layer, group.linears), inputs.gram
         for linear, chosen in quantized.items():
             if chosen is None:
                 continue
             original = _parameter(layer, f"{linear}.weight").detach()
             module_name = f"{name}.{linear}"
             packed = quantize_linear(
-                original, chosen, inputs, module_name, dtype=dtype, scale_dtype=scale_dtype, absmax=peak[linear]
+                original, chosen, inputs, module_name, dtype=dtype, scale_dtype=scale_dtype, absmax=peaks[linear]
             )
             scale = output_error(original, gram)
             values = dequantize_torch(packed)
@@ -229,8 +219,19 @@ def _quantize_layer(
             weights[module_name] = packed
             replacement = QuantizedLinear(packed, _bias(layer.get_submodule(linear)), PER_TOKEN[chosen.activations])
             room -= inputs.tokens * len(values) * values.itemsize
-            _replace(layer, linear, _Replayed(replacement, values, inputs.calls if room >= 0 else 0))
+            stored = room >= 0 and group is not groups[-1]  # the last one's are asked for once
+            _replace(layer, linear, _Replayed(replacement, values, inputs.calls if stored else 0))
     return MadeLayer(weights=weights, folded=folded, errors=errors, stability=stability)
+
+
+def _fused_peaks(layer: nn.Module, linears: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Return for each of `linears` the largest magnitude in its weight and in those of the others that it is fused
+    with."""
+    peaks = {linear: _parameter(layer, f"{linear}.weight").abs().amax() for linear in linears}
+    return {
+        linear: torch.stack([peaks[sibling] for sibling in fused_with(linear) if sibling in peaks]).amax()
+        for linear in linears
+    }
 
 
 def quantize_linear(
