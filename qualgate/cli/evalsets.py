@@ -83,9 +83,9 @@ def evalset_coverage(
     evalset: Annotated[list[str], typer.Argument(help="the evalsets that will judge the variant")],
     model: Annotated[str, typer.Option("--model", help="the baseline's folder")] = "reference",
     dtype: Annotated[str, typer.Option("--dtype", help="dtype of the baseline's weights")] = "bfloat16",
-    cases: Annotated[
-        int, typer.Option("--cases", min=1, help="number of evaluation cases to run through the model")
-    ] = 256,
+    tokens: Annotated[
+        int, typer.Option("--tokens", min=1, help="least number of tokens of each side to run through the model")
+    ] = 10_000,
     as_json: JsonOption = False,
 ) -> None:
     """Measure how far a calibration set covers evalsets; exit 64 when they share what they must not."""
@@ -107,7 +107,7 @@ def evalset_coverage(
         [evalsets.load(name, here) for name in evalset],
         dtype=cast("Any", dtype),
         device=choose_device("auto"),
-        activation_cases=cases,
+        activation_tokens=tokens,
     )
     if as_json:
         say(json.dumps(report.as_json(), indent=2, allow_nan=False))

@@ -15,7 +15,7 @@ from qualgate.records import ArmSpec, CalibrationSet, Case, Evalset
 if TYPE_CHECKING:
     from qualgate.engine.device import Device
 
-ACTIVATION_CASES = 256  # of the traffic, run through the model: on its texts all cases count
+ACTIVATION_TOKENS = 10_000  # of each side, run through the model: of the texts all are counted
 
 
 def coverage(
@@ -25,23 +25,22 @@ def coverage(
     *,
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16",
     device: Device = "cpu",
-    activation_cases: int = ACTIVATION_CASES,
+    activation_tokens: int = ACTIVATION_TOKENS,
 ) -> Coverage:
     """Load the baseline in `model_folder` and measure how far `calibration` covers `traffic` in it.
 
-    activation_cases: on how many cases of each the inputs of layers are compared.
+    activation_tokens: on how many of each side, at least, the inputs of layers are compared.
     """
-    from qualgate.engine.load import load_arm
+    from qualgate.engine.load import load_modules
     from qualgate.quant.checkpoint import linear_names
 
     spec = ArmSpec(name="baseline", model=str(model_folder), dtype=dtype)
-    arm = load_arm(spec, model_folder, {}, device=device)  # nothing is packed: the cache folder stays unused
     return measure_coverage(
-        arm.model,
+        load_modules(spec, device=device),
         linear_names(model_folder),
         readings(model_folder, calibration.cases),
         [reading for evalset in traffic for reading in readings(model_folder, evalset.cases)],
-        activation_cases=activation_cases,
+        activation_tokens=activation_tokens,
         about_calibration=_about(calibration),
         about_traffic={"evalsets": [_about(evalset) for evalset in traffic]},
     )

@@ -17,15 +17,17 @@ from qualgate.engine.draft_arms import draft_arms
 from qualgate.engine.gpus import together
 from qualgate.engine.identity import adapter_hash, engine_version, identify
 from qualgate.engine.loaded import LoadedArm
-from qualgate.engine.model_weights import read_model
+from qualgate.engine.model_weights import ReadModel, read_model
 from qualgate.engine.own_cache import keeping, with_own_cache
 from qualgate.errors import UsageError
-from qualgate.quant.adapter_folder import read_adapter_folder
+from qualgate.quant.adapter_folder import AdapterFolder, read_adapter_folder
 from qualgate.quant.cache_scheme import is_cache_scale
 from qualgate.quant.model_folder import ModelFolder, read_folders
 from qualgate.records import ArmIdentity, ArmSpec
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from qualgate.engine.choice import Choice
 
 
@@ -56,6 +58,23 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
     return attach_drafts(arm, folders[spec.model], spec.speculation, loaded)
 
 
+def load_modules(spec: ArmSpec, *, device: Device) -> PreTrainedModel:
+    """Load the model of `spec`, without adapter and drafts, to read texts with its modules.
+
+    No engine is tried, so it is no arm that could answer. Raises UsageError for an unusable model folder or device.
+    """
+    from qualgate.engine import dense
+    from qualgate.engine.kernels import choose_kernels
+
+    _refuse_unusable_gpu(device)
+    folder = read_folders([spec])[spec.model]
+    model = _placed(spec, folder, None, Path(), device).model  # nothing is packed: no folder for it is used
+    choose_kernels(model, spec.kernels)
+    if dense.lay_out(model):
+        dense.take_back(model)
+    return model
+
+
 def _refuse_unusable_gpu(device: Device) -> None:
     """Raise UsageError for a GPU that torch cannot use."""
     import torch
@@ -67,6 +86,24 @@ def _refuse_unusable_gpu(device: Device) -> None:
         )
 
 
+def _placed(
+    spec: ArmSpec, folder: ModelFolder, adapter: AdapterFolder | None, cache: Path, device: Device
+) -> ReadModel:
+    """Read the model and put it on `device`, or on all GPUs that work together."""
+    import torch
+
+    from qualgate.engine.rope import fix_rope
+    from qualgate.engine.spread import spread
+
+    loaded = read_model(spec, folder, adapter, cache, device)
+    fix_rope(loaded.model, folder.rope)
+    if device == "cuda" and (count := together()) > 1:
+        spread(loaded.model, [torch.device(device, gpu) for gpu in range(count)])
+    else:
+        torch.nn.Module.to(loaded.model, torch.device(device))
+    return loaded
+
+
 def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Path, device: Device) -> LoadedArm:
     """Load `spec` alone, without its drafts."""
     import torch
@@ -76,20 +113,13 @@ def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Pa
     from qualgate.engine.footprint import footprint, weights_held
     from qualgate.engine.kernels import choose_kernels
     from qualgate.engine.prompts import load_tokenizer
-    from qualgate.engine.rope import fix_rope
-    from qualgate.engine.spread import spread
 
     spec = with_own_cache(spec, folder.files)
     adapter = read_adapter_folder(Path(spec.adapter.path)) if spec.adapter else None
     if adapter is not None and adapter_hash(spec, adapter) != identity.adapter:
         raise UsageError(f"{adapter.path} changed while it was loaded. Run again when it stays as it is.")
-    loaded = read_model(spec, folder, adapter, cache, device)
+    loaded = _placed(spec, folder, adapter, cache, device)
     model, dtype = loaded.model, getattr(torch, spec.dtype)
-    fix_rope(model, folder.rope)
-    if device == "cuda" and (count := together()) > 1:
-        spread(model, [torch.device(device, gpu) for gpu in range(count)])
-    else:
-        torch.nn.Module.to(model, torch.device(device))
     kernel = choose_kernels(model, spec.kernels)
     if adapter is not None and loaded.beside:
         keep_apart(model, adapter, dtype)

@@ -42,14 +42,13 @@ class SeenInputs:
         self.peak = self.sum = torch.empty(0)
 
     def see(self, rows: torch.Tensor) -> None:
-        """Count more of the traffic's inputs, [rows, in_features]."""
-        """rows: [tokens, in_features]."""
+        """Count more inputs, [tokens, in_features]."""
         if not self.tokens:
             self.peak = torch.zeros(rows.shape[1], device=rows.device)
             self.sum = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
         self.tokens += len(rows)
         self.peak = torch.maximum(self.peak, rows.abs().amax(0))
-        self.sum += rows.sum(0, dtype=torch.float64)
+        self.sum += rows.double().sum(0)
 
 
 class ComparedInputs(SeenInputs):
@@ -69,7 +68,8 @@ class ComparedInputs(SeenInputs):
             self.square = torch.zeros_like(self.clip, dtype=torch.float64)
         super().see(rows)
         magnitude = rows.abs()
-        self.within += (magnitude <= self.clip * (1 + ROUNDING)).sum(0)
+        within = torch.le(magnitude, self.clip * (1 + ROUNDING), out=torch.empty_like(magnitude))
+        self.within += within.sum(0).long()
         self.clipped += (magnitude - self.clip).clamp_(min=0).double().square_().sum(0)
         self.square += rows.double().square_().sum(0)
 
@@ -165,35 +165,37 @@ def _first_percentile(share: torch.Tensor) -> float:
 
 @torch.no_grad()
 def read(model: nn.Module, sites: dict[str, Any], texts: Sequence[Sequence[int]]) -> None:
-    """Run each of `texts` (token ids) through `model`; every site's `see` gets its inputs, [tokens, in_features]."""
+    """Run each of `texts` (token ids) through `model`; every site's `see` gets its inputs, [tokens, in_features].
+
+    The output head is no site, and is not run. Raises UsageError for inputs that are NaN or infinite.
+    """
+    decoder: Any = getattr(model, "base_model", model)
     device = next(model.parameters()).device
     with watched_inputs(model, {site: collector.see for site, collector in sites.items()}):
         for token_ids in texts:
             if token_ids:
-                model(input_ids=torch.tensor([list(token_ids)], device=device), use_cache=False)
+                decoder(input_ids=torch.tensor([list(token_ids)], device=device), use_cache=False)
+    for site, collector in sites.items():
+        if not collector.peak.isfinite().all():
+            raise UsageError(
+                f"What enters {site} is NaN or infinite: the model is damaged or overflows on this text. Look at "
+                "the layers before it with: qualgate inspect MODEL"
+            )
 
 
 @contextmanager
 def watched_inputs(model: nn.Module, sites: dict[str, Callable[[torch.Tensor], None]]) -> Iterator[None]:
-    """Inside the block each site's function gets what enters that module, float32 [tokens, in_features].
+    """Inside the block each site's function gets what enters that module, float32 [tokens, in_features]."""
 
-    Raises UsageError, from inside the model's forward, for activations that are NaN or infinite.
-    """
-
-    def hook(site: str, see: Callable[[torch.Tensor], None]) -> Callable[..., None]:
+    def hook(see: Callable[[torch.Tensor], None]) -> Callable[..., None]:
         def note(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
             rows = inputs[0].detach().reshape(-1, inputs[0].shape[-1]).float()
-            if not rows.isfinite().all():
-                raise UsageError(
-                    f"What enters {site} is NaN or infinite: the model is damaged or overflows on this text. Look at "
-                    "the layers before it with: qualgate inspect MODEL"
-                )
             if len(rows):  # an expert that no token was sent to
                 see(rows)
 
         return note
 
-    handles = [model.get_submodule(site).register_forward_pre_hook(hook(site, see)) for site, see in sites.items()]
+    handles = [model.get_submodule(site).register_forward_pre_hook(hook(see)) for site, see in sites.items()]
     try:
         yield
     finally:

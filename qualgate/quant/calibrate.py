@@ -1,13 +1,15 @@
 """Calibration, one decoder layer at a time: run the prompts through it, quantize it, hand its outputs to the next.
 
-Only one layer's inputs are in memory: float32 [tokens, width] of all prompts. Within a layer the linear layers are
-quantized in the order they are called, each for the inputs that the ones before it, already quantized, give. A
-finished layer is on disk before the next begins; run again on the same folder, finished layers are only run through.
+Within a layer the linear layers are quantized in the order they are called, each for the inputs that the ones before
+it, already quantized, give. Each product is computed once: in memory are one layer's inputs, float32 [tokens, width] of
+all prompts, and the products of its finished linear layers. A finished layer is on disk before the next begins; run
+again on the same folder, finished layers are only run through.
 """
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -18,7 +20,7 @@ import torch
 from torch import nn
 
 from qualgate.errors import UsageError
-from qualgate.quant.activations import PER_TOKEN
+from qualgate.quant.activations import PER_TOKEN, round_inputs
 from qualgate.quant.awq import round_clipped, search_scale
 from qualgate.quant.folding import Folds
 from qualgate.quant.gptq import gptq
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Progress = Callable[[str, int, int], None]  # what is being done, layers done, layers
+STORED_PRODUCTS = 4 * 2**30  # bytes, of one decoder layer: beyond it products are computed again in every pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,9 @@ def calibrate(
         finished.append(done)
         with torch.no_grad():
             states = [run.through(layer) for run in runs]
+        for part, module in list(layer.named_modules()):
+            if isinstance(module, _Replayed):
+                _replace(layer, part, module.linear)
     progress("", len(layers), len(layers))
     return finished
 
@@ -101,30 +107,67 @@ class _Run:
         return output[0] if isinstance(output, tuple) else output
 
 
+class _Replayed(nn.Module):
+    """A quantized linear layer that computes its products once: all passes over the prompts bring it the same inputs,
+    in the same order."""
+
+    def __init__(self, linear: QuantizedLinear, weight: torch.Tensor, calls: int) -> None:
+        """Wrap `linear`. weight: its own, dequantized; calls: in each pass, 0 to store no product."""
+        super().__init__()
+        self.linear, self.weight, self.calls = linear, weight, calls
+        self.products: deque[torch.Tensor] = deque()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., in_features] → [..., out_features], the bits that `linear` gives."""
+        if self.calls and len(self.products) == self.calls:
+            self.products.rotate(-1)
+            return self.products[-1]
+        if self.linear.activations is not None:
+            x = round_inputs(x, self.linear.activations)
+        product = nn.functional.linear(x, self.weight, self.linear.bias)
+        if self.calls:
+            self.products.append(product)
+        return product
+
+
 @torch.no_grad()
 def _first_inputs(
     model: PreTrainedModel, layers: nn.ModuleList, prompts: Sequence[Sequence[int]]
 ) -> tuple[list[torch.Tensor], list[list[tuple[tuple[Any, ...], dict[str, Any]]]]]:
-    """Return what enters the first layer for each prompt, and the other arguments of every layer (masks, positions)."""
+    """Return what enters the first layer for each prompt, and the other arguments of every layer (masks, positions).
+
+    The layers are not computed: each passes its input on. Only where they return more than the next state do they run.
+    """
     device = next(model.parameters()).device
     states: list[torch.Tensor] = []
     calls: list[list[tuple[tuple[Any, ...], dict[str, Any]]]] = []
+    passing = False
 
-    def note(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        named = dict(named)
-        state, arguments = (inputs[0], inputs[1:]) if inputs else (named.pop("hidden_states"), ())
-        if not calls[-1]:
-            states.append(state)
-        calls[-1].append((arguments, named))
+    def noting(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def note(*inputs: Any, **named: Any) -> Any:
+            nonlocal passing
+            state, arguments = (inputs[0], inputs[1:]) if inputs else (named.pop("hidden_states"), ())
+            if not calls[-1]:
+                states.append(state)
+            calls[-1].append((arguments, named))
+            if passing:
+                return state
+            output = forward(state, *arguments, **named)
+            passing = isinstance(output, torch.Tensor)
+            return output
 
-    handles = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in layers]
+        return note
+
+    module: Any
+    for module in layers:
+        module.forward = noting(module.forward)
     try:
         for prompt in prompts:
             calls.append([])
             model(input_ids=torch.tensor([list(prompt)], device=device), use_cache=False, logits_to_keep=1)
     finally:
-        for handle in handles:
-            handle.remove()
+        for module in layers:
+            del module.forward  # the class's own
     return states, calls
 
 
@@ -149,6 +192,7 @@ def _quantize_layer(
     weights: dict[str, PackedWeight] = {}
     errors: dict[str, float] = {}
     stability: dict[str, WeightStability] = {}
+    room = STORED_PRODUCTS
     for group in groups:
         quantized = {linear: layer_recipe(recipe, f"{name}.{linear}") for linear in group.linears}
         for linear in group.linears:
@@ -159,35 +203,35 @@ def _quantize_layer(
         if not any(quantized.values()):
             continue
         inputs = _inputs_of(layer, group, runs)
-        peak = {
-            part: torch.stack(
-                [
-                    _parameter(layer, f"{sibling}.weight").abs().amax()
-                    for sibling in fused_with(part)
-                    if sibling in group.linears
-                ]
-            ).amax()
-            for part in group.linears
-        }  # before any of them is replaced
+        peaks, gram = _fused_peaks(layer, group.linears), inputs.gram
         for linear, chosen in quantized.items():
             if chosen is None:
                 continue
             original = _parameter(layer, f"{linear}.weight").detach()
             module_name = f"{name}.{linear}"
             packed = quantize_linear(
-                original, chosen, inputs, module_name, dtype=dtype, scale_dtype=scale_dtype, absmax=peak[linear]
+                original, chosen, inputs, module_name, dtype=dtype, scale_dtype=scale_dtype, absmax=peaks[linear]
             )
-            scale = output_error(original, inputs.gram)
-            change = dequantize_torch(packed) - original
-            errors[module_name] = output_error(change, inputs.gram) / scale if scale else 0.0
+            scale = output_error(original, gram)
+            values = dequantize_torch(packed)
+            errors[module_name] = output_error(values - original, gram) / scale if scale else 0.0
             stability[module_name] = weight_stability(original, packed)
             weights[module_name] = packed
-            _replace(
-                layer,
-                linear,
-                QuantizedLinear(packed, _bias(layer.get_submodule(linear)), PER_TOKEN[chosen.activations]),
-            )
+            replacement = QuantizedLinear(packed, _bias(layer.get_submodule(linear)), PER_TOKEN[chosen.activations])
+            room -= inputs.tokens * len(values) * values.itemsize
+            stored = room >= 0 and group is not groups[-1]  # the last one's are asked for once
+            _replace(layer, linear, _Replayed(replacement, values, inputs.calls if stored else 0))
     return MadeLayer(weights=weights, folded=folded, errors=errors, stability=stability)
+
+
+def _fused_peaks(layer: nn.Module, linears: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Return for each of `linears` the largest magnitude in its weight and in those of the others that it is fused
+    with."""
+    peaks = {linear: _parameter(layer, f"{linear}.weight").abs().amax() for linear in linears}
+    return {
+        linear: torch.stack([peaks[sibling] for sibling in fused_with(linear) if sibling in peaks]).amax()
+        for linear in linears
+    }
 
 
 def quantize_linear(

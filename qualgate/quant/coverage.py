@@ -27,7 +27,7 @@ from qualgate.quant.text_coverage import (
 
 SITE_TOKENS = 128  # fewer calibration tokens at a layer's input, such as an expert's, say little about it
 
-FORMULA = "coverage/1"  # raised when a number's meaning changes
+FORMULA = "coverage/2"  # raised when a number's meaning changes
 
 NOT_APPLICABLE: dict[str, Any] = {
     "status": "not_applicable",
@@ -49,8 +49,8 @@ class Flag:
 class Coverage:
     """How far a calibration set covers traffic: at each site of the model, and in its texts."""
 
-    calibration: dict[str, Any]  # name, version, sha256, cases, tokens
-    traffic: dict[str, Any]  # evalsets, cases, tokens; activation_cases: how many were run through the model
+    calibration: dict[str, Any]  # name, version, sha256, cases, tokens; activation_…: of these, run through the model
+    traffic: dict[str, Any]  # evalsets, then the same counts
     sites: tuple[SiteCoverage, ...]
     range_p1: float | None  # over the channels of all sites
     ngrams: NgramCoverage
@@ -134,28 +134,22 @@ def measure_coverage(
     calibration: Sequence[Reading],
     traffic: Sequence[Reading],
     *,
-    activation_cases: int,
+    activation_tokens: int,
     about_calibration: dict[str, Any],
     about_traffic: dict[str, Any],
 ) -> Coverage:
     """Coverage of `traffic` by `calibration` for the baseline `model`, float, in eval mode.
 
-    sites: names of the modules that are quantized. Texts are counted whole; through the model go all of K, and
-    `activation_cases` of T, evenly spaced.
+    sites: names of the modules that are quantized. Texts are counted whole; through the model goes of each side a
+    sample of cases, evenly spaced, that hold at least `activation_tokens`.
     """
-    chosen = evenly(traffic, activation_cases)
+    learned, met = sample(calibration, activation_tokens), sample(traffic, activation_tokens)
     activations: ActivationCoverage = activation_coverage(
-        model, sites, [case.token_ids for case in calibration], [case.token_ids for case in chosen]
+        model, sites, [case.token_ids for case in learned], [case.token_ids for case in met]
     )
     return Coverage(
-        calibration={**about_calibration, "cases": len(calibration), "tokens": _tokens(calibration)},
-        traffic={
-            **about_traffic,
-            "cases": len(traffic),
-            "tokens": _tokens(traffic),
-            "activation_cases": len(chosen),
-            "activation_tokens": _tokens(chosen),
-        },
+        calibration={**about_calibration, **_counts(calibration, learned)},
+        traffic={**about_traffic, **_counts(traffic, met)},
         sites=activations.sites,
         range_p1=activations.range_p1,
         ngrams=ngram_coverage(calibration, traffic),
@@ -164,10 +158,19 @@ def measure_coverage(
     )
 
 
-def evenly(cases: Sequence[Reading], count: int) -> list[Reading]:
-    """`count` of `cases`, evenly spaced; all of them when there are no more."""
-    count = min(count, len(cases))
-    return [cases[index * len(cases) // count] for index in range(count)]
+def sample(cases: Sequence[Reading], tokens: int) -> list[Reading]:
+    """Return the fewest evenly spaced `cases` that hold at least `tokens` in all; all of them if they hold fewer."""
+    evenly = ([cases[index * len(cases) // count] for index in range(count)] for count in range(1, len(cases)))
+    return next((chosen for chosen in evenly if _tokens(chosen) >= tokens), list(cases))
+
+
+def _counts(cases: Sequence[Reading], sampled: Sequence[Reading]) -> dict[str, int]:
+    return {
+        "cases": len(cases),
+        "tokens": _tokens(cases),
+        "activation_cases": len(sampled),
+        "activation_tokens": _tokens(sampled),
+    }
 
 
 def _tokens(cases: Sequence[Reading]) -> int:

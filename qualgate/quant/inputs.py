@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 SAMPLE_ROWS = 512  # tokens kept as they are, spread over the whole calibration
+_BLOCK = 128  # columns of the Gram matrix in one product: of 64 to 768 the fastest for 576 and 1,536 (EPYC, 2026-11-30)
 
 
 class Inputs:
@@ -15,7 +16,7 @@ class Inputs:
     """
 
     def __init__(self) -> None:
-        self.tokens = 0
+        self.tokens = self.calls = 0
         self._gram = self._sum = self.largest = torch.empty(0)
         self._rows: list[torch.Tensor] = []
         self._stride = 1
@@ -28,12 +29,15 @@ class Inputs:
             width = rows.shape[1]
             self._gram = torch.zeros(width, width, device=rows.device)
             self._sum, self.largest = torch.zeros(width, device=rows.device), torch.zeros(width, device=rows.device)
-        self._gram.addmm_(rows.T, rows)
+        for start in range(0, rows.shape[1], _BLOCK):  # the upper blocks alone: it is symmetric
+            block = slice(start, start + _BLOCK)
+            self._gram[block, start:].addmm_(rows[:, block].T, rows[:, start:])
         self._sum += magnitude.sum(0)
         self.largest = torch.maximum(self.largest, magnitude.amax(0))
         start = -self.tokens % self._stride
         self._rows.append(rows[start :: self._stride].clone())
         self.tokens += len(rows)
+        self.calls += 1
         if sum(map(len, self._rows)) > 2 * SAMPLE_ROWS:  # every second row goes: those left are still evenly spread
             self._rows = [torch.cat(self._rows)[::2].clone()]
             self._stride *= 2
@@ -41,7 +45,8 @@ class Inputs:
     @property
     def gram(self) -> torch.Tensor:
         """Mean of x x^T, [in_features, in_features]."""
-        return self._gram / self.tokens
+        upper = self._gram.triu() / self.tokens
+        return upper + upper.triu(1).T
 
     @property
     def mean_magnitude(self) -> torch.Tensor:

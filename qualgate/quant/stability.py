@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import floor, isfinite, log2, log10
-from operator import add
 from typing import Any, NamedTuple
 
 import torch
@@ -65,10 +64,11 @@ def weight_stability(weight: torch.Tensor, packed: PackedWeight) -> WeightStabil
     """
     step = -(-AT_ONCE // weight.shape[1])
     step += -step % (packed.block_rows or 1)
-    counts = _Counts()
-    for first in range(0, weight.shape[0], step):
-        part = _counted(weight[first : first + step].detach().float(), packed.rows(first, first + step))
-        counts = _Counts(*map(add, counts, part))
+    parts = [
+        _counted(weight[first : first + step].detach().float(), packed.rows(first, first + step))
+        for first in range(0, weight.shape[0], step)
+    ]
+    counts = _Counts._make(map(sum, zip(*parts, strict=True)))
     signal, noise = counts.signal, counts.noise
     return WeightStability(
         format=packed.format,
@@ -89,14 +89,14 @@ class _Counts(NamedTuple):
     """Sums over some rows. alive: weights other than 0; vanished: those of them that became 0; signal, noise: sums of
     squares."""
 
-    nan: int = 0
-    inf: int = 0
-    at_limit: int = 0
-    saturated: int = 0
-    alive: int = 0
-    vanished: int = 0
-    signal: float = 0.0
-    noise: float = 0.0
+    nan: int
+    inf: int
+    at_limit: int
+    saturated: int
+    alive: int
+    vanished: int
+    signal: float
+    noise: float
 
 
 def _counted(weight: torch.Tensor, packed: PackedWeight) -> _Counts:

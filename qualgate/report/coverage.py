@@ -18,9 +18,9 @@ def coverage_lines(coverage: dict[str, Any]) -> list[str]:
     sets = ", ".join(f"{evalset['name']} v{evalset['version']}" for evalset in traffic["evalsets"])
     lines = [
         f"calibration {calibration['name']} v{calibration['version']}: {counted(calibration['cases'], 'case')}, "
-        f"{counted(calibration['tokens'], 'token')}",
+        f"{counted(calibration['tokens'], 'token')}; {_sampled(calibration)}",
         f"traffic {sets}: {counted(traffic['cases'], 'case')}, {counted(traffic['tokens'], 'token')}; "
-        f"{counted(traffic['activation_cases'], 'case')} run through the model",
+        f"{_sampled(traffic)}",
         f"  range              {_number(coverage['range']['min'])} at the worst layer, "
         f"{_number(coverage['range']['p1_over_channels'])} at the 1st percentile of channels; "
         f"clipped energy {_number(coverage['range']['clipped_energy_max'])}"
@@ -50,6 +50,11 @@ def coverage_lines(coverage: dict[str, Any]) -> list[str]:
         word = {True: "ok  ", False: "LOW " if ">=" in flag["bound"] else "HIGH", None: "?   "}[flag["met"]]
         lines.append(f"  {word} {flag['name']} {_number(flag['value'])} (suggested {flag['bound']})")
     return lines
+
+
+def _sampled(side: dict[str, Any]) -> str:
+    cases, tokens = counted(side["activation_cases"], "case"), counted(side["activation_tokens"], "token")
+    return f"{cases}, {tokens} run through the model"
 
 
 def _worst_layer(coverage: dict[str, Any], name: str, worst: Callable[..., dict[str, Any]]) -> str:

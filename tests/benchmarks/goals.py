@@ -140,4 +140,14 @@ REAL_SIZE = Benchmark(
     in_parts=True,
 )
 
-SPEED = {each.name: each for each in (DECODE, SPECULATION, COMMANDS, DEMO, GPU, KERNELS_CPU, DRIFT, REAL_SIZE)}
+QUANTIZE_TIME = Benchmark(
+    name="quantize-time",
+    about="processor seconds of GPTQ and of its calibration's coverage, beside llm-compressor",
+    goals={
+        "gptq": "<= 1.3x llm-compressor's, the same recipe, model and 128 samples of 512 tokens",
+        "coverage": "<= 0.2x llm-compressor's, >= 10,000 tokens of each side",
+    },
+)
+
+_ALL = (DECODE, SPECULATION, COMMANDS, DEMO, GPU, KERNELS_CPU, DRIFT, REAL_SIZE, QUANTIZE_TIME)
+SPEED = {each.name: each for each in _ALL}

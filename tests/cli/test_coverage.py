@@ -30,8 +30,9 @@ def test_coverage_is_shown_and_a_missed_bound_fails_nothing(command):
     assert done.exit_code == 0
     assert "leakage            0 runs of 13 words and 0 whole cases shared" in done.output
     assert "LOW  range" in done.output
-    found = json.loads(command(["Something else."], "--json", "--cases", "1").output)
-    assert found["traffic"]["activation_cases"] == 1
+    found = json.loads(command(["Something else."], "--json", "--tokens", "1").output)
+    assert (found["calibration"]["cases"], found["calibration"]["activation_cases"]) == (2, 1)
+    assert found["traffic"]["activation_tokens"] == found["traffic"]["tokens"]
 
 
 def test_an_evaluation_case_in_the_calibration_set_ends_in_a_usage_error(command):

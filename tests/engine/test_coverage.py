@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from qualgate.engine import choice
 from qualgate.engine.calibration import answered
 from qualgate.engine.coverage import coverage, readings
 from qualgate.records import CalibrationSet, Case, Evalset
@@ -23,6 +26,13 @@ def test_a_reading_is_prompt_and_answer_and_its_words_leave_the_system_message_o
     assert found.tools[0].startswith("book:")
     other = {"type": "function", "function": {"name": "book", "parameters": {"type": "object", "required": ["n"]}}}
     assert readings(model, [case("a", "x", tools=[other])])[0].tools != found.tools
+
+
+def test_no_engine_is_tried_for_texts_that_are_only_read(model, monkeypatch):
+    monkeypatch.setattr(choice, "choose_engine", lambda _: pytest.fail("an engine was tried"))
+    evalset = Evalset(name="e", version="2", sha256="1" * 64, metrics=(), cases=(case("t", "Another one!", "No."),))
+    calibration = CalibrationSet(name="c", version="1", sha256="0" * 64, cases=(case("k", "One text.", "Yes."),))
+    assert coverage(model, calibration, [evalset]).range is not None
 
 
 def test_every_quantized_layer_is_measured_and_both_sides_are_named(model):

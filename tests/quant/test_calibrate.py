@@ -204,6 +204,14 @@ def test_the_gram_matrix_gives_the_error_on_the_inputs_themselves():
     assert torch.equal(inputs.largest, x.abs().amax(0))
 
 
+def test_a_gram_matrix_of_several_blocks_is_whole_and_symmetric():
+    x = torch.randn(50, 300, generator=torch.Generator().manual_seed(1))
+    inputs = Inputs()
+    inputs.see(x)
+    assert torch.allclose(inputs.gram, x.T @ x / 50, atol=1e-5)
+    assert torch.equal(inputs.gram, inputs.gram.T)
+
+
 def test_the_sample_of_inputs_is_spread_evenly_and_bounded():
     inputs = Inputs()
     for part in torch.arange(5000.0).view(-1, 1).split(64):
@@ -249,6 +257,53 @@ def test_calibration_beats_rounding_to_nearest_at_equal_bits(llama, tmp_path, wh
     method = what.replace(",", " ").split()[0]
     calibrated, nearest = divergences(llama, tmp_path, recipe_of(method, **BEATEN[what]))
     assert calibrated < nearest
+
+
+@pytest.mark.parametrize("method", ["gptq", "smoothquant"])
+def test_stored_products_change_no_bit(llama, monkeypatch, method):
+    computed = [0]
+    forward = calibration.nn.functional.linear
+
+    def counted(*inputs: Any) -> torch.Tensor:
+        computed[0] += 1
+        return forward(*inputs)
+
+    monkeypatch.setattr(calibration.nn.functional, "linear", counted)
+    made, products = [], []
+    for stored in (calibration.STORED_PRODUCTS, 0):
+        monkeypatch.setattr(calibration, "STORED_PRODUCTS", stored)
+        computed[0] = 0
+        made.append(calibrate(model_of(llama), recipe_of(method), prompts(), dtype=torch.bfloat16))
+        products.append(computed[0])
+    assert products[0] < 0.7 * products[1]
+    for once, again in zip(*made, strict=True):
+        for name, packed in once.weights.items():
+            assert all(torch.equal(value, again.weights[name].tensors[part]) for part, value in packed.tensors.items())
+
+
+def test_the_first_inputs_are_read_without_computing_the_layers(folder):
+    model = model_of(folder)
+    layers = decoder_layers(model)[1]
+    expected, computed = [], []
+    handles = [
+        layers[0].register_forward_pre_hook(
+            lambda _, inputs, named: expected.append(inputs[0] if inputs else named["hidden_states"]), with_kwargs=True
+        )
+    ]
+    for row in prompts(3):
+        model(torch.tensor([row]), use_cache=False)
+    handles += [
+        module.register_forward_pre_hook(lambda *_: computed.append(1))
+        for module in layers.modules() if type(module) is torch.nn.Linear
+    ]  # fmt: skip
+    states, arguments = calibration._first_inputs(model, layers, prompts(3))
+    for handle in handles:
+        handle.remove()
+    assert all(torch.equal(*pair) for pair in zip(states, expected[:3], strict=True))
+    assert [len(calls) for calls in arguments] == [2, 2, 2]
+    assert len(computed) <= 7  # of one layer and one prompt, to see what layers return
+    logits(model)  # the layers run again
+    assert all("forward" not in vars(layer) for layer in layers)
 
 
 def test_what_smoothing_leaves_is_rounded_by_gptq():

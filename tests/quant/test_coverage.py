@@ -13,7 +13,7 @@ from torch import nn
 
 from qualgate.errors import UsageError
 from qualgate.quant.activation_coverage import activation_coverage
-from qualgate.quant.coverage import NOT_APPLICABLE, evenly, measure_coverage
+from qualgate.quant.coverage import NOT_APPLICABLE, measure_coverage, sample
 from qualgate.quant.text_coverage import Reading, leakage, ngram_coverage, strata_coverage, words_of
 
 
@@ -213,12 +213,17 @@ def test_a_whole_measurement_is_json_with_a_flag_for_every_suggested_bound():
     k = [reading(text, words=f"k{index}") for index, text in enumerate(texts(1, 30))]
     t = [reading(text, words=f"t{index}") for index, text in enumerate(texts(2, 40))]
     found = measure_coverage(
-        Toy(), ["first", "second"], k, t, activation_cases=10, about_calibration={"name": "c"}, about_traffic={}
+        Toy(), ["first", "second"], k, t, activation_tokens=20, about_calibration={"name": "c"}, about_traffic={}
     )
     plain = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert plain["status"] == "measured"
-    assert plain["calibration"] == {"name": "c", "cases": 30, "tokens": sum(len(case.token_ids) for case in k)}
-    assert plain["traffic"]["activation_cases"] == 10
+    for name, cases in (("calibration", k), ("traffic", t)):
+        chosen, side = sample(cases, 20), plain[name]
+        assert (side["cases"], side["tokens"]) == (len(cases), sum(len(case.token_ids) for case in cases))
+        assert side["activation_cases"] == len(chosen) < len(cases)
+        assert side["activation_tokens"] == sum(len(case.token_ids) for case in chosen) >= 20
+        key = "calibration_tokens" if name == "calibration" else "traffic_tokens"
+        assert {site[key] for site in plain["sites"]} == {side["activation_tokens"]}
     flags = {flag["name"]: flag for flag in plain["flags"]}
     assert set(flags) == {
         "range", "clipped_energy", "outlier_channels", "unigrams", "smallest_stratum_ratio",
@@ -228,7 +233,7 @@ def test_a_whole_measurement_is_json_with_a_flag_for_every_suggested_bound():
     assert flags["leaked_13_grams"] == {"name": "leaked_13_grams", "value": 0, "bound": "<= 0", "met": True}
     assert plain["range"]["min"] == min(site["range"] for site in plain["sites"])
     assert plain["centroid_distance"]["max"] == max(site["centroid_distance"] for site in plain["sites"])
-    empty = measure_coverage(Toy(), ["first"], [], [], activation_cases=5, about_calibration={}, about_traffic={})
+    empty = measure_coverage(Toy(), ["first"], [], [], activation_tokens=5, about_calibration={}, about_traffic={})
     assert {flag.met for flag in empty.flags if flag.value is None} == {None}
 
 
@@ -237,7 +242,7 @@ def test_a_whole_measurement_is_json_with_a_flag_for_every_suggested_bound():
 def test_a_site_whose_number_is_none_is_not_passed_over_for_the_others(name, place):
     k, t = ([reading(text) for text in texts(seed, 10)] for seed in (1, 2))
     found = measure_coverage(
-        Toy(), ["first", "second"], k, t, activation_cases=10, about_calibration={}, about_traffic={}
+        Toy(), ["first", "second"], k, t, activation_tokens=20, about_calibration={}, about_traffic={}
     )
     sites = list(found.sites)
     sites[place] = replace(sites[place], **{name: math.nan})
@@ -250,8 +255,23 @@ def test_a_direct_cast_has_no_coverage_and_does_not_pass_for_it():
     assert "flags" not in NOT_APPLICABLE
 
 
-def test_the_cases_run_through_the_model_are_spread_over_the_traffic():
-    cases = [reading([index]) for index in range(10)]
-    assert [case.token_ids[0] for case in evenly(cases, 4)] == [0, 2, 5, 7]
-    assert len(evenly(cases, 99)) == 10
-    assert evenly([], 3) == []
+def test_the_cases_run_through_the_model_are_spread_and_hold_the_tokens_asked_for():
+    cases = [reading([index] * 3) for index in range(10)]
+    assert [case.token_ids[0] for case in sample(cases, 10)] == [0, 2, 5, 7]
+    assert [case.token_ids[0] for case in sample(cases, 12)] == [0, 2, 5, 7]
+    assert len(sample(cases, 13)) == 5
+    assert sample(cases, 30) == sample(cases, 999) == cases
+    assert sample([], 3) == []
+
+
+def test_the_output_head_is_not_run():
+    class Headed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base_model = Toy()
+
+        def forward(self, **_: torch.Tensor) -> torch.Tensor:
+            raise AssertionError("the head was run")
+
+    sites = activation_coverage(Headed(), ["base_model.first"], [[1]], [[2, 3]]).sites
+    assert [(site.calibration_tokens, site.traffic_tokens) for site in sites] == [(1, 2)]

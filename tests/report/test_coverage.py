@@ -9,9 +9,13 @@ def found(**more) -> dict:
     site = {"site": "layers.0.up_proj", "range": 0.5}
     return {
         "status": "measured",
-        "calibration": {"name": "calibration", "version": "1", "cases": 128, "tokens": 9000},
+        "calibration": {
+            "name": "calibration", "version": "1", "cases": 128, "tokens": 9000, "activation_cases": 32,
+            "activation_tokens": 2500,
+        },
         "traffic": {
             "evalsets": [{"name": "code", "version": "1"}], "cases": 400, "tokens": 40_000, "activation_cases": 64,
+            "activation_tokens": 6400,
         },
         "range": {"min": 0.5, "p1_over_channels": None, "clipped_energy_max": 0.001},
         "outlier_channels": {"min": 0.97},
@@ -32,7 +36,8 @@ def found(**more) -> dict:
 
 def test_every_number_is_shown_and_a_missing_one_is_called_none():
     text = "\n".join(coverage_lines(found()))
-    assert "calibration v1: 128 cases, 9,000 tokens" in text
+    assert "calibration v1: 128 cases, 9,000 tokens; 32 cases, 2,500 tokens run through the model" in text
+    assert "traffic code v1: 400 cases, 40,000 tokens; 64 cases, 6,400 tokens run through the model" in text
     assert "0.5 at the worst layer, none at the 1st percentile" in text
     assert "1, 0.5, 0.3333 of the traffic's" in text
     assert "smallest ratio 0 (b)" in text

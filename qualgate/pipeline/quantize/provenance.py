@@ -71,8 +71,10 @@ def card_rows(evidence: Mapping[str, Any]) -> list[str]:
         sets = ", ".join(f"{evalset['name']} v{evalset['version']}" for evalset in coverage["traffic"]["evalsets"])
         missed = [flag["name"] for flag in coverage["flags"] if flag["met"] is False]
         grams = ", ".join(_number(gram["share"]) for gram in coverage["ngrams"].values())
+        learned, met = (coverage[side]["activation_tokens"] for side in ("calibration", "traffic"))
         rows += [
             f"| calibration coverage of | {sets} |",
+            f"| tokens whose activations were compared | {learned:,} of calibration, {met:,} of evalsets |",
             f"| range, worst layer | {_number(coverage['range']['min'])} |",
             f"| clipped energy, worst layer | {_number(coverage['range']['clipped_energy_max'])} |",
             f"| outlier channels covered, worst layer | {_number(coverage['outlier_channels']['min'])} |",

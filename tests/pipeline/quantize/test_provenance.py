@@ -50,6 +50,8 @@ def test_a_calibrated_variant_carries_the_five_numbers_and_its_layers_counters(m
     assert 5 < stability["sqnr_min"] < 40
     card = (sets / "made" / "README.md").read_text()
     assert "| calibration coverage of | exam v1 |" in card
+    tokens = [coverage[side]["activation_tokens"] for side in ("calibration", "traffic")]
+    assert f"| {tokens[0]} of calibration, {tokens[1]} of evalsets |" in card
     assert "| leaked 13-word runs / whole cases | 0 / 0 |" in card
     assert f"| SQNR, worst layer | {stability['sqnr_min']:.4g} dB, {stability['sqnr_min_layer']} |" in card
 
