@@ -185,7 +185,7 @@ def watched_inputs(model: nn.Module, sites: dict[str, Callable[[torch.Tensor], N
             rows = inputs[0].detach().reshape(-1, inputs[0].shape[-1]).float()
             if not rows.isfinite().all():
                 raise UsageError(
-                    f"What enters {site} is NaN or infinite: the model is damaged or overflows on this text. Look at "
+                    f"The input of {site} is NaN or infinite: the model is damaged or overflows on this text. Look at "
                     "the layers before it with: qualgate inspect MODEL"
                 )
             if len(rows):  # an expert that no token was sent to

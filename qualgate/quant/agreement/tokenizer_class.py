@@ -31,8 +31,8 @@ def check_special_tokens(files: ModelFiles) -> None:
         if key.endswith("_token") and named is not None and named != mapped:
             raise UsageError(
                 f"{files.path / 'special_tokens_map.json'} says {key} {mapped!r:.60}, and tokenizer_config.json "
-                f"{named!r:.60}: transformers takes the first, and vLLM and SGLang with it; other readers take the "
-                "second. Correct the one that is wrong, or remove special_tokens_map.json."
+                f"{named!r:.60}: transformers, vLLM and SGLang take the first, other readers the second. Correct the "
+                "one that is wrong, or remove special_tokens_map.json."
             )
 
 

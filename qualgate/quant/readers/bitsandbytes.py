@@ -33,7 +33,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
     if settings.get("load_in_4bit") and settings.get("load_in_8bit"):
         raise UsageError(
             f"{source.format.where} says load_in_4bit and load_in_8bit: transformers refuses that, vLLM takes 8 bits. "
-            "Set the one that the weights are not to false."
+            "Keep the one that fits the weights, and set the other to false."
         )
     for module in source.modules(".SCB"):
         yield module, _int8(source, module)
@@ -148,7 +148,7 @@ def _state(source: Source, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         state = None
     if not isinstance(state, dict):
-        raise UsageError(f"{source.where(name)}: tensor {name} is no JSON, so nothing says how to read it. {AGAIN}")
+        raise UsageError(f"{source.where(name)}: tensor {name} is not JSON, so its weights cannot be read. {AGAIN}")
     return state
 
 

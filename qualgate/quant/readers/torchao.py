@@ -39,7 +39,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
         make = _KINDS.get(kind)
         if make is None:
             raise NotInThisVersion(
-                f"{source.folder}: tensor {name} is torchao's {kind}, which is not read. Types that are: "
+                f"{source.folder}: tensor {name} is torchao's {kind}, which is not read. Types that are read: "
                 f"{', '.join(_KINDS)}."
             )
         if unknown := sorted(set(parts) - _PARTS):
@@ -205,7 +205,7 @@ def _nvfp4(source: Source, module: str, attributes: dict[str, Any], parts: tuple
         codes = source.expect(name, (torch.uint8,), (None, None), "two 4-bit floats a byte")
     rows, columns = codes.shape[0], codes.shape[1] * 2
     if columns % 16 or attributes.get("block_size", 16) != 16:
-        raise UsageError(f"{source.where(name)}: tensor {name}, {rows} x {columns}, has no blocks of 16. {AGAIN}")
+        raise UsageError(f"{source.where(name)}: tensor {name}, {rows} x {columns}, has no whole blocks of 16. {AGAIN}")
     groups, scale_name = columns // 16, f"{module}._weight_scale"
     if attributes.get("is_swizzled_scales"):
         shape = (32 * -(-rows // 128), 16 * -(-groups // 4))

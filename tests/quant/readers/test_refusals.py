@@ -111,7 +111,7 @@ REFUSED: dict[str, list[tuple[Change, type[UsageError], str]]] = {
         (config(ignore=[MODULE]), UsageError, r"out of quantization \(`ignore`\), but its weights"),
         (config(ignore=["re:.*("]), UsageError, "no regular expression"),
         (config(format="marlin-24"), NotInThisVersion, "'marlin-24' is not read"),
-        (config(transform_config={"config_groups": {"R1": 1}}), NotInThisVersion, "a rotation while running"),
+        (config(transform_config={"config_groups": {"R1": 1}}), NotInThisVersion, "rotations at run time"),
         (config(sparsity_config={"format": "sparse-24-bitmask"}), NotInThisVersion, "sparsity"),
         (config(config_groups={}), UsageError, "no target of"),
         (config(config_groups={"g": {}}), UsageError, "has no `weights`"),
@@ -146,7 +146,7 @@ REFUSED: dict[str, list[tuple[Change, type[UsageError], str]]] = {
         (put(input_scale=ONES), UsageError,
          r"input_scale is float32 \[2\], expected .* \[1\] \(one scale for all inputs\)"),
         (put(input_scale=torch.ones(1).int()), UsageError, r"input_scale is int32 \[1\], expected float16"),
-        (put(activation_scale=torch.ones(1)), UsageError, "say the same thing twice"),
+        (put(activation_scale=torch.ones(1)), UsageError, "scale the same inputs"),
         (config(weight_block_size=[4, 8]), UsageError,
          r"weight_scale_inv is float32 \[3, 2\], expected .* \[5, 4\]"),
         (config(weight_block_size=[0, 128]), UsageError, "weight_block_size is"),
@@ -186,7 +186,7 @@ REFUSED: dict[str, list[tuple[Change, type[UsageError], str]]] = {
         (state(nested_blocksize=4), UsageError, r"nested_absmax is float32 \[2\]"),
         (full("weight.quant_map", 0.5), NotInThisVersion, "quant_map is not NF4's"),
         (full("weight.nested_absmax", NAN), UsageError, "NaN or infinite scales"),
-        (put(**{"weight.quant_state.bitsandbytes__nf4": torch.zeros(3, dtype=torch.uint8)}), UsageError, "is no JSON"),
+        (put(**{"weight.quant_state.bitsandbytes__nf4": torch.zeros(3, dtype=torch.uint8)}), UsageError, "is not JSON"),
     ],
 }  # fmt: skip
 
