@@ -146,7 +146,7 @@ class MailEntry(Written):
     @model_validator(mode="after")
     def _logs_in(self) -> MailEntry:
         if (self.user_env is None) != (self.password_env is None):
-            raise stated("`mail` has both of `user_env` and `password_env`, or neither")
+            raise stated("`mail` needs both `user_env` and `password_env`, or neither")
         if self.user_env is not None and self.security == "none":
             raise stated("`mail.security: none` would send the password unencrypted; use starttls or tls")
         return self

@@ -64,7 +64,7 @@ def _object(raw: bytes) -> dict[str, Any]:
         if b"\\u" in raw:  # UTF-8 itself has no half characters
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        raise _Unreadable("a \\u escape is half of a surrogate pair") from None
+        raise _Unreadable("a \\u escape stands for half a character") from None
     except UnicodeDecodeError as error:
         raise _Unreadable(f"not valid UTF-8 at byte {error.start + 1} of the line") from None
     except json.JSONDecodeError as error:

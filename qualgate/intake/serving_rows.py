@@ -106,8 +106,8 @@ def with_serving(unit: UnitEvidence, rows: Iterable[Served]) -> UnitEvidence:
         for field in fields(row):
             value = getattr(row, field.name)
             if value is not None and values.setdefault(field.name, value) != value:
-                raise ValueError(f"the score rows of {unit.key.case_id!r:.80} differ in what they say of its serving "
-                                 f"({field.name}): {values[field.name]!r:.40} and {value!r:.40}")  # fmt: skip
+                raise ValueError(f"the score rows of {unit.key.case_id!r:.80} have different values of "
+                                 f"`{field.name}`: {values[field.name]!r:.40} and {value!r:.40}")  # fmt: skip
     times = {f"latency.{name}": values.pop(name) for name in TIMES if name in values}
     if differing := [name for name, value in times.items() if unit.values.get(name, value) != value]:
         raise ValueError(f"{unit.key.case_id!r:.80} has two values of {differing[0]}, one in a field and one in a row")

@@ -134,9 +134,9 @@ def open_store(url: str, create: bool = True) -> Store:
             _migrate(store)
         elif revision is None:
             raise UsageError(
-                f"{url}: {'the database' if path is None else 'the file'} is empty. "
-                f"`qualgate db upgrade --store {url}` makes a store of it, and so does `qualgate run GATE_FILE`; "
-                f"check the {'address' if path is None else 'path'}."
+                f"{url}: {'the database' if path is None else 'the file'} is empty. `qualgate db upgrade --store "
+                f"{url}` makes a store of it, and so does `qualgate run GATE_FILE`; check the "
+                f"{'address' if path is None else 'path'}."
             )
         else:
             _check(url, revision)

@@ -136,7 +136,7 @@ def _absmax(source: Source, name: str, state: dict[str, Any], blocks: int) -> to
     scales = source.expect(f"{name}.nested_absmax", (torch.float32,), (-(-blocks // nested),))
     offset = state.get("nested_offset", 0.0)
     if not isinstance(offset, int | float) or not abs(offset) < 1e30:
-        raise UsageError(f"{source.where(name)}: {name} has the nested_offset {offset!r:.30}. {AGAIN}")
+        raise UsageError(f"{source.where(name)}: {name} has nested_offset {offset!r:.30}, expected a number. {AGAIN}")
     return levels[codes.long()] * scales[torch.arange(blocks) // nested] + torch.tensor(offset, dtype=torch.float32)
 
 
@@ -155,12 +155,12 @@ def _state(source: Source, name: str) -> dict[str, Any]:
 def _shape(source: Source, name: str, state: dict[str, Any]) -> tuple[int, int]:
     shape = state.get("shape")
     if not isinstance(shape, list) or len(shape) != 2 or any(type(extent) is not int or extent < 1 for extent in shape):
-        raise UsageError(f"{source.where(name)}: {name} has the shape {shape!r:.40} in its state. {AGAIN}")
+        raise UsageError(f"{source.where(name)}: {name} has shape {shape!r:.40}, expected two sizes. {AGAIN}")
     return shape[0], shape[1]
 
 
 def _whole(source: Source, name: str, state: dict[str, Any], key: str) -> int:
     value = state.get(key)
     if type(value) is not int or not 1 <= value <= 2**20:
-        raise UsageError(f"{source.where(name)}: {name} has the {key} {value!r:.30} in its state. {AGAIN}")
+        raise UsageError(f"{source.where(name)}: {name} has {key} {value!r:.30}, expected 1 to 1048576. {AGAIN}")
     return value

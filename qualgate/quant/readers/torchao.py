@@ -141,7 +141,7 @@ def _block(source: Source, module: str, attributes: dict[str, Any], rows: int, c
     if block == []:
         return rows, columns
     if not isinstance(block, list) or len(block) != 2 or any(type(extent) is not int or extent < 1 for extent in block):
-        raise UsageError(f"{source.folder}: the header gives {module}.weight the block_size {block!r:.40}. {AGAIN}")
+        raise UsageError(f"{source.folder}: {module}.weight has block_size {block!r:.40}, expected two sizes. {AGAIN}")
     high, wide = min(block[0], rows), min(block[1], columns)
     if columns % wide or rows % high:
         raise UsageError(
@@ -170,7 +170,7 @@ def _bits(source: Source, module: str, attributes: dict[str, Any]) -> int:
         return 8
     text = _plain(target)
     if text not in {f"int{bits}" for bits in range(2, 9)}:
-        raise UsageError(f"{source.folder}: the header gives {module}.weight the target_dtype {text!r:.30}. {AGAIN}")
+        raise UsageError(f"{source.folder}: {module}.weight is {text!r:.30}, expected int2 to int8. {AGAIN}")
     return int(text[3:])
 
 

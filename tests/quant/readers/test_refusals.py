@@ -177,11 +177,11 @@ REFUSED: dict[str, list[tuple[Change, type[UsageError], str]]] = {
     ],
     "nf4": [
         (state(shape=[8, 34]), UsageError, "its state says 8 x 34"),
-        (state(shape="x"), UsageError, "has the shape 'x'"),
+        (state(shape="x"), UsageError, "has shape 'x'"),
         (config(bnb_4bit_quant_type="fp4"), UsageError, "says bnb_4bit_quant_type 'fp4'.* stored as 'nf4'"),
         (config(load_in_4bit=True, load_in_8bit=True), UsageError, "load_in_4bit and load_in_8bit"),
         (as_float8, UsageError, "is float8_e5m2 .*bnb_4bit_quant_storage"),
-        (state(blocksize=0), UsageError, "the blocksize 0"),
+        (state(blocksize=0), UsageError, "has blocksize 0"),
         (state(blocksize=32), UsageError, r"absmax is uint8 \[4\], expected uint8 \[8\]"),
         (state(nested_blocksize=4), UsageError, r"nested_absmax is float32 \[2\]"),
         (full("weight.quant_map", 0.5), NotInThisVersion, "quant_map is not NF4's"),
