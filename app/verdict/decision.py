@@ -38,7 +38,7 @@ def show_decision(shown: ShownRun, stored: StoredVerdict) -> None:
     """Show earlier decisions, and the form. A click closes the form, writes the decision, and redraws the page."""
     with st.container(border=True, key="decision"):
         if why := shown.run.policy.decides_nothing:
-            st.caption(f"A {why}. Nothing is decided about it.")
+            st.caption(f"A {why}. It cannot be decided.")
             return
         _show_decided(stored)
         _show_form(shown, stored)

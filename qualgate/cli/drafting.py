@@ -64,7 +64,7 @@ def draft_compare(
     from qualgate.report.render import write_atomically
 
     if out.exists() and not (out.is_file() and out.read_bytes().startswith(WRITTEN.encode())):
-        raise UsageError(f"{out} is there already, and `qualgate draft compare` did not write it: name another --out.")
+        raise UsageError(f"{out} already exists, and `qualgate draft compare` did not write it: name another --out.")
     folder = model if model == "reference" else str(Path(model).absolute())
     write_atomically(out, drafts_file(folder, draft or (), evalset, quantize, Path.cwd()))
     with shown_progress("prompts") as progress:

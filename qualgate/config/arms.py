@@ -35,7 +35,7 @@ def _calibration_set(ref: Any, info: ValidationInfo) -> Any:
     """Return the file of the set's cases and their sha256; "" for the hash where a stored run is decided again without
     the file. Without a context (for the schema), return the name as it is."""
     if not isinstance(ref, str) or not ref:
-        raise stated(f"`calibration` names a calibration set, not {quote(ref)}")
+        raise stated(f"`calibration` is the name or path of a calibration set, not {quote(ref)}")
     if info.context is None:
         return ref
     try:
@@ -69,8 +69,8 @@ def _arithmetic(name: Any) -> Any:
         raise stated(f"unknown arithmetic {quote(name)}; did you mean 'float32'?")
     if spelling in ("bfloat16", "float16", "bf16", "fp16", "half", "auto", "serve", "server"):
         raise stated(
-            f"unknown arithmetic {quote(name)}; did you mean 'served'? It rounds to the dtype of each arm, which "
-            "`dtype` says beside its model"
+            f"unknown arithmetic {quote(name)}; did you mean 'served'? It rounds to the dtype of each arm, which is "
+            "set by `dtype` beside its model"
         )
     return name
 
@@ -82,7 +82,7 @@ Dtype = Annotated[Literal["bfloat16", "float16", "float32"], BeforeValidator(_dt
 
 def _variant_name(name: str) -> str:
     if name.casefold() == "baseline":
-        raise stated("a variant cannot be called baseline; that is what it is held against")
+        raise stated("a variant cannot be called baseline: that is the arm it is compared with; choose another name")
     if not re.fullmatch(VARIANT_NAME, name):
         raise stated(f"variant name {quote(name)}: at most 64 letters, digits and . _ + -, the first a letter or digit")
     return name
@@ -165,8 +165,8 @@ class Baseline(ServedKeys):
     def _says_every_token_itself(cls, value: Any) -> Any:
         if isinstance(value, dict) and "speculation" in value:
             raise stated(
-                "the baseline does not speculate: variants are held against plain decoding, which speculation is to "
-                "give again. Make it a variant: variants: {drafted: {speculation: {draft: ngram}}}"
+                "the baseline cannot use `speculation`: variants are compared with plain decoding. Make it a variant: "
+                "variants: {drafted: {speculation: {draft: ngram}}}"
             )
         return value
 
@@ -248,24 +248,24 @@ class Variant(ServedKeys):
     def _has_one_origin(self) -> Variant:
         """Check that a variant has one origin, and no key of another one."""
         if self.model is not None and self.quantize is not None:
-            raise stated("a variant has `model` (a folder) or `quantize` (made from the baseline), one of the two")
+            raise stated("a variant has either `model` (a folder) or `quantize` (made from the baseline), not both")
         alone = self.speculation, self.kv_cache, self.adapter
         if self.model is None and self.quantize is None and all(key is None for key in alone):
             raise stated(
-                "a variant has `model` (a folder) or `quantize` (made from the baseline), one of the two, or "
-                "`speculation`, `kv_cache` or `adapter` alone (the baseline's own weights)"
+                "a variant needs `model` (a folder) or `quantize` (made from the baseline); or, to keep the "
+                "baseline's own weights, `speculation`, `kv_cache` or `adapter` alone"
             )
         if self.quantize is not None and self.adapter is not None and self.adapter.merge:
             raise stated(
-                "an adapter over weights that are made by `quantize` is kept apart of them: leave `merge` out, or "
-                "merge it with PEFT, save that model, and quantize it"
+                "an adapter cannot be merged into weights that `quantize` makes: leave `merge` out, or merge it with "
+                "PEFT, save that model, and quantize it"
             )
         if self.model is None and self.dtype is not None:
-            raise stated("`dtype` goes with `model`: weights that are the baseline's, quantized or not, keep its own")
+            raise stated("`dtype` goes with `model`: the baseline's weights, quantized or not, keep its dtype")
         if self.model is None and (folder_keys := [key for key in _OF_A_FOLDER if getattr(self, key) is not None]):
-            raise stated(f"`{folder_keys[0]}` goes with `model`: the baseline's own weights are read as its folder is")
+            raise stated(f"`{folder_keys[0]}` goes with `model`: the baseline's own weights are read like the baseline")
         if self.model is None and self.calibration is not None:
-            raise stated("`calibration` goes with `model`; a recipe names its own: quantize: {calibration: …}")
+            raise stated("`calibration` goes with `model`; in a recipe, write quantize: {calibration: …}")
         return self
 
 
@@ -282,8 +282,8 @@ class DraftingEntry(Written):
     def _a_part(self) -> DraftingEntry:
         if self.accepted > self.proposed:
             raise stated(
-                f"`accepted` is {self.accepted} of {self.proposed} `proposed`: an arm keeps a part of what is drafted "
-                "for it at most"
+                f"`accepted` is {self.accepted}, more than `proposed` ({self.proposed}): an arm accepts only proposed "
+                "tokens"
             )
         return self
 

@@ -59,7 +59,7 @@ class BudgetEntry(Written):
     def _says_something(self) -> BudgetEntry:
         limits = (self.max_tokens_total, self.max_cost, self.price, self.patience)
         if all(limit is None for limit in limits):
-            raise stated("`budget` has `max_tokens_total`, `max_cost`, `price` or `patience`, and here it has none")
+            raise stated("`budget` needs at least one of `max_tokens_total`, `max_cost`, `price` and `patience`")
         return self
 
 

@@ -70,14 +70,14 @@ def _lm_eval_task(ref: dict[Any, Any], info: ValidationInfo) -> LmEvalTask:
             raise stated(f"`{key}` must be {wanted}, found {quote(value)}")
     if not re.fullmatch(evalsets.NAME, ref["lm_eval"]):
         raise stated(
-            f"{quote(ref['lm_eval'])} cannot be the name of a task of lm-eval's; for one of your own write what its "
-            "file says after `task:`, and the file's folder as `include_path`"
+            f"{quote(ref['lm_eval'])} cannot be the name of an lm-eval task; for a task of your own write the name "
+            "after `task:` in its file, and the file's folder as `include_path`"
         )
     folder = expanded(ref.get("include_path", ""))
     if "include_path" in ref and info.context is not None:
         folder = info.context["folder"] / folder
         if info.context["files"] and not os.path.isdir(folder):
-            raise stated(f"no folder {quote(str(folder), 200)} with tasks of lm-eval's{nearest_path(folder)}")
+            raise stated(f"no folder {quote(str(folder), 200)} of lm-eval tasks{nearest_path(folder)}")
     return LmEvalTask(
         task=ref["lm_eval"],
         include_path=os.path.normpath(folder) if "include_path" in ref else "",
@@ -98,8 +98,8 @@ def _external(ref: dict[Any, Any]) -> ExternalCases:
         raise stated(f"`name` must be the name of an evalset, found {quote(name)}")
     if ref.get("cases") != "external":
         raise stated(
-            "`cases` must be `external`: cases that lie here are named by their file, as ./NAME.yaml; found "
-            f"{quote(ref.get('cases'))}"
+            f"`cases` must be `external`, found {quote(ref.get('cases'))}; for cases on this machine write their file "
+            "instead: ./NAME.yaml"
         )
     return ExternalCases(name=name)
 
@@ -117,7 +117,7 @@ def _evalset_ref(ref: Any, info: ValidationInfo) -> Any:
         raise stated(f"an evalset is a shipped set's name or a path, not {quote(ref)}")
     if not evalsets.is_path(ref) and ref not in evalsets.shipped():
         own = evalsets.own_path(ref, Path(info.context["folder"] if info.context else ""))
-        raise stated(f"no shipped evalset {quote(ref)}{nearest(ref, evalsets.shipped())}; a file is written {own}")
+        raise stated(f"no shipped evalset {quote(ref)}{nearest(ref, evalsets.shipped())}; write a file as {own}")
     if (
         info.context
         and info.context["files"]

@@ -210,8 +210,8 @@ def _refuse_other_kinds(document: Document) -> None:
     path, keys = document.path, document.value.keys() if isinstance(document.value, dict) else set()
     if path.suffix in (".jsonl", ".json"):
         raise UsageError(
-            f"{path}: a gate file is YAML, and this is JSON. Cases are named by the YAML of their set, under "
-            "`evalsets`; score rows are judged by: qualgate gate GATE.yaml --baseline-scores A.jsonl --variant-scores "
+            f"{path}: this is JSON, but a gate file is YAML. For cases, name the YAML file of their set under "
+            "`evalsets`; to judge score rows: qualgate gate GATE.yaml --baseline-scores A.jsonl --variant-scores "
             "B.jsonl"
         )
     if {"name", "version"} <= keys and keys & {"metrics", "kind"} and "baseline" not in keys:
@@ -220,8 +220,8 @@ def _refuse_other_kinds(document: Document) -> None:
         else:
             what, named = "an evalset", f"as evalsets: [./{path.name}]"
         raise UsageError(
-            f"{path}: this is {what}, not a gate file, which names it {named}. To check it: "
-            f"qualgate evalset check {path}"
+            f"{path}: this is {what}, not a gate file; a gate file names it {named}. To check it: qualgate evalset "
+            f"check {path}"
         )
 
 

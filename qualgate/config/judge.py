@@ -19,7 +19,7 @@ MOST_RUBRIC = 20_000  # characters
 
 def _in_words(rubric: str) -> str:
     if not rubric.strip():
-        raise stated("`judge.rubric` is empty; say by what one answer is better than another")
+        raise stated("`judge.rubric` is empty; say what makes one answer better than another")
     return rubric
 
 
@@ -51,7 +51,7 @@ class JudgeEntry(AskedKeys):
     @model_validator(mode="after")
     def _is_asked(self) -> JudgeEntry:
         if self.endpoint is None:
-            raise stated("`judge.endpoint` is missing: the API's address, such as http://127.0.0.1:8100/v1")
+            raise stated("`judge.endpoint` is missing; write the API's address, such as http://127.0.0.1:8100/v1")
         return self
 
 

@@ -59,12 +59,12 @@ class LoadRuleEntry(Written):
     def _a_limit_that_is_one(self) -> LoadRuleEntry:
         """Check that a rule on a load has exactly one limit, of a kind that its metric may have."""
         if self.metric not in LOAD_METRICS:
-            raise stated(f"unknown metric of a load {quote(self.metric)}{nearest(self.metric, list(LOAD_METRICS))}")
+            raise stated(f"unknown load metric {quote(self.metric)}{nearest(self.metric, list(LOAD_METRICS))}")
         allowed = ("max_drop", "min") if self.metric in HIGHER else ("max_increase", "max")
         allowed = allowed if self.metric in RELATIVE else ("max",)
         limits = [name for name in ("max_drop", "max_increase", "min", "max") if getattr(self, name) is not None]
         if len(limits) != 1 or limits[0] not in allowed:
-            raise stated(f"a rule on {self.metric} has one limit: {' or '.join(f'`{name}`' for name in allowed)}")
+            raise stated(f"a rule on {self.metric} needs one limit: {' or '.join(f'`{name}`' for name in allowed)}")
         return self
 
 
@@ -120,22 +120,22 @@ class LoadEntry(Written):
         """Check that the settings of a load fit each other, and that it measures anything."""
         given = self.model_fields_set
         if "burstiness" in given and self.rate is None:
-            raise stated("`load.burstiness` is about requests that come at a `rate`; add for example `rate: [2, 8]`")
+            raise stated("`load.burstiness` needs a `rate`; add for example `rate: [2, 8]`")
         if "speed" in given and self.trace is None:
-            raise stated("`load.speed` says how fast a `trace` is played; add `trace: FILE`")
+            raise stated("`load.speed` needs a `trace`, which it plays faster or slower; add `trace: FILE`")
         for name, levels in (("concurrency", self.concurrency), ("rate", self.rate)):
             if levels is not None and len(set(levels)) < len(levels):
-                raise stated(f"`load.{name}` names a level twice; how often each is measured is `rounds`")
+                raise stated(f"`load.{name}` names a level twice; to measure each level more often, set `rounds`")
         if "seconds" in given and self.concurrency is None and self.rate is None and self.trace is not None:
-            raise stated("`load.seconds` is how long levels last, and a trace lasts as long as it says: leave it out")
+            raise stated("`load.seconds` does not go with `trace`: a trace sets its own duration; leave `seconds` out")
         named = [rule.metric for rule in self.rules or ()]
         if "cancel.tokens" in named and not self.cancel:
-            raise stated("a rule on cancel.tokens, and no request is closed early; add for example `cancel: 0.1`")
+            raise stated("a rule on cancel.tokens, but no request is closed early; add for example `cancel: 0.1`")
         if "retry.share" in named and not self.retries:
-            raise stated("a rule on retry.share, and nothing is sent again; add for example `retries: 2`")
+            raise stated("a rule on retry.share, but no request is sent again; add for example `retries: 2`")
         if self.warmup + self.cooldown >= self.seconds and (self.trace is None or self.concurrency or self.rate):
             raise stated(
-                f"`load` counts nothing: of {self.seconds:g} seconds, {self.warmup:g} are warm-up and "
+                f"`load` measures nothing: of {self.seconds:g} seconds, {self.warmup:g} are warm-up and "
                 f"{self.cooldown:g} cool-down; make `seconds` longer than both together"
             )
         return self

@@ -109,8 +109,8 @@ class Generation(Written):
         cuts = [name for name in CUTS if name in self.model_fields_set]
         if cuts and not self.temperature:
             raise stated(
-                f"`generation.{cuts[0]}` says which tokens may be drawn, and at temperature 0 none is drawn: the "
-                f"likeliest is said; add a temperature such as 0.7, or leave `{'`, `'.join(cuts)}` out"
+                f"`generation.{cuts[0]}` limits which tokens may be drawn, but at temperature 0 nothing is drawn: the "
+                f"likeliest token is taken; add a temperature such as 0.7, or leave `{'`, `'.join(cuts)}` out"
             )
         return self
 
@@ -147,13 +147,13 @@ def _devices(devices: Any) -> Any:
     numbers = all(type(gpu) is int and 0 <= gpu < MOST_GPUS for gpu in gpus)
     if not gpus or not numbers or len(set(gpus)) < len(gpus):
         raise stated(
-            "`workers.devices` is auto, cpu, or the numbers of GPUs, each once, as in [0, 1], or [[0, 1], [2, 3]] for "
-            f"models that two hold together; found {quote(devices)}"
+            "`workers.devices` is auto, cpu, or a list of GPU numbers, each once: [0, 1], or [[0, 1], [2, 3]] for "
+            f"models that need two GPUs; found {quote(devices)}"
         )
     if len({isinstance(entry, list) for entry in devices}) > 1 or len({len(group) for group in groups}) > 1:
         raise stated(
-            "`workers.devices` gives each process as many GPUs as the others, as in [[0, 1], [2, 3]]: times would "
-            f"depend on which of them answered; found {quote(devices)}"
+            "`workers.devices` must give every process the same number of GPUs, as in [[0, 1], [2, 3]]: else times "
+            f"depend on which process answered; found {quote(devices)}"
         )
     return tuple(tuple(group) for group in groups)
 
@@ -210,7 +210,7 @@ class Workers(Written):
     @model_validator(mode="after")
     def _address_of_a_cluster(self) -> Workers:
         if self.address and self.backend != "ray":
-            raise stated("`workers.address` is that of a Ray cluster; add `backend: ray`, or leave it out")
+            raise stated("`workers.address` is for a Ray cluster; add `backend: ray`, or leave `address` out")
         return self
 
     @model_validator(mode="after")
@@ -220,12 +220,12 @@ class Workers(Written):
             return self
         if self.backend == "ray":
             raise stated(
-                "`workers.devices` names GPUs of this machine, and on a cluster Ray gives them out: leave it out"
+                "`workers.devices` names GPUs of this machine, but on a cluster Ray assigns them: leave `devices` out"
             )
         if "count" in self.model_fields_set and self.count != len(self.devices):
             raise stated(
-                f"`workers.count` is {self.count}, and each of the {len(self.devices)} `devices` has a process of its "
-                "own: leave `count` out"
+                f"`workers.count` is {self.count}, but each of the {len(self.devices)} `devices` gets its own process: "
+                "leave `count` out"
             )
         return self
 
@@ -299,7 +299,7 @@ class GateFileModel(Written):
     def _went(cls, value: Any) -> Any:
         if isinstance(value, dict) and "lease" in value:
             raise stated(
-                "`lease` is not in qualgate any more: leave it out. Runs beyond this machine go to a Ray cluster: "
+                "`lease` was removed from qualgate: leave it out. To run beyond this machine, use a Ray cluster: "
                 "`qualgate submit GATE.yaml --cluster http://HEAD:8265`"
             )
         return value

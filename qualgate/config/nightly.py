@@ -38,7 +38,7 @@ def _day(value: Any) -> date:
 
 def _weekday(text: str) -> str:
     if text not in WEEKDAYS:
-        raise stated(f"`days` are of {', '.join(WEEKDAYS)}; found {quote(text)}{nearest(text, WEEKDAYS)}")
+        raise stated(f"`days` takes {', '.join(WEEKDAYS)}; found {quote(text)}{nearest(text, WEEKDAYS)}")
     return text
 
 
@@ -51,13 +51,13 @@ def _zone(text: str) -> str:
 
 def _variable(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", text):
-        raise stated("the name of an environment variable is expected; what it holds is a secret, and no file's")
+        raise stated("expected the NAME of an environment variable; the secret itself must not stand in a file")
     return text
 
 
 def _mail(text: str) -> str:
     if not re.fullmatch(r"[^@\s<>,;:\"]{1,64}@[A-Za-z0-9.-]{1,255}", text):
-        raise stated(f"an address such as team@example.com is expected, found {quote(text)}")
+        raise stated(f"expected an address such as team@example.com, found {quote(text)}")
     return text
 
 
@@ -88,7 +88,7 @@ class ScheduleEntry(Written):
         last = schedule.last(now)
         if schedule.next(now) is None and (last is None or now - last > MADE_UP_FOR):
             raise stated(
-                f"the schedule never fires again: `until: {self.until}` leaves no day after now; give a later day, or "
+                f"the schedule never fires again: `until: {self.until}` leaves no scheduled day; give a later day, or "
                 "leave `until` out"
             )
         return self
@@ -146,9 +146,9 @@ class MailEntry(Written):
     @model_validator(mode="after")
     def _logs_in(self) -> MailEntry:
         if (self.user_env is None) != (self.password_env is None):
-            raise stated("`mail` has both of `user_env` and `password_env`, or neither")
+            raise stated("`mail` needs both `user_env` and `password_env`, or neither")
         if self.user_env is not None and self.security == "none":
-            raise stated("`mail.security: none` would send a password that anyone can read; use starttls or tls")
+            raise stated("`mail.security: none` would send the password unencrypted; use starttls or tls")
         return self
 
 

@@ -27,7 +27,7 @@ def expanded(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise stated(f"{quote(path)}: no such user's home folder is known; write the folder out") from None
+        raise stated(f"{quote(path)}: the home folder of that user is unknown; write the full path") from None
 
 
 def _model_folder(model: str, info: ValidationInfo) -> str:
@@ -41,8 +41,8 @@ def _model_folder(model: str, info: ValidationInfo) -> str:
     known = info.data or {}
     served = known.get("endpoint") or known.get("serve")
     if "://" in model or (not served and re.fullmatch(r"[\w.-]+:\d{1,5}(/.*)?", model)):
-        raise stated(f"`model` is no address ({quote(model)}): a model of the Hub is a folder after `hf download`, and "
-                     "a server's address is `endpoint`: {endpoint: http://127.0.0.1:8000/v1, model: NAME}")  # fmt: skip
+        raise stated(f"`model` is a folder, not an address ({quote(model)}): get a model of the Hub by `hf download`; "
+                     "write a server as `endpoint`: {endpoint: http://127.0.0.1:8000/v1, model: NAME}")  # fmt: skip
     if served:  # the server's own name for it
         return model
     if ("endpoint" in known) != ("serve" in known):  # the other key has a fault of its own; a server names the model
@@ -62,8 +62,8 @@ def _folder(model: str, info: ValidationInfo) -> str:
     is_folder = os.path.isdir(folder)  # Path.is_dir raises for a name that is too long or may not be looked at
     if "/" not in model and not is_folder:
         raise stated(
-            f"no model called {quote(model)}; the shipped one is `{SHIPPED_MODEL}`, a folder is written ./{model}; "
-            f"{no_model_folder(model, folder)}"
+            f"no model called {quote(model)}; the shipped model is `{SHIPPED_MODEL}`, and a folder is written as "
+            f"./{model}; {no_model_folder(model, folder)}"
         )
     if info.context["files"] and not is_folder:
         raise stated(no_model_folder(model, folder))
@@ -80,14 +80,14 @@ def _adapter_folder(path: str, info: ValidationInfo) -> str:
     if info.context and info.context["files"]:
         folder = info.context["folder"] / expanded(path)
         if not os.path.isdir(folder):
-            raise stated(f"no adapter's folder {quote(str(folder), 200)}{nearest_path(folder)}")
+            raise stated(f"no adapter folder {quote(str(folder), 200)}{nearest_path(folder)}")
     return path
 
 
 def _plain_file(path: str, info: ValidationInfo) -> str:
     """Check that a file exists, if files are checked; return the text as written."""
     if not path:
-        raise stated("a file's name is empty")
+        raise stated("the file name is empty")
     if "://" in path:
         raise planned(f"a file at an address ({quote(path)})")
     expanded(path)
@@ -110,7 +110,7 @@ def _store_url(url: str) -> str:
             "postgresql://USER@HOST/DATABASE"
         )
     if "?" in location or ":memory:" in location:
-        raise stated("the store must be a plain file: a verdict has to outlive its run")
+        raise stated("the store must be a plain file, without `?` or :memory:, so that a verdict outlives its run")
     expanded(location[1:])
     return url
 

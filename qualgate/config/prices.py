@@ -13,13 +13,13 @@ from qualgate.records import Prices
 
 def _name(text: str) -> str:
     if not text.strip() or not text.isprintable() or len(text) > 64:
-        raise stated(f"a name of 1 to 64 printable characters is needed, found {quote(text)}")
+        raise stated(f"expected a name of 1 to 64 printable characters, found {quote(text)}")
     return text
 
 
 def _price(value: float) -> float:
     if 0 < value < LEAST_PRICE:
-        raise stated(f"a price is 0, which is not charged, or from {LEAST_PRICE:g} to {MOST_PRICE:g}; found {value:g}")
+        raise stated(f"a price is 0 (free), or from {LEAST_PRICE:g} to {MOST_PRICE:g}; found {value:g}")
     return value
 
 

@@ -37,8 +37,8 @@ def _metric(name: str) -> str:
         raise planned(f"the metric {name!r}")
     if name in LOAD_METRICS:
         raise stated(
-            f"{name} is measured under load: write the rule as `load: {{rules: [{{metric: {name}, …}}]}}`, and "
-            "`qualgate load` judges it"
+            f"{name} is measured under load: write the rule as `load: {{rules: [{{metric: {name}, …}}]}}` and judge it "
+            "with `qualgate load`"
         )
     if name not in METRICS:
         raise stated(f"unknown metric {quote(name)}{nearest(name, METRICS)}")
@@ -70,7 +70,7 @@ class Where(Written):
     @model_validator(mode="after")
     def _is_one(self) -> Where:
         if (self.tag is None) == (self.task is None):
-            raise stated("`where` has one of `tag` and `task`")
+            raise stated("`where` needs exactly one of `tag` and `task`")
         return self
 
 
@@ -173,7 +173,7 @@ class RuleEntry(Written):
     def _can_be_proven(cls, value: float, info: ValidationInfo) -> float:
         if value >= 1 and value / 100 < DROP_BELOW:
             unit = "% is" if info.field_name != "max_drop" else "point is" if value == 1 else "points are"
-            raise stated(f"`{info.field_name}: {value:g}` is to be a share: {value:g} {unit} {value / 100:g}")
+            raise stated(f"`{info.field_name}: {value:g}` must be a share: {value:g} {unit} {value / 100:g}")
         if value >= DROP_BELOW:
             raise stated(f"`{info.field_name}: {value:g}` {DROP_TOO_LARGE}")
         return value
@@ -186,7 +186,7 @@ class RuleEntry(Written):
         if len(given) != 1 or given[0] not in metric.bounds:
             fitting = "` or `".join(metric.bounds)
             raise stated(
-                f"a rule on {self.metric} sets one bound, `{fitting}`; found {', '.join(given) if given else 'none'}"
+                f"a rule on {self.metric} needs one bound, `{fitting}`; found {', '.join(given) if given else 'none'}"
             )
         largest = _most(metric.unit, given[0])
         if self.bound > largest:
@@ -196,20 +196,18 @@ class RuleEntry(Written):
             )
         if metric.kind == "likelihood" and self.bound <= 1:
             raise stated(
-                f"`max_ratio: {self.bound:g}` of {self.metric} must be over 1, an equal variant's; 1.02 allows 2 %"
+                f"`max_ratio: {self.bound:g}` of {self.metric} must be above 1 (an unchanged variant); 1.02 allows 2 %"
             )
         if metric.kind == "arm" and not self.per is self.evalset is self.where is None:
-            raise stated(
-                f"{self.metric} is a number of the variant as a whole: `per`, `evalset` and `where` do not go with it"
-            )
+            raise stated(f"{self.metric} is one number for the whole variant: leave `per`, `evalset` and `where` out")
         if self.repeats != "mean" and metric.kind != "quality":
-            raise stated(f"`repeats` goes with metrics of quality, not with {self.metric}")
+            raise stated(f"`repeats` goes with quality metrics, not with {self.metric}")
         if self.percentile is not None and metric.kind != "latency":
             raise stated(f"`percentile` goes with latency metrics, not with {self.metric}")
         if self.per and self.per.skip and (metric.kind != "quality" or given[0] not in DROPS):
-            raise stated("`skip: below_floor` goes with a `max_drop` or `max_relative_drop` of answers' quality")
+            raise stated("`skip: below_floor` goes with a `max_drop` or `max_relative_drop` of a quality metric")
         if self.per is not None and self.evalset is not None:
-            raise stated("`per: evalset` means every set, `evalset: NAME` one of them; write one of the two")
+            raise stated("`per: evalset` means every set, `evalset: NAME` a single one; write only one of the two")
         return self
 
     @property
@@ -247,7 +245,7 @@ def _age(value: str) -> int:
 
 def _in_words(value: str) -> str:
     if not value.strip():
-        raise stated(f"what somebody answers for is said in words, not {quote(value)}")
+        raise stated(f"expected a text that is not empty, found {quote(value)}")
     return value
 
 
@@ -348,15 +346,15 @@ class Gate(Written):
     def _has_one_policy(self) -> Gate:
         """Check that rules or an nel policy decide, not both, and that no option contradicts the latter."""
         if self.subset is not None and self.expected is None:
-            raise stated("`subset` says why `expected` names fewer cases than its evalset; name that file as well")
+            raise stated("`subset` says why `expected` names fewer cases than its evalset; add `expected: FILE`")
         if self.rules is None and self.nel_policy is None:
-            raise stated("`gate.rules` is missing; or bring a NeMo Evaluator policy with `nel_policy: FILE`")
+            raise stated("`gate.rules` is missing; write it, or name a NeMo Evaluator policy: `nel_policy: FILE`")
         if self.nel_policy is not None and self.rules is not None:
-            raise stated("`rules` and `nel_policy` are two ways to decide; write one of them")
+            raise stated("`rules` and `nel_policy` are two ways to decide; write only one of them")
         if self.nel_policy is not None and self.stop == "early":
-            raise stated("an nel policy is asked once, of every case; leave `stop: early` out")
+            raise stated("an nel policy is applied once, to all cases; leave `stop: early` out")
         if self.nel_policy is not None and "alpha" in self.model_fields_set:
-            raise stated("an nel policy has a level of its own (95 %, two-sided); leave `alpha` out")
+            raise stated("an nel policy has its own confidence level (95 %, two-sided); leave `alpha` out")
         return self
 
 
@@ -375,5 +373,5 @@ class SloEntry(Written):
     @model_validator(mode="after")
     def _asks_for_something(self) -> SloEntry:
         if self.ttft is None and self.tpot is None and self.e2e is None:
-            raise stated("`slo` limits nothing; write for example {ttft: 0.5, tpot: 0.05, e2e: 10} (seconds)")
+            raise stated("`slo` is empty; write for example {ttft: 0.5, tpot: 0.05, e2e: 10} (seconds)")
         return self

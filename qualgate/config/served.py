@@ -73,11 +73,11 @@ def named_address(address: str) -> str:
     if parts is None or parts.scheme not in ("http", "https") or not host or any(c.isspace() for c in address):
         raise stated(f"`endpoint` is the API's address, such as http://127.0.0.1:8000/v1; found {quote(address)}")
     if parts.username or parts.password:  # not repeated
-        raise stated("`endpoint` holds a user or a password; a key is named by `api_key_env: NAME`")
+        raise stated("`endpoint` holds a user or a password; write `api_key_env: NAME` for a key")
     if parts.query or parts.fragment:
         raise stated(
-            "`endpoint` ends with a query or a fragment (`?…`, `#…`): write a query as `extra_query: "
-            "{api-version: …}`, and what else is sent as `extra_body`"
+            "`endpoint` ends with a query or a fragment (`?…`, `#…`): write a query as `extra_query: {api-version: "
+            "…}`, and other fields of a request as `extra_body`"
         )
     return address.rstrip("/")
 
@@ -94,13 +94,13 @@ def _command(command: str) -> str:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise stated(f"`serve` is no command ({error}); quotes are read as in a shell") from None
+        raise stated(f"`serve` cannot be read as a command ({error}); write quotes as in a shell") from None
     if not words or not any("{port}" in word for word in words):
-        raise stated("`serve` is a command with {port} where it takes its port: vllm serve ./support --port {port}")
+        raise stated("`serve` needs {port} in place of the server's port: vllm serve ./support --port {port}")
     if flag := keys.in_command(words):  # its value is not repeated
         raise stated(
-            f"`serve` gives its server a key ({quote(flag)}), and a gate file is stored and shown: leave it out. The "
-            "server that a run starts listens on this machine alone, and inherits this environment's variables"
+            f"`serve` gives its server a key ({quote(flag)}): leave it out, because a gate file is stored and shown. "
+            "The server that a run starts listens on this machine only, and inherits this environment's variables"
         )
     return command
 
@@ -109,23 +109,23 @@ def _body(body: dict[str, Any]) -> dict[str, Any]:
     """Check `extra_body`: no key that qualgate sets itself, no secret, nothing that JSON lacks."""
     if own_keys := [name for name in body if name in _OURS]:
         raise stated(
-            f"`extra_body` must not hold `{own_keys[0]}`, which qualgate says itself: `model`, `generation`, cases"
+            f"`extra_body` must not hold `{own_keys[0]}`: qualgate sets it from `model`, `generation` and the cases"
         )
     if key_name := keys.in_body(body):
-        raise stated(f"`extra_body` has {quote(key_name)}: no key stands in a file; write `api_key_env: NAME`")
+        raise stated(f"`extra_body` has {quote(key_name)}: keys must not stand in a file; write `api_key_env: NAME`")
     try:
         json.dumps(body, allow_nan=False)
     except (TypeError, ValueError):
-        raise stated("`extra_body` holds what JSON does not, such as a date; quote it") from None
+        raise stated("`extra_body` holds a value that JSON cannot, such as a date; quote it") from None
     return body
 
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if keys.in_header(name, value):
-            raise stated(f"`extra_headers` has {quote(name)}: no key stands in a file; write `api_key_env: NAME`")
+            raise stated(f"`extra_headers` has {quote(name)}: keys must not stand in a file; write `api_key_env: NAME`")
         if not re.search(_HEADER, name) or not value.isascii() or not value.isprintable():
-            raise stated(f"`extra_headers` has {quote(name)}, which no header can be called or hold")
+            raise stated(f"`extra_headers` has {quote(name)}, whose name or value is not valid in a header")
     return headers
 
 
@@ -138,9 +138,9 @@ def _statuses(statuses: list[int]) -> list[int]:
 def _query(query: dict[str, str]) -> dict[str, str]:
     for name, value in query.items():
         if keys.in_header(name, value) or keys.in_body({name: value}):
-            raise stated(f"`extra_query` has {quote(name)}: no key stands in a file; write `api_key_env: NAME`")
+            raise stated(f"`extra_query` has {quote(name)}: keys must not stand in a file; write `api_key_env: NAME`")
         if not name or not (name + value).isprintable():
-            raise stated(f"`extra_query` has {quote(name)}, which no address can hold")
+            raise stated(f"`extra_query` has {quote(name)}, whose name or value is not valid in an address")
     return query
 
 
@@ -151,7 +151,7 @@ def _as_text(value: Any) -> Any:
 
 def _listed(k: int) -> int:
     if k < -1 or k == 0:
-        raise stated("`prompt_logprobs` is how many likeliest tokens are listed at each place, from 1; -1 lists all")
+        raise stated("`prompt_logprobs` is how many likeliest tokens are listed at each position, from 1; -1 is all")
     return k
 
 
@@ -279,29 +279,29 @@ class ServedKeys(AskedKeys):
                 raise stated(f"`{given[0]}` goes with `endpoint` or `serve`: this arm is generated here")
             return self
         if self.endpoint is not None and self.serve is not None:
-            raise stated("an arm has `endpoint` (a server that runs) or `serve` (one to start), one of the two")
+            raise stated("an arm has either `endpoint` (a server that runs) or `serve` (a server to start), not both")
         if getattr(self, "model", None) is None:
             raise stated(
-                "`endpoint` and `serve` need `model`: the name under which the server lists it (/v1/models). A `serve` "
-                "command of vLLM, SGLang or qualgate tells it where it names its model"
+                "`endpoint` and `serve` need `model`: the name under which the server lists it (/v1/models). It may "
+                "be left out where a `serve` command of vLLM, SGLang or qualgate names its model"
             )
         if self.prompt_logprobs is not None:
             self._check_reading()
         if wrong := [name for name in _OUTSIDE if name in self.model_fields_set]:
-            raise stated(f"`{wrong[0]}` is how an arm is generated here; a served one is what its server makes of it")
+            raise stated(f"`{wrong[0]}` is for arms that are generated here; leave it out, and set it at the server")
         return self
 
     def _check_reading(self) -> None:
         """Check that `prompt_logprobs` can be read: with a tokenizer, and from an engine that gives them."""
         if self.tokenizer is None:
-            raise stated("`prompt_logprobs` needs `tokenizer`: what is read is the tokens of the baseline's answer")
+            raise stated("`prompt_logprobs` needs `tokenizer`, to split the baseline's answer into tokens")
         if self.engine is not None and self.engine not in READ_BY:
             raise stated(
-                f"`prompt_logprobs` is read as vLLM tells it (`engine: vllm`, or none named), or SGLang; of "
-                f"{quote(self.engine)} it is not in this version"
+                "`prompt_logprobs` can be read from vLLM (`engine: vllm`, or no `engine`) and SGLang; "
+                f"{quote(self.engine)} is not in this version"
             )
         if self.engine == "sglang" and self.prompt_logprobs < 1:
-            raise stated("SGLang lists no whole vocabulary: say how many, as in `prompt_logprobs: 20`")
+            raise stated("SGLang cannot list the whole vocabulary: give a number, as in `prompt_logprobs: 20`")
 
 
 def as_served(entry: ServedKeys, folder: Path, budget: BudgetEntry | None = None) -> Served | None:

@@ -30,7 +30,7 @@ def _named_or_made(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
         return read(value)
     if value not in KNOWN_TEXTS:
         raise stated(
-            f"no proposer {quote(value)}{nearest(value, KNOWN_TEXTS)}; a draft that is a model is a mapping such as "
+            f"unknown draft {quote(value)}{nearest(value, KNOWN_TEXTS)}; write a draft model as a mapping such as "
             f"`{DraftEntry.example}`"
         )
     return value
@@ -88,8 +88,8 @@ class DraftEntry(Written):
     def _went(cls, value: Any) -> Any:
         if gone := [key for key in ("early_exit", "high_bits") if isinstance(value, dict) and key in value]:
             raise stated(
-                f"`{gone[0]}` is not in qualgate any more. Draft by the target's own weights made smaller, such as "
-                f"`{cls.example}`; what production drafts is judged by served arms (`serve`, `endpoint`)"
+                f"`{gone[0]}` was removed from qualgate. Draft with the target's own weights, quantized, such as "
+                f"`{cls.example}`; to judge the draft used in production, write served arms (`serve`, `endpoint`)"
             )
         return value
 
@@ -99,12 +99,12 @@ class DraftEntry(Written):
         others = ("model", "quantize", "under")
         if self.head is not None:
             if any(getattr(self, name) is not None for name in others):
-                raise stated("`head` drafts by itself, from its target's states: leave every other key of `draft` out")
+                raise stated("`head` drafts alone, from its target's states: leave every other key of `draft` out")
             return self
         if self.model is None and self.quantize is None:
             raise stated(
-                "a draft has `quantize` (made of its target), `model` (a folder; with `quantize` made of that), or "
-                "`head`"
+                "a draft needs `quantize` (made from its target), `model` (a folder; with `quantize`, made from that "
+                "folder), or `head`"
             )
         return self
 
@@ -131,10 +131,7 @@ class CascadeEntry(Written):
     @model_validator(mode="after")
     def _is_no_head(self) -> CascadeEntry:
         if isinstance(self.draft, DraftEntry) and self.draft.head is not None:
-            raise stated(
-                "`head` drafts from the states of the variant's own model, which verifies it: it stands in the first "
-                "`draft`, and under no other"
-            )
+            raise stated("`head` drafts from the states of the variant's own model: write it in the first `draft` only")
         return self
 
 
@@ -170,8 +167,8 @@ class SpeculationEntry(Written):
         while level is not None and self.rule != "keyed":
             if level.tokens == "auto":
                 raise stated(
-                    f"`tokens: auto` goes by the clock, and under `rule: {self.rule}` another length of drafts draws "
-                    "other answers: say how many at every level, such as `tokens: 5`"
+                    f"`tokens: auto` depends on measured time, and under `rule: {self.rule}` another draft length "
+                    "gives other answers: write a number at every level, such as `tokens: 5`"
                 )
             level = level.draft.under if isinstance(level.draft, DraftEntry) else None
         return self
@@ -179,7 +176,7 @@ class SpeculationEntry(Written):
     @model_validator(mode="after")
     def _is_of_few_levels(self) -> SpeculationEntry:
         if (depth := as_record(self, lambda model: model).depth) > MOST_LEVELS:
-            raise stated(f"a cascade of {depth} levels, and {MOST_LEVELS} are the most")
+            raise stated(f"a cascade of {depth} levels; at most {MOST_LEVELS} are allowed")
         return self
 
 

@@ -42,6 +42,6 @@ def refuse_leaks(cases: Sequence[str]) -> None:
     """Raise UsageError if any evaluation cases are in the calibration set."""
     if cases:
         raise UsageError(
-            f"{counted(len(cases), 'evaluation case stands', 'evaluation cases stand')} in the calibration set, "
-            f"{cases[0]} among them: a variant made with it has seen its exam. Take them out of the calibration set."
+            f"{counted(len(cases), 'evaluation case is', 'evaluation cases are')} in the calibration set, such as "
+            f"{cases[0]}: the variant would be judged on its calibration data. Take them out of the calibration set."
         )

@@ -134,12 +134,12 @@ class EvalsetFile(SetFile):
             if name in PLANNED:
                 raise stated(f"the metric {name!r} is not in this version")
             if name in METRICS and name not in SCORED:
-                raise stated(f"{name!r} is measured for rules, not scored by a set: name it in a gate file's rule")
+                raise stated(f"{name!r} is not scored by an evalset: name it in a rule of a gate file")
             if name not in SCORED:
                 raise stated(f"unknown metric {quote(name)}{nearest(name, SCORED)}")
         if (others := [name for name in names if name not in BY_LIKELIHOOD]) and len(others) < len(names):
             weighed = next(name for name in names if name in BY_LIKELIHOOD)
-            raise stated(f"{weighed!r} is of choices that are read, {others[0]!r} of an answer: make two sets of them")
+            raise stated(f"{weighed!r} scores given choices, {others[0]!r} a written answer: make two sets of them")
         return names
 
     @field_validator("lenient")
@@ -163,7 +163,7 @@ class EvalsetFile(SetFile):
         from qualgate.scoring.code import package_faults
 
         if not names:
-            raise stated("`packages` names none: write them, as `packages: [numpy]`, or leave the key out")
+            raise stated("`packages` is empty: write for example `packages: [numpy]`, or leave the key out")
         for message in package_faults({"packages": names}):
             raise stated(message)
         return names

@@ -149,7 +149,7 @@ def read_rows(path: Path, name: str, *, chat: bool, max_new_tokens: int | None =
     if lines.faults:
         refuse([Fault(path, line, message) for line, message in lines.faults])
     if not rows:
-        raise UsageError(f"{path}: no rows; one JSON object a line is needed, as {EXAMPLE}")
+        raise UsageError(f"{path}: no rows; write one JSON object a line, such as {EXAMPLE}")
     rows = _without_copies(path, _with_tags(rows, reading), reading)
     rows = _split_json_prompts(rows)
     if any(kind == "answers" for _, kind, _ in rows):  # a number among texts is a text
@@ -218,7 +218,7 @@ def _with_references(case: dict[str, Any], answer: Any, unread: Collection[str])
         if not answer or not all(
             isinstance(reference, str | int | float) and str(reference).strip() for reference in answer
         ):
-            raise _Unusable(f"several right answers are a list of texts or numbers; found {quote(answer)}")
+            raise _Unusable(f"several right answers must be a list of texts or numbers; found {quote(answer)}")
         is_long = any(len(str(reference)) > LONG for reference in answer)
         return "texts" if is_long else "answers", {**case, "references": [*map(str, answer)]}
     kind = "numbers" if not isinstance(answer, str) or _NUMBER.fullmatch(answer) else "answers"
@@ -257,18 +257,18 @@ def _question(row: dict[str, Any], reading: _Reading, used: set[str]) -> tuple[d
         messages = [_turn(message) for message in row[key]] if isinstance(row[key], list) else []
         reply = messages.pop() if messages and messages[-1].get("role") == "assistant" else None
         if not messages:
-            raise _Unusable(f"`{key}` is no list of messages that ask something; found {quote(row[key])}")
+            raise _Unusable(f"`{key}` must be a list of messages with a question; found {quote(row[key])}")
         return {"messages": [{"role": message["role"], "content": message["content"]} for message in messages]}, reply
     key = _first(QUESTION, row)
     if key is None and "turns" in row:
         raise _Unusable(
-            "rows with `turns` are the cases of an evalset already: write a YAML file of the same name beside them, "
-            "with `name`, `version` and `metrics: [tool_call.correct, turns.correct]`, and name that in the gate "
-            "file's `evalsets` (docs/turns.md)"
+            "rows with `turns` are cases of an evalset: write a YAML file of the same name beside this file, with "
+            "`name`, `version` and `metrics: [tool_call.correct, turns.correct]`, and name that in the gate file's "
+            "`evalsets` (docs/turns.md)"
         )
     if key is None or not isinstance(row[key], str):
         raise _Unusable(
-            f"no key says what is asked; found {quote(', '.join(row))}. Call it `question` ({_spellings(QUESTION[2:])} "
+            f"no key holds the question; found {quote(', '.join(row))}. Call it `question` ({_spellings(QUESTION[2:])} "
             f"do as well) or `messages`: {EXAMPLE}"
         )
     texts = [row[name] for name in BEFORE if isinstance(row.get(name), str)]
@@ -323,7 +323,7 @@ def _call(written: Any) -> Any:
     try:
         return {"name": call.get("name"), "arguments": json.loads(call["arguments"])}
     except ValueError:
-        raise _Unusable(f"the arguments of an expected call are no JSON: {quote(call['arguments'])}") from None
+        raise _Unusable(f"the arguments of an expected call are not valid JSON: {quote(call['arguments'])}") from None
 
 
 def _id_of(row: dict[str, Any], reading: _Reading, made_id: str) -> str:
@@ -382,7 +382,7 @@ def _without_copies(path: Path, rows: list[_Row], reading: _Reading) -> list[_Ro
         elif _truth(case) == _truth(earlier[2]):
             reading.copies += 1
         else:
-            faults.append(Fault(path, line, f"asks what line {earlier[0]} asks, and {_CONTRADICTS}"))
+            faults.append(Fault(path, line, f"asks the same question as line {earlier[0]}, but {_CONTRADICTS}"))
     if faults:
         refuse(faults)
     return unique

@@ -93,7 +93,7 @@ def _json(text: str, key: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise NotAsPublished(f"`{key}` holds what is no JSON ({error}): {quote(text)}") from None
+        raise NotAsPublished(f"`{key}` is not valid JSON ({error}): {quote(text)}") from None
 
 
 def _unpacked(written: Any) -> Any:
@@ -108,15 +108,15 @@ def _unpacked(written: Any) -> Any:
         unpacker = zlib.decompressobj()
         pickled = unpacker.decompress(base64.b64decode(written, validate=True), MOST)
         if unpacker.unconsumed_tail:
-            raise NotAsPublished(f"`private_test_cases` unpack to more than {MOST} bytes: leave the row out")
+            raise NotAsPublished(f"`private_test_cases` unpacks to more than {MOST} bytes: leave the row out")
         operations = list(pickletools.genops(pickled))
     except (binascii.Error, zlib.error, ValueError, RecursionError) as error:
-        raise NotAsPublished(f"`private_test_cases` is neither JSON nor a packed text: {error}") from None
+        raise NotAsPublished(f"`private_test_cases` is neither JSON nor a compressed text: {error}") from None
     texts = [value for operation, value, _ in operations if "UNICODE" in operation.name]
     others = sorted({operation.name for operation, _, _ in operations} - _ONE_TEXT)
     if others or len(texts) != 1:
         raise NotAsPublished(
             f"`private_test_cases` is a pickle of more than one text ({', '.join(others[:3]) or len(texts)}), which is "
-            "never loaded: it could run anything"
+            "never loaded, because it could run code"
         )
     return texts[0]

@@ -32,7 +32,7 @@ def load(ref: str, relative_to: Path) -> Evalset:
         loaded = read(path)
     if isinstance(loaded, Evalset):
         return loaded
-    raise UsageError(f"{path} is a calibration set, which judges nothing: name an evalset")
+    raise UsageError(f"{path} is a calibration set, which no model is judged on: name an evalset")
 
 
 def load_calibration(ref: str, relative_to: Path) -> CalibrationSet:
@@ -42,8 +42,8 @@ def load_calibration(ref: str, relative_to: Path) -> CalibrationSet:
     if isinstance(loaded, CalibrationSet):
         return loaded
     raise UsageError(
-        f"{path} is an evalset: a variant calibrated on it has seen its exam. Name a calibration set (`kind: "
-        "calibration`, no `metrics`) whose cases stand in no evalset, such as the shipped one: calibration"
+        f"{path} is an evalset: a variant calibrated on it would be judged on the same cases. Name a calibration set "
+        "(`kind: calibration`, no `metrics`) that shares no case with an evalset, such as the shipped one: calibration"
     )
 
 
@@ -127,7 +127,7 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
         raise UsageError(unreadable(data, error)) from None
     faults += reader.faults
     if not reader.lines.line:
-        faults.append(Fault(data, 1, "no cases; one JSON object a line is needed"))
+        faults.append(Fault(data, 1, "no cases; write one JSON object a line"))
     faults += _hash_faults(document, header, reader.lines.sha256, path)
     if "dialect" in reader.added and not any(metric.startswith("tool_call.") for metric in reader.metrics):
         faults.append(document.fault(("dialect",), "`dialect` is of tool calls, and the set has no metric of them"))

@@ -167,7 +167,7 @@ def _check_bound(rule: Rule, location: str, brought: bool) -> None:
     if rule.repeats != "mean" and metric.kind != "quality":
         raise UsageError(f"repeats: {rule.repeats} of {rule.metric}{location}: only answers that are right or wrong")
     if metric.kind == "arm" and (rule.evalset or rule.where or rule.scope != "pooled"):
-        raise UsageError(f"{rule.metric}{location} is a number of the variant as a whole: it has no part for an "
+        raise UsageError(f"{rule.metric}{location} is one number for the whole variant: it has no part for an "
                          "evalset, a task or a tag.")  # fmt: skip
     if rule.percentile is not None and (metric.kind != "latency" or not 0 < rule.percentile < 100):
         raise UsageError(

@@ -22,7 +22,7 @@ def refuse_one_file_twice(files: Mapping[str, Path]) -> None:
     """Raise UsageError where one file is given for two arms."""
     for first, second in combinations(files.values(), 2):
         if first.exists() and second.exists() and first.samefile(second):
-            raise UsageError(f"{first} is given as the file of two arms; give each arm's own")
+            raise UsageError(f"{first} is given for two arms; give each arm its own file")
 
 
 def refuse_copies(sides: Mapping[str, Scores]) -> None:
@@ -30,10 +30,10 @@ def refuse_copies(sides: Mapping[str, Scores]) -> None:
     for first, second in combinations(sides.values(), 2):
         if _same_answers(first, second) and not _two_models(first, second):
             raise UsageError(
-                f"{second.source} holds the answers of {first.source}: every id, value, text and hash is equal, and a "
-                "copy says nothing of a variant. Give the variant's own rows. If two models truly answered alike, or "
-                "one only speculates, let each row say whose answer it is (`model`), as `qualgate score` does where "
-                "the outputs say so."
+                f"{second.source} holds the answers of {first.source}: every id, value, text and hash is equal, so "
+                "nothing is compared. Give the variant's own rows. If two models truly gave equal answers, or one "
+                "only adds speculation, name the model in each row (`model`), as `qualgate score` does where the "
+                "outputs name it."
             )
 
 

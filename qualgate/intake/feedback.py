@@ -88,5 +88,5 @@ def _event(where: str, body: dict[str, Any]) -> Event:
     if answer and not re.fullmatch("[0-9a-f]{64}", answer):
         raise UsageError(f"{where}: `answer_sha256` must be 64 hexadecimal digits, found {answer!r:.60}")
     if not answer and not run:
-        raise UsageError(f"{where}: which answer? Give its `answer_sha256`, or the `run` that gave it")
+        raise UsageError(f"{where}: the row names no answer; give its `answer_sha256`, or the `run` that gave it")
     return Event(UnitKey(text("arm"), text("evalset"), text("case_id"), repeat), answer, run, corrected)

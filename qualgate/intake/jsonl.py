@@ -35,7 +35,7 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     blank = blank or line
                     continue
                 if blank:
-                    raise _Unreadable(f"an empty line {blank} before it")
+                    raise _Unreadable(f"line {blank} before it is empty")
                 if not objects and not raw.lstrip().startswith(b"{"):
                     raise _Unreadable(NO_LINES.format(quote(raw[:200].decode("utf-8", "replace").strip())), again=False)
                 objects += 1
@@ -45,7 +45,7 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     except _Unreadable as error:
         raise UsageError(f"{path}:{line}: {error}") from None
     if not objects:
-        raise UsageError(f"{path}: is empty, so nothing could be compared.")
+        raise UsageError(f"{path} is empty: there is nothing to compare.")
 
 
 class _Unreadable(ValueError):
@@ -74,7 +74,7 @@ def _object(raw: bytes) -> dict[str, Any]:
     except _Unreadable:
         raise
     except ValueError as error:  # Python refuses to read whole numbers of thousands of digits
-        raise _Unreadable(f"not JSON that can be read: {error}") from None
+        raise _Unreadable(f"not readable as JSON: {error}") from None
     if not isinstance(value, dict):
         raise _Unreadable("not a JSON object")
     return value

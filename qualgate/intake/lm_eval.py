@@ -60,24 +60,24 @@ def read_samples(
     samples = [(line, _sample(f"{path}:{line}", body)) for line, body in read_objects(path)]
     filters = sorted({str(body.get("filter", "none")) for _, body in samples})
     if filter is None and len(filters) > 1:
-        raise UsageError(f"{path}: scored under the filters {', '.join(filters)}; say which counts: --filter NAME")
+        raise UsageError(f"{path}: has scores of several filters ({', '.join(filters)}); choose one: --filter NAME")
     chosen = filters[0] if filter is None else filter
     if chosen not in filters:
-        raise UsageError(f"{path}: no sample under the filter {chosen!r}; its filters: {', '.join(map(repr, filters))}")
+        raise UsageError(f"{path}: no sample of the filter {chosen!r}; its filters: {', '.join(map(repr, filters))}")
     chosen_samples = [(line, body) for line, body in samples if str(body.get("filter", "none")) == chosen]
     every = dict.fromkeys(name for _, body in chosen_samples for name in body["metrics"] if isinstance(name, str))
     if every.keys() <= {BYPASS}:
         raise UsageError(f"{path}: {NO_SCORES.format(BYPASS)}")
     if metric is not None and metric not in every:
-        raise UsageError(f"{path}: --metric {metric}: no sample carries it{nearest(metric, every)}")
+        raise UsageError(f"{path}: --metric {metric}: no sample has this metric{nearest(metric, every)}")
     # A pair for a score of the whole set (F1 of a choice, a Brier score) is no sample's own, unless it is named.
     pairs = {name for name in every if any(isinstance(body.get(name), list | dict) for _, body in chosen_samples)}
     judged = {name for name in every if name == metric or name not in pairs or is_likelihood(f"{LM_EVAL}{name}")}
     names = {name: _our_name(name, metric) for name in every if name in judged}
     if not any(names.values()):
         raise UsageError(
-            f"{path}: has no metric that a rule may name, only {', '.join(sorted(every)) or 'none at all'}. For one "
-            "with a value from 0 to 1 for each sample, name it: --metric NAME"
+            f"{path}: has no metric that a rule can use, only {', '.join(sorted(every)) or 'none at all'}. If one has "
+            "a value from 0 to 1 for each sample, name it: --metric NAME"
         )
     named = _LOG_NAME.fullmatch(path.stem)
     task, by_question = named["task"] if named else path.stem, _by_question(chosen_samples)
@@ -132,7 +132,7 @@ def _rows(
             if our_name is None or name not in body["metrics"]:
                 continue
             if name not in body:
-                raise UsageError(f"{where}: names the metric {name!r} and has no value for it")
+                raise UsageError(f"{where}: names the metric {name!r}, but has no value for it")
             try:
                 value, weight = _measured(our_name, body[name])
                 refuse_out_of_range(our_name, value, body[name])
@@ -157,7 +157,7 @@ def _sample(where: str, body: dict[str, Any]) -> dict[str, Any]:
     if "metrics" not in body and isinstance(body.get("filtered_resps"), list):
         body = {**body, "metrics": [name for name in body if name not in OTHER_FIELDS]}
     if type(body.get("doc_id")) is not int or not isinstance(body.get("metrics"), list):
-        raise UsageError(f"{where}: not a sample of lm-eval's (`doc_id` and `metrics`); log with --log_samples")
+        raise UsageError(f"{where}: not an lm-eval sample, which has `doc_id` and `metrics`; log with --log_samples")
     return body
 
 
@@ -169,8 +169,8 @@ def _refuse_certainty(path: Path, rows: Sequence[ScoreRow]) -> None:
         least = 1 if row.metric in uncertain and row.metric in OF_LENGTH_1 else 0
         if row.value == 0 and row.weight is not None and row.weight > least:
             raise UsageError(
-                f"{path}:{row.line}: the log-likelihood of document {row.id} under {row.metric} is 0, and no "
-                "model is that certain. Does the server give log-likelihoods of prompts? Then log the task again."
+                f"{path}:{row.line}: the log-likelihood of document {row.id} under {row.metric} is 0, but no model is "
+                "that certain. Check that the server gives log-likelihoods of prompts, then log the task again."
             )
 
 
@@ -188,7 +188,7 @@ def read_pair(
         read_samples(path, filter=filter, metric=metric, error_texts=error_texts) for path in (baseline, variant)
     )
     if before.task != after.task and all(_LOG_NAME.fullmatch(path.stem) for path in (baseline, variant)):
-        raise UsageError(f"{baseline} logs the task {before.task}, {variant} logs {after.task}: not the same questions")
+        raise UsageError(f"{baseline} logs the task {before.task}, {variant} logs {after.task}; log one task for both")
     _refuse_other_lengths(before.scores, after.scores)
     return before, after
 
@@ -233,15 +233,15 @@ def _measured(metric: str, logged: Any) -> tuple[float | None, float | None]:
     pair = [logged, 1] if metric == f"{LM_EVAL}perplexity" else logged if isinstance(logged, list) else ()
     parts = [*map(_as_logged, pair)]
     if len(parts) != 2 or any(type(part) not in (int, float) for part in parts):
-        raise ValueError(f"{metric} must be a log-likelihood, or one and its words or bytes, found {logged!r:.60}")
+        raise ValueError(f"{metric} must be a log-likelihood, or one with its words or bytes, found {logged!r:.60}")
     likelihood, length = (as_value(part) or 0.0 for part in parts)
     if not -MOST_NATS <= likelihood <= 0:
         raise ValueError(
-            f"the log-likelihood under {metric} is {likelihood:g}, and must be finite and at most 0: does the model "
-            "that gave it overflow?"
+            f"the log-likelihood under {metric} is {likelihood:g}, but must be finite and at most 0; check the model "
+            "for overflow"
         )
     if not (0 <= length <= MOST_NATS and length.is_integer()):
-        raise ValueError(f"{metric} is divided by {length:g}, which is no number of words or bytes")
+        raise ValueError(f"{metric} is divided by {length:g}, which cannot be a number of words or bytes")
     return 0.0 - likelihood, length
 
 

@@ -29,14 +29,13 @@ def looks_at(path: Path, evidence: RunEvidence, test: str) -> tuple[Looked, ...]
         if not look.questions <= present:
             lost = sorted(look.questions - present)[0]
             raise UsageError(
-                f"{path} keeps looks at other files: look {number} was at {lost[1]!r:.80} of {lost[0]!r:.80}, which "
-                "these do not hold. A list may grow and not change; another comparison takes a looks file of its own."
+                f"{path} belongs to other files: look {number} included {lost[1]!r:.80} of {lost[0]!r:.80}, which "
+                "these files lack. Cases may be added, never removed; give another comparison its own looks file."
             )
         if _answers(evidence, look.questions) != look.answers:
             raise UsageError(
-                f"{path} keeps looks at other files: what these say of the {len(look.questions):,} answers of look "
-                f"{number} is not what was judged then. Another comparison, and one scored anew, takes a looks file of "
-                "its own."
+                f"{path} belongs to other files: some of the {len(look.questions):,} answers of look {number} are not "
+                "those that were judged then. Give another comparison, or new scores, their own looks file."
             )
         looked_at |= look.questions
         if looked_at == present:
@@ -82,8 +81,8 @@ def _read(path: Path) -> tuple[Looked, ...]:
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"{path} cannot be read as a file of looks ({error}). If it is one, restore it: without it nobody knows "
-            "how often these files were judged. Else name a file that is not there yet."
+            f"{path} cannot be read as a looks file ({error}). If it was one, restore it: it records how often these "
+            "files were judged. Otherwise name a new file."
         ) from None
 
 

@@ -24,12 +24,12 @@ def read_labels(path: Path) -> tuple[Label, ...]:
     for line, body in read_objects(path):
         label = _label(f"{path}:{line}", body)
         if label.id in labels:
-            raise UsageError(f"{path}:{line}: a second label {label.id!r:.60}; each has an id of its own")
+            raise UsageError(f"{path}:{line}: a second label with the id {label.id!r:.60}; give each label its own id")
         labels[label.id] = label
         if len(labels) > MOST_LABELS:
-            raise UsageError(f"{path}: more than {MOST_LABELS:,} labels; a judge is measured by a sample")
+            raise UsageError(f"{path}: more than {MOST_LABELS:,} labels; give a sample of them")
     if not any(label.preferred != PREFERRED["tie"] for label in labels.values()):
-        raise UsageError(f"{path}: every label is a tie, so agreement cannot be measured; some prefer `a` or `b`")
+        raise UsageError(f"{path}: every label is a tie, so agreement cannot be measured; some must prefer `a` or `b`")
     return tuple(labels[name] for name in sorted(labels))
 
 
@@ -48,9 +48,9 @@ def _label(where: str, body: dict[str, Any]) -> Label:
     if not isinstance(preferred, str) or preferred not in PREFERRED:
         raise UsageError(f"{where}: `preferred` must be a, b or tie, found {preferred!r:.60}")
     if body["a"] == body["b"]:
-        raise UsageError(f"{where}: `a` and `b` are equal, which tells nothing of a judge; leave the row out")
+        raise UsageError(f"{where}: `a` and `b` are equal, so the row cannot measure a judge; leave the row out")
     if len(body["id"]) > 400:
-        raise UsageError(f"{where}: `id` has {len(body['id'])} characters, 400 at most")
+        raise UsageError(f"{where}: `id` has {len(body['id'])} characters; at most 400 are allowed")
     return Label(
         id=body["id"], question=body["question"], first=body["a"], second=body["b"], preferred=PREFERRED[preferred]
     )

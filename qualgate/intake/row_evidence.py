@@ -122,7 +122,7 @@ def _refuse_misspelt(sides: Sequence[Scores], cases: KnownCases) -> None:
             for likely in close_names(row.metric, absent, cutoff=NEARLY):
                 raise UsageError(
                     f"{side.source}:{row.line}: no other file has a score of {row.metric!r:.80}; did you mean "
-                    f"{likely!r:.80}, of which {row.id!r:.80} has none here?"
+                    f"{likely!r:.80}, which {row.id!r:.80} lacks here?"
                 )
 
 
@@ -168,8 +168,8 @@ def _refuse_more_repeats(
         for row in side.rows:
             if row.evalset in repeats and row.repeat not in repeats[row.evalset]:
                 raise UsageError(
-                    f"{side.source}:{row.line}: the `repeat` of {row.id!r:.80} is {row.repeat}, and the gate file "
-                    f"states `repeats: {cases.repeats}`. State how many answers each case has, or leave these out."
+                    f"{side.source}:{row.line}: the `repeat` of {row.id!r:.80} is {row.repeat}, but the gate file "
+                    f"states `repeats: {cases.repeats}`. Correct `repeats`, or leave these rows out."
                 )
 
 
@@ -205,7 +205,7 @@ def _with_evalset(side: Scores, evalset: str | None) -> Scores:
         return side
     if evalset is None:
         raise UsageError(
-            f"{side.source}: rows without `evalset`, and the gate file names several; say which in each row"
+            f"{side.source}: rows without `evalset`, but the gate file names several; add `evalset` to each row"
         )
     return replace(side, rows=tuple(row if row.evalset else replace(row, evalset=evalset or "") for row in side.rows))
 
@@ -283,6 +283,6 @@ def _refuse_two_answers(row: ScoreRow, other: ScoreRow) -> None:
     ):
         if first_value != second_value:
             raise UsageError(
-                f"the score rows of {row.id!r:.80} name different {what}, {first_value!r:.60} in {row.metric} and "
-                f"{second_value!r:.60} in {other.metric}: are they about one answer?"
+                f"the score rows of {row.id!r:.80} have different {what}: {first_value!r:.60} in {row.metric}, "
+                f"{second_value!r:.60} in {other.metric}. Check that they score the same answer."
             )

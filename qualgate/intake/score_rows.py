@@ -128,13 +128,13 @@ def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
         raise _NoRow(slips[0])
     name, metric, repeat = text("id"), text("metric"), body.get("repeat", 0)
     if not name or not metric:
-        raise _NoRow("a score row has `id` and `metric`, each a text that is not empty")
+        raise _NoRow("a score row needs `id` and `metric`, each a text that is not empty")
     if type(repeat) is not int or repeat < 0:
         raise _NoRow(f"`repeat` must be a whole number from 0, found {repeat!r:.60}")
     value = as_value(body.get("value"))
     failed, contradiction = _standing(body, metric, value, text("status"), text("error_type"))
     if "value" not in body and not failed:
-        raise _NoRow("a score row has a `value`: a number, true, false or null")
+        raise _NoRow("a score row needs a `value`: a number, true, false or null")
     if not failed:
         refuse_out_of_range(metric, value, body["value"])
     if (unanswered := text("unanswered")) not in ("", "empty", "unfiltered"):
@@ -185,8 +185,8 @@ def _standing(body: dict[str, Any], metric: str, value: float | None, status: st
     if known is not None and known.kind == "quality":
         if known.binary and fraction:
             raise _NoRow(
-                f"{metric} is right or wrong, so its value is 0 or 1, found {value:g}; several answers to a case are "
-                "several rows, each with its `repeat`"
+                f"{metric} is right or wrong, so its value is 0 or 1, found {value:g}; for several answers to a case "
+                "write several rows, each with its `repeat`"
             )
         if verdict is not None and (value is None or (value in (0, 1) and verdict != bool(value))):
             return "", f"`verdict` is {json.dumps(verdict)} and `value` is {json.dumps(body.get('value'))}"

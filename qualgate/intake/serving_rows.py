@@ -68,17 +68,17 @@ def served(body: Mapping[str, Any]) -> Served:
     gaps = _numbers(body, "top2_gaps", "numbers from 0", (int, float), inf)
     count = _whole_number(body, "tokens")
     if ids is not None and count not in (None, len(ids)):
-        raise ValueError(f"`tokens` is {count} and `token_ids` has {len(ids)}")
+        raise ValueError(f"`tokens` is {count}, but `token_ids` has {len(ids)}")
     if gaps is not None and (ids is None or len(gaps) != len(ids)):
-        raise ValueError(f"`top2_gaps` has {len(gaps)} numbers; one is needed for each of the `token_ids`")
+        raise ValueError(f"`top2_gaps` has {len(gaps)} numbers; it needs one for each of the `token_ids`")
     answer = None if ids is None else np.array(ids, "<i4").tobytes()
     digest = _digest(body, "tokens_sha256")
     if answer is not None and digest not in (None, own := sha256(answer).hexdigest()):
-        raise ValueError(f"`tokens_sha256` is {digest} and that of `token_ids` is {own}")
+        raise ValueError(f"`tokens_sha256` is {digest}, but the hash of `token_ids` is {own}")
     proposed, accepted = _whole_number(body, "draft_proposed"), _whole_number(body, "draft_accepted")
     if accepted is not None and (proposed is None or accepted > proposed):
         given = "is not given" if proposed is None else f"is {proposed}"
-        raise ValueError(f"`draft_accepted` is {accepted} and `draft_proposed`, of which these are a part, {given}")
+        raise ValueError(f"`draft_accepted` is {accepted}, and `draft_proposed` {given}: it cannot be less")
     attempts = _attempts(body.get("attempts"))
     last = attempts[-1].output_tokens if attempts and attempts[-1].outcome == "done" else None
     return Served(
@@ -106,11 +106,11 @@ def with_serving(unit: UnitEvidence, rows: Iterable[Served]) -> UnitEvidence:
         for field in fields(row):
             value = getattr(row, field.name)
             if value is not None and values.setdefault(field.name, value) != value:
-                raise ValueError(f"the score rows of {unit.key.case_id!r:.80} differ in what they say of its serving "
-                                 f"({field.name}): {values[field.name]!r:.40} and {value!r:.40}")  # fmt: skip
+                raise ValueError(f"the score rows of {unit.key.case_id!r:.80} have different values of "
+                                 f"`{field.name}`: {values[field.name]!r:.40} and {value!r:.40}")  # fmt: skip
     times = {f"latency.{name}": values.pop(name) for name in TIMES if name in values}
     if differing := [name for name, value in times.items() if unit.values.get(name, value) != value]:
-        raise ValueError(f"{unit.key.case_id!r:.80} has two values of {differing[0]}: a field's and a row's")
+        raise ValueError(f"{unit.key.case_id!r:.80} has two values of {differing[0]}, one in a field and one in a row")
     body: dict[str, Any] = {field.name: getattr(unit, field.name) for field in fields(unit)}
     return UnitEvidence(**(body | {"tokens": None, "values": unit.values | times} | values))
 
@@ -120,7 +120,7 @@ def _attempts(value: Any) -> tuple[Attempt, ...] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not value or not all(isinstance(entry, dict) for entry in value):
-        raise ValueError(f"`attempts` must be a list of objects, one a try and one at least, found {value!r:.60}")
+        raise ValueError(f"`attempts` must be a list of at least one object, one for each try, found {value!r:.60}")
     tries = []
     for entry in value:
         if entry.get("outcome") not in OUTCOMES:

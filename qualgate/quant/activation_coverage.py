@@ -178,7 +178,7 @@ def read(model: nn.Module, sites: dict[str, Any], texts: Sequence[Sequence[int]]
     for site, collector in sites.items():
         if not collector.peak.isfinite().all():
             raise UsageError(
-                f"What enters {site} is NaN or infinite: the model is damaged or overflows on this text. Look at "
+                f"The input of {site} is NaN or infinite: the model is damaged or overflows on this text. Look at "
                 "the layers before it with: qualgate inspect MODEL"
             )
 

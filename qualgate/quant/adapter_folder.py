@@ -134,9 +134,9 @@ class Targets:
         self._numbers = [numbers] if type(numbers) is int else numbers
         self._lists = [pattern] if isinstance(pattern, str) else pattern
         if self._numbers is not None and not _all_of(int, self._numbers):
-            raise UsageError(f"{where}: `layers_to_transform` lists numbers of layers, not {numbers!r:.80}. {_AGAIN}")
+            raise UsageError(f"{where}: `layers_to_transform` must list layer numbers, not {numbers!r:.80}. {_AGAIN}")
         if not _all_of(str, self._lists):
-            raise UsageError(f"{where}: `layers_pattern` names lists of layers, not {pattern!r:.80}. {_AGAIN}")
+            raise UsageError(f"{where}: `layers_pattern` must name lists of layers, not {pattern!r:.80}. {_AGAIN}")
 
     def __contains__(self, module: str) -> bool:
         """module: the name of a linear layer other than the output head."""
@@ -148,7 +148,7 @@ class Targets:
         if (isinstance(value, str) and value) or _all_of(str, value):
             return value
         raise UsageError(
-            f"{self._where}: `{key}` is a list of modules' names or a pattern, not {value!r:.80}. {_AGAIN}"
+            f"{self._where}: `{key}` must be a list of module names or a pattern, not {value!r:.80}. {_AGAIN}"
         )
 
     def _matches(self, targets: str | list[str], module: str) -> bool:
@@ -177,21 +177,21 @@ def _check_config(where: Path, config: Mapping[str, Any]) -> None:
     """Refuse a PEFT config of another kind of adapter, with unknown keys, or of a start that changes the base's
     weights."""
     if config.get("peft_type") != "LORA":
-        raise NotInThisVersion(f"{where}: an adapter of the kind {config.get('peft_type')!r:.40}; LoRA alone is read.")
+        raise NotInThisVersion(f"{where}: the adapter kind {config.get('peft_type')!r:.40} is not read, only LoRA.")
     if config.get("task_type") not in (None, "CAUSAL_LM"):
-        raise UsageError(f"{where}: an adapter for {config['task_type']!r:.40}, which says no text.")
+        raise UsageError(f"{where}: the adapter is for {config['task_type']!r:.40}, not for writing text (CAUSAL_LM).")
     for key, value in config.items():
         if key in _REFUSED and value not in (None, False, [], {}):
             raise NotInThisVersion(f"{where}: {_REFUSED[key]} is not in this version. {MERGE}")
         if key not in (*_READ, *_WITHOUT_A_SAY, *_REFUSED) and value not in (None, False, [], {}, ""):
             raise NotInThisVersion(f"{where}: this version does not know what `{key:.60}` means. {MERGE}")
     if config.get("bias", "none") != "none":
-        raise NotInThisVersion(f"{where}: biases of the base beside the adapter (`bias`) are not read. {MERGE}")
+        raise NotInThisVersion(f"{where}: biases that were trained with the adapter (`bias`) are not read. {MERGE}")
     start = config.get("init_lora_weights", True)
     if not any(start is plain if isinstance(plain, bool) else start == plain for plain in _PLAIN_STARTS):
         raise NotInThisVersion(
-            f"{where}: `init_lora_weights: {start!s:.40}` changes the base's weights too, so the adapter is not one of "
-            "the model that the folder holds. Save it as a plain LoRA (PEFT: path_initial_model_for_weight_conversion)."
+            f"{where}: `init_lora_weights: {start!s:.40}` changes the base's weights too, so the adapter does not fit "
+            "the base model as it is. Save it as a plain LoRA (PEFT: path_initial_model_for_weight_conversion)."
         )
     for key in ("use_rslora", "fan_in_fan_out"):
         if type(config.get(key, False)) is not bool:
@@ -217,8 +217,8 @@ def _layers(path: Path, config: Mapping[str, Any], entries: Mapping[str, TensorE
             raise NotInThisVersion(f"{path}: {name} adapts an embedding, which is not in this version. {MERGE}")
         if match is None:
             raise UsageError(
-                f"{path / TENSORS}: the tensor {name} is none of a LoRA of linear layers ({PREFIX}MODULE.lora_A.weight "
-                f"and .lora_B.weight). {MERGE}"
+                f"{path / TENSORS}: the tensor {name} does not belong to a LoRA of linear layers "
+                f"({PREFIX}MODULE.lora_A.weight and .lora_B.weight). {MERGE}"
             )
         if entry.dtype not in FLOATS or len(entry.shape) != 2:
             raise UsageError(
@@ -261,7 +261,7 @@ def _layer(path: Path, config: Mapping[str, Any], module: str, matrices: Mapping
     down, up = matrices["A"], matrices["B"]
     if (down.shape[0], up.shape[1]) != (rank, rank):
         raise UsageError(
-            f"{path}: {CONFIG} says that {module} has rank {rank}, and its tensors are {list(down.shape)} and "
+            f"{path}: {CONFIG} says that {module} has rank {rank}, but its tensors are {list(down.shape)} and "
             f"{list(up.shape)}: they belong to different adapters. {_AGAIN}"
         )
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
@@ -273,7 +273,7 @@ def _of_pattern(path: Path, config: Mapping[str, Any], key: str, module: str, ot
     `otherwise`."""
     patterns = config.get(key) or {}
     if not isinstance(patterns, dict):
-        raise UsageError(f"{path / CONFIG}: `{key}` is a mapping of modules, not {patterns!r:.40}. {_AGAIN}")
+        raise UsageError(f"{path / CONFIG}: `{key}` must be a mapping of modules, not {patterns!r:.40}. {_AGAIN}")
     for pattern, value in patterns.items():
         if _pattern(path / CONFIG, rf"(.*\.)?({pattern})").fullmatch(module):
             return value
@@ -285,14 +285,14 @@ def _pattern(where: Path, pattern: str) -> Any:
     try:
         import re2
     except ImportError:  # on bare GPU machines
-        raise UsageError(f"{where}: to read the pattern {pattern!r:.120}: {pip_install('google-re2')}") from None
+        raise UsageError(f"{where}: pattern {pattern!r:.120} needs google-re2: {pip_install('google-re2')}") from None
     options = re2.Options()
     options.log_errors = False
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
         raise UsageError(
-            f"{where}: the pattern {pattern!r:.120} is not read ({error!s:.80}). Write the modules' names as a list."
+            f"{where}: the pattern {pattern!r:.120} cannot be read ({error!s:.80}). Write the module names as a list."
         ) from None
 
 

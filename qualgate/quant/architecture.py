@@ -45,16 +45,16 @@ def check_writes_text(files: ModelFiles) -> None:
     writes = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in classes)
     if config.get("is_encoder_decoder") is True or (kind in ENCODER_DECODERS and not (decodes or writes)):
         raise UsageError(
-            f"{where}: {model}, is an encoder-decoder, whose answers do not go on from their prompt, and qualgate "
-            "judges decoders. Give a causal language model, or judge the answers that a server of this one gave: "
-            "qualgate gate GATE.yaml --baseline-scores A.jsonl --variant-scores B.jsonl"
+            f"{where}: {model}, is an encoder-decoder, whose answers do not continue the prompt; qualgate judges "
+            "decoders. Give a causal language model, or judge answers from a server of this one: qualgate gate "
+            "GATE.yaml --baseline-scores A.jsonl --variant-scores B.jsonl"
         )
     judges = next((name for name in classes if name.endswith(_JUDGES)), "")
     if (kind in ENCODERS and not decodes) or (judges and not writes):
         text = "an encoder" if kind in ENCODERS else "a model with a head that writes no text"
         raise UsageError(
-            f"{where}: {model}, is {text}: it reads whole texts and says none, and qualgate judges what models write. "
-            "Give the folder of a causal language model (…ForCausalLM)"
+            f"{where}: {model}, is {text}, but qualgate judges what models write. Give the folder of a causal language "
+            "model (…ForCausalLM)"
         )
     senses = next((sense for key, sense in _SENSES.items() if config.get(key) is not None), "")
     if senses and not _loads_as_text(kind):
@@ -77,7 +77,7 @@ def check_width(files: ModelFiles, shards: Shards) -> None:
     if type(width) is int and None not in entries and len(widths) == 1 and widths != {width}:
         raise UsageError(
             f"{files.path / 'config.json'}: hidden_size is {width}, but the weights are {widths.pop()} wide (embedding "
-            "and last norm): config and weights are of two models. Fetch or save this folder again."
+            "and last norm): config and weights belong to different models. Fetch or save this folder again."
         )
 
 
@@ -99,8 +99,8 @@ def check_depth(files: ModelFiles, shards: Shards) -> None:
     if len(counted) < depth or any(layers[layer] <= ordinary for layer in layers if layer >= depth):
         raise UsageError(
             f"{files.path / 'config.json'}: num_hidden_layers is {depth}, but the weights have {len(layers)} layers "
-            f"(the last is model.layers.{max(layers)}): config and weights are of two models. Fetch or save this "
-            "folder again."
+            f"(the last is model.layers.{max(layers)}): config and weights belong to different models. Fetch or save "
+            "this folder again."
         )
 
 
@@ -111,8 +111,8 @@ def _check_known(where: Path, kind: str) -> None:
     if kind not in CONFIG_MAPPING:
         hint = next((f"; did you mean {name!r}?" for name in close_names(kind, sorted(CONFIG_MAPPING.keys()))), "")
         raise UsageError(
-            f"{where}: transformers {version('transformers')} knows no model_type {kind!r:.60}{hint or '.'} Give a "
-            "model that it loads, or a newer transformers that loads this one: "
+            f"{where}: transformers {version('transformers')} does not know the model_type {kind!r:.60}{hint or '.'} "
+            "Give a model that it loads, or a newer transformers that loads this one: "
             f"{pip_install('--upgrade', 'transformers')}"
         )
 

@@ -43,9 +43,9 @@ def declared_cache(files: ModelFiles) -> str:
     if _is_fp8(scheme):
         return "fp8"
     raise NotInThisVersion(
-        f"{where}: keys and values quantized as {scheme!s:.160} are not computed in this version, only 8-bit floats by "
-        "one static scale of a layer's keys and one of its values. Say how this arm holds them in the gate file, for "
-        "example `kv_cache: int8`."
+        f"{where}: keys and values quantized as {scheme!s:.160} are not computed in this version, only 8-bit floats "
+        "with one static scale for a layer's keys and one for its values. Choose a format for this arm in the gate "
+        "file, for example `kv_cache: int8`."
     )
 
 
@@ -82,8 +82,8 @@ def cache_scales(shards: Shards) -> dict[int, dict[str, str]]:
         for side in match["own"] or match["side"]:
             if side in sides:
                 raise UsageError(
-                    f"{shards.folder}: {sides[side]} and {name} are both a scale of the same keys or values, and only "
-                    "one can be meant. Fetch or save this checkpoint again."
+                    f"{shards.folder}: {sides[side]} and {name} are two scales of the same keys or values. Fetch or "
+                    "save this checkpoint again."
                 )
             sides[side] = name
     return scales

@@ -92,7 +92,7 @@ def pack(
     stability: dict[str, WeightStability] = {}
     if recipe.calibration_sha256:
         if prompts is None:
-            raise UsageError(f"{recipe.label} learns from data, and no calibration prompts were given.")
+            raise UsageError(f"{recipe.label} needs calibration data, but no prompts were given.")
         model = float_model(model_folder, dtype, device)
         for finished in calibrate(
             model, recipe, prompts(), dtype=getattr(torch, dtype), scale_dtype=scale_dtype, folder=unfinished_layers,
@@ -183,11 +183,11 @@ def _check_kept(model_folder: Path, recipe: QuantizeRecipe, names: list[str], dt
     for pattern, precision in recipe.keep:
         if FLOATS.get(precision, dtype) != dtype:
             raise UsageError(
-                f"quantize: `keep` {pattern}: {precision}, but this variant's floats are {dtype}: a float layer stays "
-                f"as the baseline has it. Write {dtype}, or give the baseline another `dtype`."
+                f"quantize: `keep` {pattern}: {precision}, but a float layer keeps the baseline's dtype, {dtype}. "
+                f"Write {dtype}, or give the baseline another `dtype`."
             )
     if all(layer_recipe(recipe, name) is None for name in names):
-        raise UsageError("quantize: `keep` leaves no layer to quantize. That is the baseline.")
+        raise UsageError("quantize: `keep` leaves no layer to quantize: the variant would be the baseline.")
 
 
 def float_model(folder: Path, dtype: str, device: str) -> PreTrainedModel:

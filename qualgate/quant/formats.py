@@ -180,8 +180,8 @@ def _method(where: Path, settings: dict[str, Any]) -> str:
         if "bits" in settings and "group_size" in settings:
             return "gptq"
         raise UsageError(
-            f"{where} has a quantization config without quant_method, and nothing else in it tells the format. "
-            f"Formats that are read: {', '.join(METHODS)}."
+            f"{where} has a quantization config without quant_method, and no other key in it names the format. Formats "
+            f"that are read: {', '.join(METHODS)}."
         )
     if method in METHODS and method != "gguf":
         return str(method)

@@ -79,9 +79,9 @@ def left_out(shards: Shards, unexpected: Iterable[str], known: re.Pattern[str]) 
         raise quantized_unsaid(shards, scale_names[0])
     if faults:
         raise UsageError(
-            f"{shards.folder} holds {counted(len(faults), 'tensor')} that its architecture has no place for, among "
-            f"them {faults[0]}: loaded without, it would be another model than the one that was saved. config.json and "
-            "the weights belong to different models, or an adapter was not merged. Fetch or save this checkpoint again."
+            f"{shards.folder} holds {counted(len(faults), 'tensor')} that its architecture has no place for, such as "
+            f"{faults[0]}: without them, it would be another model than the one that was saved. config.json and the "
+            "weights belong to different models, or an adapter was not merged. Fetch or save this checkpoint again."
         )
     return dict(sorted(counts.items()))
 
@@ -109,9 +109,9 @@ def quantized_unsaid(shards: Shards, name: str) -> UsageError:
     entry = shards.entries.get(name)
     what = f"{name} ({entry.dtype})" if entry is not None else name
     return UsageError(
-        f"{shards.folder} says nothing of quantization, but its tensor {what} is of a quantized checkpoint: "
-        f"{likely_format(shards.entries)}, by the look of it. Read as full precision, its codes would be taken for "
-        f"weights and their scales dropped. Put the `quantization_config` that its export wrote back into "
+        f"{shards.folder} declares no quantization, but its tensor {what} belongs to a quantized checkpoint, probably "
+        f"{likely_format(shards.entries)}. Read as full precision, its codes would be taken for weights and their "
+        "scales dropped. Put the `quantization_config` that its export wrote back into "
         f"{shards.folder / 'config.json'}, or give the folder as it was exported."
     )
 

@@ -106,7 +106,7 @@ def _read(path: Path, size: int, mtime_ns: int) -> GGUFFile:
     except UsageError:
         raise
     except MemoryError:
-        raise UsageError(f"{path} asks for more memory than there is: it is damaged. {_AGAIN}") from None
+        raise UsageError(f"{path} needs more memory than there is: it is damaged. {_AGAIN}") from None
     except Exception as error:  # numpy and the reader raise whatever a damaged offset makes of them
         raise UsageError(f"{path} cannot be read as GGUF ({type(error).__name__}: {error}). {_AGAIN}") from None
     return GGUFFile(path=path, fields=fields, tensors=by_name, arrays=arrays)
@@ -124,7 +124,7 @@ def _strict(reader: type[Any]) -> type[Any]:
         def _get(self, offset: int, dtype: Any, count: Any = 1, override_order: Any = None) -> Any:
             values = super()._get(offset, dtype, count, override_order)
             if len(values) != int(count):
-                raise ValueError(f"the file ends before what stands at byte {offset}")
+                raise ValueError(f"the file ends within the entry at byte {offset}")
             return values
 
         def _get_field_parts(self, orig_offs: int, raw_type: int) -> tuple[int, list[Any], list[int], list[Any]]:
@@ -143,7 +143,7 @@ def _strict(reader: type[Any]) -> type[Any]:
                 (length,) = struct.unpack_from("<Q", raw, offset)
                 offset += 8 + length
                 if offset > len(raw):
-                    raise ValueError(f"the file ends before what stands at byte {offset - length}")
+                    raise ValueError(f"the file ends within the entry at byte {offset - length}")
                 parts.append(raw[offset - length : offset])
             return offset - orig_offs, parts, list(range(count)), value_types
 

@@ -122,5 +122,5 @@ def _inverse_factor(hessian: torch.Tensor, damping: float = DAMPING) -> torch.Te
             return torch.linalg.cholesky(torch.cholesky_inverse(lower), upper=True)
         except torch.linalg.LinAlgError:
             if damping > 10:
-                raise ArithmeticError("H cannot be inverted, however much it is damped") from None
+                raise ArithmeticError("the Hessian H cannot be inverted, even with damping") from None
             damping *= 10

@@ -122,11 +122,11 @@ def parse_recipe(value: Any) -> QuantizeRecipe:
         keep=_keep(options.get("keep", {})),
     )
     if recipe.granularity == "block" and method != "fp8":
-        raise UsageError("quantize: `granularity: block` (128 x 128 weights a scale) is fp8's. Use group_size.")
+        raise UsageError("quantize: `granularity: block` (128 x 128 weights a scale) is only for fp8. Use group_size.")
     if recipe.activations not in ("", "int8" if method == "smoothquant" else method):
         raise UsageError(
-            f"quantize: {method} weights go with `activations: {method}`, not {recipe.activations!r}: the product of "
-            "the two is computed in one kind of number."
+            f"quantize: {method} weights go with `activations: {method}`, not {recipe.activations!r}: both are "
+            "multiplied in the same format."
         )
     return recipe
 
@@ -266,8 +266,8 @@ def _calibration(method: str, options: dict[Any, Any]) -> str:
         raise UsageError(f"quantize: `calibration` is a shipped set's name or a path, not {calibration!r}.")
     if method in CALIBRATED and not calibration:
         raise UsageError(
-            f"quantize: {method} learns from data, and `calibration` is missing. Name a set of cases like those the "
-            "model will meet, none of which it is judged on: `calibration: ./ours/calibration.yaml`."
+            f"quantize: {method} needs calibration data, but `calibration` is missing. Name a set of cases like those "
+            "the model will meet, without any that it is judged on: `calibration: ./ours/calibration.yaml`."
         )
     return calibration
 

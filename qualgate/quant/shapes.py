@@ -39,7 +39,7 @@ def check_keeps(model_folder: Path, recipe: QuantizeRecipe, modules: list[str]) 
     for pattern, _ in recipe.keep:
         if pattern not in CLASSES["lm_head"] and not any(fits(pattern, module) for module in modules):
             raise UsageError(
-                f"{model_folder}: `keep` names {pattern!r}, which fits no layer that is quantized. Layers are called "
+                f"{model_folder}: `keep` names {pattern!r}, which matches no quantized layer. Layers are called "
                 f"{modules[0]}, {modules[-1]} and so on; a pattern may begin at any part, such as "
                 f'"{modules[0].rpartition(".")[2]}" or "layers.0.*".'
             )
@@ -62,7 +62,7 @@ def check_divides(name: str, in_features: int, group_size: int, bits: int) -> No
     """Raise UsageError when rows of tensor `name` do not split into groups of `group_size` and whole bytes."""
     if in_features * bits % 8:
         raise UsageError(
-            f"{name} has {in_features} in_features, which {bits}-bit codes do not fill to whole bytes. "
+            f"{name} has {in_features} in_features, whose {bits}-bit codes do not fill whole bytes. "
             "Quantize this model to int8 instead."
         )
     if group_size and in_features % group_size:

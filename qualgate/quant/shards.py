@@ -208,7 +208,7 @@ def _entry(file: Path, data: int, name: str, fields: dict[str, Any]) -> tuple[in
         raise UsageError(f"{file}: tensor {name} has dtype {dtype!r}, which safetensors does not define. {_AGAIN}")
     valid = len(shape) <= _MOST_DIMENSIONS and all(type(extent) is int for extent in (*shape, start, stop))
     if not valid or any(not 0 <= extent < 2**63 for extent in (*shape, start, stop)):
-        raise UsageError(f"{file}: tensor {name} has shape {list(shape)!s:.60} at {[start, stop]}. {_AGAIN}")
+        raise UsageError(f"{file}: tensor {name} has shape {list(shape)!s:.60} at offsets {[start, stop]}. {_AGAIN}")
     nbytes = (prod(shape) * _ITEM_BITS[dtype] + 7) // 8
     if stop - start != nbytes:
         raise UsageError(

@@ -309,4 +309,4 @@ def _content_hash(files: ModelFiles, name: str, value: dict[str, Any]) -> str:
     try:
         return content_hash(value)
     except (ValueError, RecursionError) as error:  # json reads Infinity and NaN, which are no JSON
-        raise UsageError(f"{files.path / name} holds what JSON cannot ({error}). {AGAIN}") from None
+        raise UsageError(f"{files.path / name} holds a value that JSON cannot ({error}). {AGAIN}") from None

@@ -46,7 +46,7 @@ def copy_store(source_url: str, target_url: str) -> Copied:
         broken = tuple(seals.broken(source))
         if tuple(seals.broken(target)) != broken:
             raise IntegrityError(
-                f"{target_url}: its seals are not those of {source_url}. Drop it; nothing rests on it."
+                f"the seals of {target_url} differ from those of {source_url}. Delete the copy; do not rely on it."
             )
     return Copied(rows=rows, runs=copied, broken=broken)
 
@@ -56,8 +56,8 @@ def _check_empty(target: Store, connection: Connection) -> None:
     for table in metadata.sorted_tables:
         if connection.execute(select(table).limit(1)).first() is not None:
             raise UsageError(
-                f"{target.url} holds rows already ({table.name}), and two histories are not merged. Copy to a new file "
-                "or an empty database."
+                f"{target.url} already holds rows ({table.name}), and histories are not merged. Copy to a new file or "
+                "an empty database."
             )
 
 
@@ -72,8 +72,8 @@ def _copy(table: Table, source_url: str, reading: Connection, writing: Connectio
         except Refused as error:  # the target was empty, so the source's rows conflict
             message = str(error.orig).splitlines()[0]
             raise IntegrityError(
-                f"{source_url} is damaged: of its {table.name} some are of rows that it does not hold, or are there "
-                f"twice ({message}). Restore it from a backup; nothing was copied."
+                f"{source_url} is damaged: some of its {table.name} refer to missing rows, or are stored twice "
+                f"({message}). Restore it from a backup; nothing was copied."
             ) from error
         rows += len(batch)
     return rows
@@ -102,7 +102,7 @@ def _compare(table: Table, source_url: str, reading: Connection, writing: Connec
     for source_row, target_row in zip_longest(_read(source_url, _rows(table, reading)), _rows(table, writing)):
         if source_row != target_row:
             row = (source_row or target_row)[: len(table.primary_key)]
-            raise IntegrityError(f"{table.name}: the row {row} does not come back as it was; nothing was copied.")
+            raise IntegrityError(f"{table.name}: the row {row} was read back changed; nothing was copied.")
 
 
 def _rows(table: Table, connection: Connection) -> Iterator[Any]:

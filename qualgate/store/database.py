@@ -120,7 +120,7 @@ def open_store(url: str, create: bool = True) -> Store:
     if path is not None and not path.parent.is_dir():
         raise UsageError(f"{url}: the folder {path.parent} does not exist. Create it, or give {ANOTHER}.")
     if path is not None and path.is_dir():
-        raise UsageError(f"{url} is a folder, and a store is a file: {SQLITE}{path / 'qualgate.db'} is one in it.")
+        raise UsageError(f"{url} is a folder, but a store is a file, such as {SQLITE}{path / 'qualgate.db'}")
     if path is not None and not path.exists() and not create:
         nearest = nearest_path(path, sqlite.begins_as_one) or "."
         raise UsageError(
@@ -134,9 +134,9 @@ def open_store(url: str, create: bool = True) -> Store:
             _migrate(store)
         elif revision is None:
             raise UsageError(
-                f"{url}: {'the database' if path is None else 'the file'} is empty. "
-                f"`qualgate db upgrade --store {url}` makes a store of it, and so does `qualgate run GATE_FILE`; "
-                f"check the {'address' if path is None else 'path'}."
+                f"{url}: {'the database' if path is None else 'the file'} is empty. `qualgate db upgrade --store "
+                f"{url}` makes a store of it, and so does `qualgate run GATE_FILE`; check the "
+                f"{'address' if path is None else 'path'}."
             )
         else:
             _check(url, revision)
@@ -151,8 +151,8 @@ def _check(url: str, current: str | None) -> None:
     _check_known(url, current)
     if current != REVISIONS[-1]:
         raise StoreVersionError(
-            f"{url} is at revision {current}, this qualgate needs {REVISIONS[-1]}. Run: qualgate db upgrade --store "
-            f"{url}"
+            f"{url} is at revision {current}, but this qualgate needs {REVISIONS[-1]}. Run: qualgate db upgrade "
+            f"--store {url}"
         )
 
 
@@ -160,8 +160,8 @@ def _check_known(url: str, revision: str | None) -> None:
     """Raise StoreVersionError for a revision that this program does not know: one of version 0.1, or a newer one."""
     if revision is not None and re.fullmatch("00[0-9]{2}", revision):
         raise StoreVersionError(
-            f"{url} was made by qualgate 0.1, whose stores this version neither reads nor upgrades; nothing in it was "
-            f"changed. Give {ANOTHER}, and keep version 0.1 where you still need the old runs."
+            f"{url} was made by qualgate 0.1, whose stores this version cannot read or upgrade; it was not changed. "
+            f"Give {ANOTHER}, and keep version 0.1 if you still need the old runs."
         )
     if revision not in REVISIONS:
         raise StoreVersionError(

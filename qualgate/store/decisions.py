@@ -77,7 +77,7 @@ def append(
     if action not in ("approve", "block"):
         raise UsageError(f"a decision is approve or block, not {action!r}.")
     if not _seen(name) or not _seen(reason):
-        raise UsageError("a decision needs a name and a reason that can be read; fill in both.")
+        raise UsageError("a decision needs a name and a reason, neither of them blank; fill in both.")
     row: dict[str, Any] = {
         "run_id": run_id,
         "variant": variant,
@@ -139,7 +139,7 @@ def _refuse_changed(connection: Connection, run_id: str, seen: Seen) -> None:
     not checked."""
     if seen.seal is not None and (seal := evidence_seal(connection, run_id)) != seen.seal:
         raise UsageError(
-            f"the evidence of run {run_id} has changed since you opened it: its seal was {seen.seal[:12]} and is "
+            f"the evidence of run {run_id} has changed since you opened it: its seal was {seen.seal[:12]} and is now "
             f"{seal[:12]}. Look at the run again."
         )
 
@@ -155,7 +155,7 @@ def _check_decides(connection: Connection, run_id: str) -> None:
     run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one()
     check_run(run)
     if why := plain.policy(run.policy_json).decides_nothing:
-        raise UsageError(f"run {run_id} is a {why}. Nothing is decided about it: make a run of all cases.")
+        raise UsageError(f"run {run_id} is a {why}. It cannot be decided: make a run of all cases.")
 
 
 def _seen(text: str) -> bool:

@@ -60,7 +60,7 @@ def with_counts(completion: Completion, steps: Sequence[DraftStep]) -> Completio
     stated = completion.draft_proposed, completion.draft_accepted
     if stated not in ((None, None), counts):
         raise IntegrityError(
-            f"{unit_name(completion.key)}: {stated[0]} tokens proposed and {stated[1]} accepted, and its draft steps "
+            f"{unit_name(completion.key)}: {stated[0]} tokens proposed and {stated[1]} accepted, but its draft steps "
             f"add up to {counts[0]} and {counts[1]}; nothing was stored."
         )
     return replace(completion, draft_proposed=counts[0], draft_accepted=counts[1])

@@ -72,7 +72,7 @@ def evidence(store: Store, run_id: str, scoring: int | None = None, *, answers: 
 def no_such_run(connection: Connection, run_id: str) -> UsageError | IntegrityError:
     """Return the error for a missing run: it lists the newest runs, or reports that the run's own row is lost."""
     if connection.execute(select(arms.c.run_id).where(arms.c.run_id == run_id)).first():
-        return IntegrityError(f"run {run_id} has arms and no row of its own. Restore the store from a backup.")
+        return IntegrityError(f"run {run_id} has arms, but no row of its own. Restore the store from a backup.")
     rows = connection.execute(select(runs.c.run_id).order_by(runs.c.created_at.desc()).limit(RUNS_NAMED + 1))
     newest = [row.run_id for row in rows]
     ellipsis = ", …" if len(newest) > RUNS_NAMED else ""
@@ -87,7 +87,7 @@ def check_evidence(store: Store, run_id: str, scoring: int | None = None) -> Non
     """
     if faults := evidence(store, run_id, scoring).integrity:
         raise IntegrityError(
-            f"run {run_id}: {faults[0]}. Restore the store from a backup; nothing can rest on it as it is."
+            f"run {run_id}: {faults[0]}. Restore the store from a backup; until then, trust nothing in it."
         )
 
 
@@ -108,8 +108,8 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         names = {row.name for row in arm_rows}, {row.name for row in sets}
         if not arm_rows or connection.execute(_foreign_units(run_id, *names)).first():
             raise IntegrityError(
-                f"run {run_id}: this store lacks arms or evalsets that its answers are of. Restore it from a backup; "
-                "nothing can rest on it as it is."
+                f"run {run_id}: the store lacks arms or evalsets of its answers. Restore it from a backup; until then, "
+                "trust nothing in it."
             )
         recorded = scorings.scores_by_unit(connection, run_id, 0)
         number = scorings.newest_scoring(connection, run_id) if scoring is None else scoring

@@ -147,14 +147,14 @@ def check_server(connection: Connection) -> None:
     version = connection.dialect.server_version_info or (0,)
     if int(version[0]) < OLDEST:
         raise UsageError(
-            f"the store's server is PostgreSQL {'.'.join(map(str, version))}; {OLDEST} or newer is needed. Upgrade it "
-            "(pg_upgrade), or keep the store elsewhere."
+            f"the store's server is PostgreSQL {'.'.join(map(str, version))}, but {OLDEST} or newer is needed. Upgrade "
+            "it (pg_upgrade), or keep the store elsewhere."
         )
     encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
     if encoding != "UTF8":
         raise UsageError(
-            f"the store's database holds {encoding} text, and answers are Unicode. Make one with: "
-            "createdb --encoding=UTF8 --template=template0 NAME"
+            f"the store's database has the encoding {encoding}, but answers are Unicode. Create one with: createdb "
+            "--encoding=UTF8 --template=template0 NAME"
         )
 
 
@@ -165,8 +165,8 @@ def check_schema(connection: Connection) -> None:
     name = schema[1:-1].replace('""', '"') if schema.startswith('"') else schema.lower()
     if used is None or (name not in (used, "$user", "") and not name.startswith("pg_")):
         raise UsageError(
-            f"the store's search_path is {path!r:.200}, and its first schema is not there, or this role may not "
-            f"use it. Mend `?options=-csearch_path=NAME` in the address, or make it: CREATE SCHEMA {schema or 'NAME'}"
+            f"the first schema of the store's search_path ({path!r:.200}) does not exist, or this role may not use it. "
+            f"Correct `?options=-csearch_path=NAME` in the address, or create it: CREATE SCHEMA {schema or 'NAME'}"
         )
 
 
@@ -206,8 +206,8 @@ class Claim:
         if not self._take():
             self.release()
             raise InfrastructureError(
-                "another qualgate process is working on this very run or night, perhaps on another machine; wait for "
-                "it, or stop it and run again"
+                "another qualgate process is working on this run or night, perhaps on another machine; wait for it, "
+                "or stop it and run again"
             )
 
     def keep(self) -> None:
@@ -222,8 +222,8 @@ class Claim:
             persistently(take, lambda error: isinstance(error, TimeoutError), self._patience)
         except TimeoutError:
             raise InfrastructureError(
-                "the connection to the store was lost, and another qualgate process has taken this run over; what is "
-                "stored stays. Run again once that one has ended; it resumes."
+                "the connection to the store was lost, and another qualgate process has taken over this run; stored "
+                "answers are kept. Run again when that one has ended; it resumes."
             ) from None
 
     def release(self) -> None:
@@ -299,11 +299,11 @@ def plain(url: str, error: Exception) -> QualgateError:
         return LostConnection(f"{url}: {text}. {mend}, then run again; it resumes.")
     if state in ("42501", "25006"):  # no privilege; a read-only replica or session
         return UsageError(
-            f"{url}: {text}. `report`, `runs`, `answers` and `gate --no-write` only read it; what stores something "
-            "needs a role that may (`qualgate db roles` says what each is granted), and a server that takes writes."
+            f"{url}: {text}. `report`, `runs`, `answers` and `gate --no-write` only read it; to write, use a role that "
+            "may (`qualgate db roles` lists what each is granted) and a server that accepts writes."
         )
     if state in ("42P01", "42703"):  # no such table, column
-        return IntegrityError(f"{url} is damaged ({text}). Restore it from a backup; nothing can rest on it as it is.")
+        return IntegrityError(f"{url} is damaged ({text}). Restore it from a backup; until then, trust nothing in it.")
     if state == "55P03":
         return InfrastructureError(f"{url}: another process has been writing for {BUSY_SECONDS:.0f} s. Try again.")
     if state.startswith("23") or "append-only" in text:
@@ -313,4 +313,4 @@ def plain(url: str, error: Exception) -> QualgateError:
             f"{url}: {text}. Check host, user and database; a password comes from PGPASSWORD or ~/.pgpass, and "
             "`createdb NAME` makes a database."
         )
-    return InfrastructureError(f"{url}: {text}. Mend the server (disk, memory, connections), then run again.")
+    return InfrastructureError(f"{url}: {text}. Fix the server (disk, memory, connections), then run again.")

@@ -89,9 +89,9 @@ def _check_may_go(connection: Connection, run_id: str, pruned: Collection[str]) 
         raise no_such_run(connection, run_id)
     prunings.refuse_pruned(connection, run_id)
     if run.status != "complete":
-        raise UsageError(f"run {run_id} is {run.status} and may still be resumed: only complete runs are pruned.")
+        raise UsageError(f"run {run_id} is {run.status} and may still be resumed: only complete runs can be pruned.")
     if (reason := retention.in_force(connection, pruned).get(run_id)) is not None:
-        raise UsageError(f"run {run_id} is {reason}: it stays in the store.")
+        raise UsageError(f"run {run_id} is {reason} and cannot be pruned.")
 
 
 def _nbytes(connection: Connection, table: Table, names: Sequence[str], run_id: str) -> int:

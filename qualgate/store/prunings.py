@@ -68,8 +68,8 @@ def pruned_runs(connection: Connection, run_ids: Collection[str] | None = None) 
     rows = connection.execute(chosen if run_ids is None else chosen.where(sealed.c.run_id.in_(run_ids))).all()
     for row in rows:
         if not is_intact(row):
-            raise IntegrityError(f"when run {row.run_id} was pruned is not what was recorded. Restore the store from a "
-                                 "backup.")  # fmt: skip
+            raise IntegrityError(f"the time when run {row.run_id} was pruned is not what was recorded. Restore the "
+                                 "store from a backup.")  # fmt: skip
     return {row.run_id: read(Pruning, row.body_json) for row in rows}
 
 
@@ -107,8 +107,8 @@ def rows_of_run(table: Table, run_id: str) -> Select[Any]:
 
 def _not_what_it_left(run_id: str) -> IntegrityError:
     return IntegrityError(
-        f"run {run_id} is recorded as pruned, and what is stored of it is not what its pruning left. Restore the "
-        "store from a backup; nothing can rest on it as it is."
+        f"run {run_id} is recorded as pruned, but what is stored of it is not what the pruning left. Restore the store "
+        "from a backup; until then, trust nothing in it."
     )
 
 

@@ -34,7 +34,7 @@ def roles_sql(prefix: str = "qualgate", schema: str = "public") -> list[str]:
     """Return statements, one line each, that create missing roles and grant their privileges. Run them again after an
     upgrade. Raises UsageError for a prefix that is no plain name."""
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", prefix):
-        raise UsageError(f"--prefix {prefix!r:.60}: give small letters, digits and _, such as qualgate")
+        raise UsageError(f"--prefix {prefix!r:.60}: give lower-case letters, digits and _, such as qualgate")
     of_writer = needed()
     numbered = {table.name: column.name for table in metadata.sorted_tables
                 if (column := table.autoincrement_column) is not None}  # fmt: skip

@@ -252,8 +252,8 @@ def _add_generation(
     before, now = size.generation.engine, result.generation.engine
     if served and before and before != now:
         raise IntegrityError(
-            f"arm {result.arm!r}: {now!r:.200} answers now, and {before!r:.200} answered earlier in this run. Serve "
-            "what served before, or begin a new run in another store."
+            f"arm {result.arm!r}: {now!r:.200} answers now, but {before!r:.200} answered earlier in this run. Serve "
+            "the earlier one again, or begin a new run in another store."
         )
     places: dict[str, int] = {}
     counts: Counter[str] = Counter()

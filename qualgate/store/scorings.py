@@ -68,7 +68,7 @@ def stored_scorings(connection: Connection, run_id: str) -> list[tuple[str, Stor
     IntegrityError for a broken text, and for numbers that are not 1, 2, … in the order of writing."""
     rows = connection.execute(_scorings(run_id)).all()
     if [row.part for row in rows] != [str(number) for number in range(1, len(rows) + 1)]:
-        raise IntegrityError(f"run {run_id}: its later scorings are not those that were recorded. Restore the store.")
+        raise IntegrityError(f"run {run_id}: its later scorings are not what was recorded. Restore the store.")
     return [(row.at, read_typed(StoredScoring, row.body_json)) for row in rows]
 
 
@@ -88,7 +88,7 @@ def read(store: Store, run_id: str) -> Scoring:
         status = connection.execute(select(runs.c.status).where(runs.c.run_id == run_id)).scalar()
         if status != "complete":
             raise UsageError(
-                f"run {run_id} is not complete ({status or 'there is no such run'}), and only a whole run can be "
+                f"run {run_id} is not complete ({status or 'there is no such run'}), and only a complete run can be "
                 "scored again. Run its gate file: qualgate run"
             )
         number = newest_scoring(connection, run_id)
@@ -160,7 +160,7 @@ def _add(store: Store, row: dict[str, Any], answers: Sequence[AnyRow], new_score
             return
         prunings.refuse_pruned(connection, run_id)
         if str(newest_scoring(connection, run_id) + 1) != row["part"]:
-            raise UsageError(f"run {run_id} was scored again by another process meanwhile; look at what it found first")
+            raise UsageError(f"run {run_id} was scored again by another process meanwhile; look at its result first")
         seals = _sealed_units(run_id).with_only_columns(units.c.sha256)
         if connection.scalars(seals).all() != [answer[-1] for answer in answers]:
             raise UsageError(f"run {run_id} was changed by another process meanwhile; score it again")

@@ -42,8 +42,8 @@ def _count(blob: bytes, size: int) -> int:
     """Return the number of values in an array. size: bytes of each. Raises IntegrityError for a broken array."""
     if len(blob) % size:
         raise IntegrityError(
-            f"an array of {len(blob)} bytes is stored where each number takes {size}: it is not what was recorded. "
-            "Restore the store from a backup."
+            f"a stored array has {len(blob)} bytes, but each number takes {size}: it is not what was recorded. Restore "
+            "the store from a backup."
         )
     return len(blob) // size
 

@@ -44,7 +44,7 @@ def engine(url: str, path: Path) -> Engine:
     """Return an engine for the file. Raises UsageError if SQLite is too old, or the file on a network file system."""
     if sqlite3.sqlite_version_info < OLDEST:
         raise UsageError(
-            f"{url}: this Python has SQLite {sqlite3.sqlite_version}, and {'.'.join(map(str, OLDEST))} or newer is "
+            f"{url}: this Python has SQLite {sqlite3.sqlite_version}, but {'.'.join(map(str, OLDEST))} or newer is "
             "needed. Use another Python, or a database: postgresql://USER@HOST/DATABASE"
         )
     if (kind := file_system(path)) in NETWORK:
@@ -190,12 +190,12 @@ def plain(url: str, path: Path, error: WrongKind | DBAPIError) -> QualgateError:
     if "not a database" in text:
         return UsageError(f"{url} is not a qualgate store: the file is not a database. Give {ANOTHER}.")
     if "malformed" in text or "corrupt" in text or "no such" in text:  # table or column
-        return IntegrityError(f"{url} is damaged ({text}). Restore it from a backup; nothing can rest on it as it is.")
+        return IntegrityError(f"{url} is damaged ({text}). Restore it from a backup; until then, trust nothing in it.")
     if "readonly" in text:
         return only_readable(url)
     if "unable to open" in text and is_read_only(path) and len(written(path.resolve())) > 1:
         return UsageError(
-            f"{url}: its newest rows stand in {path.name}-wal, which only who may write the file can read into it: run "
+            f"{url}: its newest rows are in {path.name}-wal, which you can read only if you may write the file: run "
             "`qualgate runs` as its owner, or copy both files to a folder of your own."
         )
     if "unable to open" in text:
@@ -210,8 +210,8 @@ def plain(url: str, path: Path, error: WrongKind | DBAPIError) -> QualgateError:
 def only_readable(url: str) -> UsageError:
     """Return the error for a store that this process may only read."""
     return UsageError(
-        f"{url} can only be read here: the file, or its folder, may not be written to. `report`, `runs`, `answers` and "
-        f"`gate --no-write` read it; what stores something needs {ANOTHER}."
+        f"{url} is read-only for you: the file or its folder may not be written to. `report`, `runs`, `answers` and "
+        f"`gate --no-write` read it; to write, give {ANOTHER}."
     )
 
 

@@ -28,7 +28,7 @@ def stop(store: Store, run_id: str, variant: str, stopped: Stopped) -> None:
         run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one()
         check_run(run)
         if plain.policy(run.policy_json) != stopped.policy:
-            raise UsageError(f"run {run_id} has another policy than the one that {variant!r} was judged by.")
+            raise UsageError(f"run {run_id} has another policy than the one by which {variant!r} was judged.")
         row = sealed_row("stopping", stopped, run_id=run_id, part=variant)
         connection.execute(insert(sealed), row)
         _end_units(connection, run_id, variant)

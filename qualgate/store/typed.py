@@ -79,7 +79,7 @@ def _tuple(arguments: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
 def _record(kind: type, body: Any) -> Any:
     readers, needed = _fields(kind)
     if wrong := (needed - _shaped(dict, body).keys()) | (body.keys() - readers.keys()):
-        raise ValueError(f"{kind.__name__} lacks, or does not know, {', '.join(sorted(wrong))}")
+        raise ValueError(f"{kind.__name__} with missing or unknown keys: {', '.join(sorted(wrong))}")
     return kind(**{name: readers[name](value) for name, value in body.items()})
 
 

@@ -34,8 +34,8 @@ class Deaths:
         self.unready += 1
         if self.unready >= MAX_ATTEMPTS:
             raise InfrastructureError(
-                f"no worker starts: {self.unready} in a row ended before they took a job ({reason}). What they "
-                "said is above; `qualgate doctor` shows what this machine lacks. Then run again: it resumes."
+                f"no worker starts: {self.unready} in a row ended before they took a job ({reason}). Their output is "
+                "above; `qualgate doctor` shows what this machine lacks. Fix it and run again: it resumes."
             )
 
     def on(self, job: Job, reason: str) -> int:
@@ -45,9 +45,9 @@ class Deaths:
         died = self.of_job[key] = self.of_job.get(key, 0) + 1
         if died == MAX_ATTEMPTS and not self.answered and sum(n >= MAX_ATTEMPTS for n in self.of_job.values()) > 1:
             raise InfrastructureError(
-                f"no worker has answered anything: each of two jobs killed {MAX_ATTEMPTS} of them, the last "
-                f"{key[0]}'s job {key[1]} ({reason}). Signal 9 is mostly memory that ran out: `qualgate plan` tells "
-                "what is needed, `workers: {count: 1}` needs least. Then run again: it resumes."
+                f"no worker has answered anything: each of two jobs killed {MAX_ATTEMPTS} of them, the last {key[0]}'s "
+                f"job {key[1]} ({reason}). Signal 9 usually means that memory ran out: `qualgate plan` shows what is "
+                "needed, and `workers: {count: 1}` needs least. Then run again: it resumes."
             )
         return died
 

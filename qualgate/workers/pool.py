@@ -223,7 +223,7 @@ def _put_in_place(job: Job) -> None:
             pass
         except OSError as error:
             raise InfrastructureError(
-                f"{job.left_at}: {error.strerror or error}. A node has left it there, for {job.artifact}: see that "
+                f"{job.left_at}: {error.strerror or error}. A node left it there for {job.artifact}: make sure that "
                 "the nodes share the folder with this machine. Then run again: it resumes."
             ) from None
 

@@ -165,8 +165,8 @@ class Engines:
         else:
             self._room()  # none at all: that is another error
             raise InfrastructureError(
-                f"the Ray cluster has no free place: in {PLACE_SECONDS} s it gave none of {_as_text(self._needs)}. "
-                "Others hold it (`ray status` shows what); run again when they have ended: it resumes."
+                f"the Ray cluster is busy: within {PLACE_SECONDS} s it had no room for {_as_text(self._needs)}. `ray "
+                "status` shows what uses it; run again when that has ended: it resumes."
             )
         self._began = True
         for actor in hired:
@@ -282,10 +282,10 @@ def _look_around(nodes: Sequence[Mapping[str, Any]], cluster: OnRay) -> None:
         }
         ready, late = ray.wait(list(checks), num_returns=len(checks), timeout=LOOK_SECONDS)
         if late:
-            raise InfrastructureError(f"{checks[late[0]]} has not answered within {LOOK_SECONDS} s: `ray status`.")
+            raise InfrastructureError(f"{checks[late[0]]} has not answered within {LOOK_SECONDS} s; see `ray status`.")
         seen_by_node = {checks[check]: report for check in ready if (report := _seen(check, checks[check])) is not None}
         if not seen_by_node:
-            raise InfrastructureError("every node of the Ray cluster was lost while it was looked at: `ray status`.")
+            raise InfrastructureError("every node of the Ray cluster was lost while it was checked; see `ray status`.")
         for node, report in seen_by_node.items():
             _check(node, report, cluster)
         written = len(list(Path(cluster.shared).glob(f"{token}.*")))
@@ -326,7 +326,7 @@ def _check(node: str, report: Seen, cluster: OnRay) -> None:
         )
     if report.version != own_version():
         raise UsageError(
-            f"{node} has qualgate {report.version}, and this machine {own_version()}: install one on both."
+            f"{node} has qualgate {report.version}, but this machine has {own_version()}: install the same on both."
         )
     if report.unshared:
         raise UsageError(_unshared(node, cluster, report.unshared))

@@ -96,12 +96,12 @@ def _refused(address: str, error_text: str) -> InfrastructureError | UsageError:
     """Return our error for one of Ray's. error_text: "TypeName: message"."""
     kind, _, message = error_text.partition(": ")
     if kind == "RuntimeError" and "mismatch" in message:
-        return UsageError(f"{message} Install the cluster's versions here, or these there.")
+        return UsageError(f"{message} Install the same versions on both.")
     if kind == "RuntimeError":
         return InfrastructureError(f"Ray at {address or 'this machine'}: {message}")
     why = "none runs on this machine" if address == "auto" else f"{address} answers, but not as Ray does ({error_text})"
     return InfrastructureError(
-        f"no Ray cluster: {why}. `ray status` shows whether one does; `ray start --head` starts one, and without "
+        f"no Ray cluster: {why}. `ray status` shows what runs; `ray start --head` starts one, and without "
         "`workers.address` the run starts its own."
     )
 
@@ -117,8 +117,8 @@ def _reach(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
     except (OSError, ValueError) as error:
         raise InfrastructureError(
-            f"no Ray cluster answers at {address} ({one_line(error)}). Start one there (`ray start --head --port="
-            f"{port}`), mend `workers.address`, or leave it out: the run then starts one on this machine."
+            f"no Ray cluster answers at {address} ({one_line(error)}). Start one there (`ray start --head "
+            f"--port={port}`), correct `workers.address`, or leave it out: the run then starts one on this machine."
         ) from None
 
 
@@ -137,7 +137,7 @@ def _try(address: str) -> None:
                 if heard:
                     raise _stopped(address)
                 if took > TRY_SECONDS:
-                    raise _refused(address, f"nothing that Ray would say within {TRY_SECONDS} s")
+                    raise _refused(address, f"no reply of Ray within {TRY_SECONDS} s")
                 if took > TELL_SECONDS and not warned:
                     warned = True
                     log.warning("%s has not answered as Ray does yet; waiting for up to %d s", address, TRY_SECONDS)

@@ -237,7 +237,7 @@ MISTAKES = {
     "store that is a text": Mistake(holds("qualgate.db", "x" * 200), ("qualgate.db", "Give another store: --store")),
     "store of somebody else": Mistake(another_database, ("qualgate.db", "not a qualgate store")),
     "store in no folder": Mistake(text("gate.yaml", "///", "///runs/"), ("gate.yaml:11", "runs", "Create it")),
-    "store that is a folder": Mistake(lambda f: (f / "qualgate.db").mkdir(), ("gate.yaml:11", "is a folder, and")),
+    "store that is a folder": Mistake(lambda f: (f / "qualgate.db").mkdir(), ("gate.yaml:11", "is a folder, but")),
     "store without a scheme": Mistake(text("gate.yaml", "sqlite:///", ""), ("gate.yaml:11", "sqlite:///FILE")),
     "report before a run": Mistake(nothing, ("qualgate.db", "qualgate run"), ("report", "gate.yaml")),
     "dashboard before a run": Mistake(nothing, ("qualgat.db", "check the path"), ("dashboard", "--store", "sqlite:///qualgat.db")),

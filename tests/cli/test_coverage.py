@@ -39,4 +39,4 @@ def test_an_evaluation_case_in_the_calibration_set_ends_in_a_usage_error(command
     done = command(["Something else.", "A second one."])
     assert isinstance(done.exception, UsageError)
     assert "exam/exam-1" in str(done.exception)
-    assert "has seen its exam" in str(done.exception)
+    assert "judged on its calibration data" in str(done.exception)

@@ -18,7 +18,7 @@ def test_a_store_is_copied_and_one_whose_seals_are_broken_ends_so(tmp_path):
         tamper(store, "update units set text = 'changed' where unit_id = 1")
     again = qualgate("db", "copy", "sqlite:///q.db", "sqlite:///to.db", cwd=tmp_path)
     assert again.returncode == Exit.USAGE
-    assert "holds rows already" in again.stderr
+    assert "already holds rows" in again.stderr
     told = qualgate("db", "copy", "sqlite:///q.db", "sqlite:///other.db", cwd=tmp_path)
     assert told.returncode == Exit.INTEGRITY
     assert f"as in the store it came from: run {run_id}" in told.stdout

@@ -124,7 +124,7 @@ def test_nothing_is_overwritten_and_the_file_is_named(tmp_path, name):
     [
         (("--model", "./none"), "no model folder"),
         (("--model", "reference", "--quantize", "int7"), "qualgate: --quantize: unknown method 'int7'. Did you mean"),
-        (("--model", "reference", "--quantize", "awq"), "qualgate: --quantize: awq learns from data"),
+        (("--model", "reference", "--quantize", "awq"), "qualgate: --quantize: awq needs calibration data"),
         (("--model", "reference", "--variant", "./none"), "qualgate: --variant: no model folder"),
         (("--model", "reference", "--cases", "none.jsonl"), "none.jsonl: no such file"),
         (

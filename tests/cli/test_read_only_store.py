@@ -85,7 +85,7 @@ def test_a_file_that_may_only_be_read_is_read_and_a_write_names_what_reads_it(fi
         for words in (("gate",), ("rescore",)):
             code, told = asked(*words, "--store", url)
             assert code == Exit.USAGE, told
-            assert "can only be read here" in told
+            assert "is read-only for you" in told
             assert "gate --no-write" in told
     assert sorted(file.parent.iterdir()) == held
 
@@ -115,7 +115,7 @@ def test_a_log_that_cannot_be_read_in_hides_nothing(file):
     with read_only(file):
         code, told = asked("runs", "--store", url)
     assert code == Exit.USAGE
-    assert "its newest rows stand in q.db-wal" in told
+    assert "its newest rows are in q.db-wal" in told
 
 
 def test_a_file_that_changes_while_it_is_read_as_one_that_does_not_is_refused(file):

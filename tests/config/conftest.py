@@ -14,11 +14,11 @@ from tests.config.gate_files import PRICES
 
 # What a schema cannot see: the disk, other parts of the file, names only the program knows.
 BEYOND_A_SCHEMA = (
-    "no model folder", "written ./", "no evalset at", "is not one this file runs", "the one on line", "twice",
+    "no model folder", "written as ./", "no evalset at", "is not one this file runs", "the one on line", "twice",
     "no shipped evalset", "no shipped calibration set", "no calibration set at", "cannot be a path", "home folder",
-    "no adapter's folder", "levels, and 4 are the most", "is no command", "is no address", "is the API's address",
+    "no adapter folder", "at most 4 are allowed", "read as a command", "not an address", "is the API's address",
     "same server", "answers to each case, and `generation.repeats`",
-    "leave `count` out", "as many GPUs", "Ray gives them out", "no file", "counts nothing", "lasts as long", "[1, 2]]",
+    "leave `count` out", "same number of GPUs", "Ray assigns", "no file", "measures nothing", "own duration", "[1, 2]]",
     "finite number", "valid integer (found 1.0)",  # JSON has no infinity, and to JSON Schema 1.0 is an integer
 )  # fmt: skip
 VALIDATOR = Draft7Validator(gate_file_schema())

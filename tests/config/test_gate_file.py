@@ -214,10 +214,10 @@ def test_an_nel_policy_takes_the_place_of_the_rules(load, faults, tmp_path):
     assert (gate.policy.review, gate.policy.max_age) == ("always", 172_800)
     for other, message in (
         ("nel_policy: gone.yaml", "no file"),
-        ("nel_policy: ''", "a file's name is empty"),
+        ("nel_policy: ''", "the file name is empty"),
         ("nel_policy: 'https://x/p.yaml'", "not in this version"),
         ("nel_policy: nel.yaml, rules: [{metric: numeric, max_drop: 0.1}]", "`rules` and `nel_policy` are two ways"),
-        ("nel_policy: nel.yaml, alpha: 0.1", "has a level of its own"),
+        ("nel_policy: nel.yaml, alpha: 0.1", "has its own confidence level"),
         ("review: always", "`gate.rules` is missing"),
     ):
         assert any(message in said for _, said in faults(changed(5, f"gate: {{{other}}}"))), other

@@ -70,9 +70,9 @@ HEADERS = "extra_headers: {X-Team: support, X-Area: eu}"
             "sh -c 'vllm serve ./awq --port {port} --api-key sk-canary'",
             "a key ('--api-key')",
         ),
-        (HEADERS, "extra_headers: {Ocp-Apim-Subscription-Key: sk-canary}", "no key stands in a file"),
-        (HEADERS, "extra_headers: {X-Auth: sk-canary}", "no key stands in a file"),
-        (HEADERS, "extra_headers: {X-Team: Bearer sk-canary}", "no key stands in a file"),
+        (HEADERS, "extra_headers: {Ocp-Apim-Subscription-Key: sk-canary}", "keys must not stand in a file"),
+        (HEADERS, "extra_headers: {X-Auth: sk-canary}", "keys must not stand in a file"),
+        (HEADERS, "extra_headers: {X-Team: Bearer sk-canary}", "keys must not stand in a file"),
         (BODY, "extra_body: {user: {api_key: sk-canary}}", "`extra_body` has 'api_key'"),
     ],
 )
@@ -108,5 +108,5 @@ def test_a_served_baseline_is_asked_twice_unless_the_file_says_otherwise(load, t
 def test_a_wrong_command_is_told_and_its_models_name_is_looked_for_nowhere(faults):
     text = SERVED.replace("vllm serve ./awq --port {port}", "vllm serve ./awq").replace("./awq\n", "awq\n")
     found = str(faults(text))
-    assert "`serve` is a command with {port}" in found
+    assert "`serve` needs {port}" in found
     assert "no model" not in found

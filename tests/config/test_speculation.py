@@ -155,7 +155,7 @@ def test_a_rule_that_keeps_what_parity_says_is_taken(load, changes, more):
 )
 def test_a_rule_under_which_lengths_of_drafts_count_wants_them_said_at_every_level(faults, said):
     ((_, text),) = faults(drafting(said))
-    assert "`tokens: auto` goes by the clock" in text
+    assert "`tokens: auto` depends on measured time" in text
     assert "tokens: 5" in text
 
 

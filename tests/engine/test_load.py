@@ -81,7 +81,7 @@ FAULTS = {
     "broken config": (lambda f: (f / "config.json").write_text("{"), "not valid JSON"),
     "config of another kind": (lambda f: (f / "config.json").write_text("[]"), "expected a JSON object"),
     "no model type": (lambda f: (f / "config.json").write_text("{}"), "model_type"),
-    "another model's type": (lambda f: edit(f / "config.json", model_type="nonesuch"), "no model_type 'nonesuch'"),
+    "another model's type": (lambda f: edit(f / "config.json", model_type="nonesuch"), "the model_type 'nonesuch'"),
     "too few layers": (lambda f: edit(f / "config.json", num_hidden_layers=3), r"num_hidden_layers is 3, .* 2 layers"),
     "too many layers": (lambda f: edit(f / "config.json", num_hidden_layers=1), r"num_hidden_layers is 1, .* 2 layers"),
     "missing tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "no tokenizer"),
@@ -92,7 +92,7 @@ FAULTS = {
     "template in another encoding": (lambda f: (f / "chat_template.jinja").write_bytes(b"\xff\xfe"), "not UTF-8"),
     "template is a number": (lambda f: template(f, 5), "chat_template is int"),
     "named template without text": (lambda f: template(f, [{"name": "default"}]), "chat_template is NoneType"),
-    "infinity": (lambda f: edit(f / "tokenizer_config.json", x=float("inf")), "what JSON cannot"),
+    "infinity": (lambda f: edit(f / "tokenizer_config.json", x=float("inf")), "that JSON cannot"),
     "stop token is a text": (lambda f: edit(f / "generation_config.json", eos_token_id=["x"]), "expected token ids"),
 }
 

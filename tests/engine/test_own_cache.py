@@ -123,7 +123,7 @@ BAD = {
     "one a head": ({K0: torch.ones(2)}, r"k_scale is float32 \[2\], expected .*one scale for all keys of a layer"),
     "integers": ({K0: torch.tensor(1)}, r"k_scale is int64 \[\], expected float16"),
     "too small to divide by": ({K0: torch.tensor(1e-40)}, r"k_scale is \S+e-4\d, expected .* damaged"),
-    "missing": ({K0: None}, r"no scale of the keys of layer 0 \(layers\.0\.self_attn\.k_scale\)"),
+    "missing": ({K0: None}, r"none of the keys of layer 0 \(layers\.0\.self_attn\.k_scale\)"),
     "all missing": (dict.fromkeys(GOOD), r"says that keys and values are fp8, and has no scale of any layer"),
     "zero points": ({"model.layers.0.self_attn.k_zero_point": torch.tensor(3)}, r"k_zero_point is not 0"),
 }
@@ -150,6 +150,6 @@ def test_a_scheme_that_is_not_computed_is_refused_unless_the_gate_file_says_anot
     folder = scaled(
         model, tmp_path / "heads", declared=COMPRESSED | {"kv_cache_scheme": SCHEME | {"strategy": "attn_head"}}
     )
-    with pytest.raises(NotInThisVersion, match=r"attn_head.*Say how this arm holds them"):
+    with pytest.raises(NotInThisVersion, match=r"attn_head.*Choose a format for this arm"):
         check_weights(ArmSpec(name="v", model=str(folder)), read_model_folder(folder))
     check_weights(ArmSpec(name="v", model=str(folder), kv_said=True), read_model_folder(folder))

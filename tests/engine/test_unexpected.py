@@ -94,8 +94,8 @@ def test_a_real_layout_loads_and_what_is_left_out_is_listed(tmp_path, layout):
         assert arm.footprint.left_out == {f"model.layers.*.self_attn.{side}_scale": 2 for side in "kqv"}
 
 
-NO_PLACE = "holds 1 tensor that its architecture has no place for, among them {}"
-DROPPED = r"says nothing of quantization.*scales dropped"
+NO_PLACE = "holds 1 tensor that its architecture has no place for, such as {}"
+DROPPED = r"declares no quantization.*scales dropped"
 STRANGE = {
     "a bias that the architecture has not": ("self_attn.bias", torch.ones(32), NO_PLACE),
     "a square that is no mask": ("mlp.bias", torch.ones(8, 8), NO_PLACE),
@@ -137,5 +137,5 @@ def test_a_quantized_folder_is_held_to_the_same(saved, tmp_path):
         "model.layers.*.eh_proj.weight": 1, "model.layers.*.self_attn.bias": 1, "model.layers.*.self_attn.k_scale": 2,
     }  # fmt: skip
     holding(folder, {"model.layers.0.mlp.gate.bias": torch.ones(32)})
-    with pytest.raises(UsageError, match=r"no place for, among them model\.layers\.0\.mlp\.gate\.bias"):
+    with pytest.raises(UsageError, match=r"no place for, such as model\.layers\.0\.mlp\.gate\.bias"):
         loads(folder, "v")

@@ -39,7 +39,7 @@ def test_a_plan_whose_calibration_holds_an_evaluation_case_is_refused(folder):
     (folder / "gate.yaml").write_text(GATE)
     assert len(make_plan(load_gate_file(folder / "gate.yaml")).arms) == 2
     write_set(folder, "exam", ["Something else.", "a SECOND one"])
-    with pytest.raises(UsageError, match=r"1 evaluation case .* exam/exam-1 among them"):
+    with pytest.raises(UsageError, match=r"1 evaluation case .* such as exam/exam-1"):
         make_plan(load_gate_file(folder / "gate.yaml"))
 
 

@@ -141,7 +141,7 @@ def test_one_prompt_under_two_ids_counts_once(write):
 
 
 def test_an_empty_set_is_refused(write):
-    assert messages(write([])) == ["mine.jsonl:1: no cases; one JSON object a line is needed"]
+    assert messages(write([])) == ["mine.jsonl:1: no cases; write one JSON object a line"]
 
 
 def test_a_changed_set_says_both_hashes_and_what_to_do(write, tmp_path):
@@ -219,10 +219,10 @@ def test_a_calibration_set_is_read_as_strictly_as_an_evalset(write, tmp_path):
 
 def test_neither_kind_of_set_is_taken_for_the_other(write, tmp_path):
     write([GOOD])
-    with pytest.raises(UsageError, match="a variant calibrated on it has seen its exam"):
+    with pytest.raises(UsageError, match="calibrated on it would be judged on the same cases"):
         evalsets.load_calibration("./mine.yaml", tmp_path)
     write([GOOD], CALIBRATES)
-    with pytest.raises(UsageError, match="judges nothing: name an evalset"):
+    with pytest.raises(UsageError, match="which no model is judged on: name an evalset"):
         evalsets.load("./mine.yaml", tmp_path)
     with pytest.raises(UsageError, match="no shipped evalset 'calibration'"):
         evalsets.load("calibration", tmp_path)

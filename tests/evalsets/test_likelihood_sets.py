@@ -29,7 +29,7 @@ def test_a_case_that_cannot_be_judged_by_likelihood_is_named(write, body, said):
 
 def test_likelihoods_and_answers_are_sets_of_their_own(write):
     [fault] = messages(write([CHOICE], "metrics: [exact_match, multiple_choice.acc]"))
-    assert "'multiple_choice.acc' is of choices that are read, 'exact_match' of an answer: make two sets" in fault
+    assert "'multiple_choice.acc' scores given choices, 'exact_match' a written answer: make two sets" in fault
     assert messages(write([{**GOOD, "until": 5}])) == [
         "mine.jsonl:1: `until` is of lm-eval's tasks; a case of a file says what it asks in `messages` or `prompt`"
     ]

@@ -54,7 +54,7 @@ def test_mappings_made_ids_copies_and_unread_keys_are_told(tmp_path):
 
 def test_a_question_that_is_repeated_with_another_answer_is_refused_by_both_lines(tmp_path):
     rows = [{"question": "1 + 2 =", "answer": "3"}, {"question": "2 + 2 =", "answer": "4"}]
-    with pytest.raises(UsageError, match="3: asks what line 1 asks, and is scored by something else"):
+    with pytest.raises(UsageError, match="3: asks the same question as line 1, but is scored by something else"):
         read_rows(written(tmp_path, [*rows, {"question": "1 + 2 =", "answer": "4"}]), "own", chat=True)
     clustered = [{"id": name, "prompt": "Ask", "max_new_tokens": 7, "answer": name, "cluster": "k"} for name in "ab"]
     found = read_rows(written(tmp_path, [*clustered, *rows, rows[0]]), "own", chat=True)

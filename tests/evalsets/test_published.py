@@ -78,12 +78,12 @@ class Evil:
 BAD = {
     "a pickle that would run something": (SUMS | {"private_test_cases": packed(Evil())}, "which is never loaded"),
     "a pickle of no text": (SUMS | {"private_test_cases": packed([1, 2])}, "which is never loaded"),
-    "no base64": (SUMS | {"private_test_cases": "?!"}, "neither JSON nor a packed text"),
-    "no zlib": (SUMS | {"private_test_cases": base64.b64encode(b"abc").decode()}, "neither JSON nor a packed text"),
-    "a bomb": (SUMS | {"private_test_cases": packed("0" * 2**17)}, "unpack to more than"),
-    "no JSON": (SUMS | {"public_test_cases": "{"}, "`public_test_cases` holds what is no JSON"),
+    "no base64": (SUMS | {"private_test_cases": "?!"}, "neither JSON nor a compressed text"),
+    "no zlib": (SUMS | {"private_test_cases": base64.b64encode(b"abc").decode()}, "neither JSON nor a compressed text"),
+    "a bomb": (SUMS | {"private_test_cases": packed("0" * 2**17)}, "unpacks to more than"),
+    "no JSON": (SUMS | {"public_test_cases": "{"}, "`public_test_cases` is not valid JSON"),
     "no tests": (SUMS | {"public_test_cases": '[{"input": 1}]'}, "must be a list of tests"),
-    "arguments that are no JSON": (CALLS | {"public_test_cases": PUBLIC}, "`public_test_cases` holds what is no JSON"),
+    "arguments that are no JSON": (CALLS | {"public_test_cases": PUBLIC}, "`public_test_cases` is not valid JSON"),
     "a reference that is no text": (PLUS | {"canonical_solution": 5}, "`canonical_solution`"),
 }
 

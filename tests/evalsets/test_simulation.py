@@ -71,24 +71,24 @@ def test_links_to_themselves_pipes_and_pythons_own_names_are_refused(tmp_path):
     path = shop(tmp_path)
     (tmp_path / "tools.py").unlink()
     (tmp_path / "tools.py").symlink_to("tools.py")
-    assert "a link that leads to itself" in evalsets.check(path)[0].message
+    assert "a link that points to itself" in evalsets.check(path)[0].message
     (tmp_path / "tools.py").unlink()
     os.mkfifo(tmp_path / "tools.py")
-    assert "no Python file" in evalsets.check(path)[0].message
+    assert "not a Python file" in evalsets.check(path)[0].message
     (tmp_path / "tools.py").unlink()
     (tmp_path / "calendar.py").write_text(SHOP)
     [fault] = evalsets.check(shop(tmp_path, named="calendar.py"))
-    assert "calendar is a module of Python's own" in fault.message
+    assert "calendar is a module of the standard library" in fault.message
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"named": "tool.py"}, "is not there"),
-        ({"named": "../tools.py"}, "is not below the set's folder"),
-        ({"named": "/etc/passwd"}, "is not below the set's folder"),
-        ({"named": "shop.jsonl"}, "no Python file"),
-        ({"source": "class:"}, "is no Python"),
+        ({"named": "tool.py"}, "does not exist"),
+        ({"named": "../tools.py"}, "is outside the set's folder"),
+        ({"named": "/etc/passwd"}, "is outside the set's folder"),
+        ({"named": "shop.jsonl"}, "not a Python file"),
+        ({"source": "class:"}, "is not valid Python"),
         ({"source": "x = 1\n" * 1_000_000}, "more than 200 files or 4,194,304 bytes"),
         ({"metrics": "turns.correct"}, "which is no metric of this set"),
     ],

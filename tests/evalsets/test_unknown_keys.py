@@ -102,4 +102,4 @@ def test_no_edit_but_two_hides_a_key(key):
 
 def test_packages_that_name_none_are_told_what_to_write(write):
     (said,) = [fault.message for fault in evalsets.check(write([], "metrics: [code.pass]\npackages: []"))][:1]
-    assert said == "`packages` names none: write them, as `packages: [numpy]`, or leave the key out"
+    assert said == "`packages` is empty: write for example `packages: [numpy]`, or leave the key out"

@@ -1,4 +1,4 @@
-"""What users said: which answers it is about, and what is refused."""
+"""What users said: names no answers it is about, and what is refused."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_file_is_known_by_its_bytes(tmp_path):
         ({"case_id": 7}, "`case_id` must be a text"),
         ({"repeat": -1}, "`repeat` must be a whole number"),
         ({"answer_sha256": "XY"}, "64 hexadecimal digits"),
-        ({"answer_sha256": ""}, "which answer"),
+        ({"answer_sha256": ""}, "names no answer"),
     ],
 )
 def test_an_event_that_says_too_little_is_refused_with_its_line(tmp_path, changes, message):

@@ -72,9 +72,9 @@ def test_what_editors_and_shells_add_to_a_file_is_no_fault_and_what_is_no_text_i
     for found, told in (
         (gzip.compress(plain), r"b\.jsonl:1: the file is compressed \(gzip\); give it unpacked"),
         (plain.decode().encode("utf-16"), r"b\.jsonl:1: the file is UTF-16; save it as UTF-8"),
-        (b"".join([*lines[:5], b"\n", *lines[5:]]), r"b\.jsonl:7: an empty line 6 before it"),
+        (b"".join([*lines[:5], b"\n", *lines[5:]]), r"b\.jsonl:7: line 6 before it is empty"),
         (b"".join([lines[0], b"\xef\xbb\xbf", *lines[1:]]), r"b\.jsonl:2: not JSON"),
-        (b"\xef\xbb\xbf\n\n", r"b\.jsonl: is empty"),
+        (b"\xef\xbb\xbf\n\n", r"b\.jsonl is empty"),
         (b"id,metric,value\n", r"b\.jsonl:1: not JSON lines, .* one a line; found 'id,metric,value'$"),
         (b'{"question": "x"\n', r"b\.jsonl:1: not JSON: Expecting ',' delimiter at column 17\. Was the file cut"),
     ):

@@ -129,7 +129,7 @@ def test_several_filters_must_be_chosen_among_and_one_document_is_counted_once(t
     assert judged(*paths)[0] == 64
     code, text = judged(*paths, "--filter", "lost-match")
     assert (code, text.partition(": ")[2]) == (
-        64, "no sample under the filter 'lost-match'; its filters: 'flexible-extract', 'strict-match'"
+        64, "no sample of the filter 'lost-match'; its filters: 'flexible-extract', 'strict-match'"
     )  # fmt: skip
     assert judged(*paths, "--filter", "flexible-extract")[0] == 0
     code, text = judged(*paths, "--filter", "strict-match", "--json")
@@ -148,8 +148,8 @@ PAIRS = {"metrics": ["acc", "f1", "brier_score"], "acc": 1.0, "f1": [0, 1], "bri
         (OWN, "prompt_level_strict_acc", 0, ""),
         (PAIRS, "", 0, "lm_eval.acc"),
         (PAIRS, "f1", 64, ""),
-        ({}, "bleu", 64, "--metric bleu: no sample carries it; known: exact_match"),
-        ({}, "exact_macth", 64, "--metric exact_macth: no sample carries it; did you mean 'exact_match'?"),
+        ({}, "bleu", 64, "--metric bleu: no sample has this metric; known: exact_match"),
+        ({}, "exact_macth", 64, "--metric exact_macth: no sample has this metric; did you mean 'exact_match'?"),
     ],
 )
 def test_a_metric_of_the_tasks_own_is_judged_when_it_is_named(tmp_path, changed, metric, code, said):
@@ -174,7 +174,7 @@ def test_one_log_given_twice_is_refused(tmp_path):
     for other in (base, tmp_path / "link.jsonl"):
         code, text = judged(base, other)
         assert code == 64
-        assert "given as the file of two arms" in text
+        assert "given for two arms" in text
 
 
 def test_what_numpy_says_is_read_as_the_number_it_is(tmp_path):

@@ -126,7 +126,7 @@ def test_a_looks_file_of_other_files_is_refused(tmp_path, ask):
     looks = tmp_path / "looks"
     judged(400, looks, EARLY)
     kept = looks.read_bytes()
-    with pytest.raises(UsageError, match="keeps looks at other files"):
+    with pytest.raises(UsageError, match="belongs to other files"):
         ask(looks)
     assert looks.read_bytes() == kept
 
@@ -137,7 +137,7 @@ def test_a_damaged_looks_file_is_refused_and_left_as_it_is(tmp_path):
     whole = looks.read_bytes()
     for broken in (b"", b"{}", whole[:-1], whole + b" ", *(_flipped(whole, at) for at in range(0, len(whole), 37))):
         looks.write_bytes(broken)
-        with pytest.raises(UsageError, match="cannot be read as a file of looks"):
+        with pytest.raises(UsageError, match="cannot be read as a looks file"):
             judged(80, looks, EARLY)
         assert looks.read_bytes() == broken
 

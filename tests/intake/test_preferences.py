@@ -31,7 +31,7 @@ def test_labels_come_by_id_with_what_people_prefer(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([ROW, ROW], ":2: a second label 'p1'"),
+        ([ROW, ROW], ":2: a second label with the id 'p1'"),
         ([ROW | {"preferred": "A"}], ":1: `preferred` must be a, b or tie, found 'A'"),
         ([ROW | {"preferred": 1}], ":1: `preferred` must be a, b or tie, found 1"),
         ([ROW | {"preferred": ["a"]}], ":1: `preferred` must be a, b or tie"),

@@ -41,7 +41,7 @@ def judged(
         (every(1), 13, "300 of 400 units missing"),
         (every(3), 13, "100 of 400 units missing"),
         (every(3, first=1), 13, "100 of 400 units missing"),
-        (every(5), 64, "a.jsonl:5: the `repeat` of 'c0' is 4, and the gate file states `repeats: 4`"),
+        (every(5), 64, "a.jsonl:5: the `repeat` of 'c0' is 4, but the gate file states `repeats: 4`"),
     ],
 )
 def test_as_many_answers_to_a_case_as_the_gate_file_states(tmp_path, rule, held, exit, told):

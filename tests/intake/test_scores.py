@@ -183,7 +183,7 @@ def renamed(scores: Scores, metric: str, rows: int = 200) -> Scores:
 
 @pytest.mark.parametrize("rows", [1, 200])
 def test_a_misspelt_metric_is_refused_where_it_stands(rows):
-    said = "b:1: no other file has a score of 'exact_macth'; did you mean 'exact_match', of which '0' has none here"
+    said = "b:1: no other file has a score of 'exact_macth'; did you mean 'exact_match', which '0' lacks here"
     for sides in ((side("a", 180), renamed(side("b", 180), "exact_macth", rows)),
                   (renamed(side("b", 180), "exact_macth", rows), side("a", 180))):  # fmt: skip
         with pytest.raises(UsageError, match=said):
@@ -308,5 +308,5 @@ def test_rows_of_one_answer_that_end_it_twice_are_refused():
     rows = [
         ScoreRow(id="x", metric=m, value=1.0, finish_reason=word) for m, word in (("numeric", "eos"), ("f1", "length"))
     ]
-    with pytest.raises(UsageError, match="different ends, 'eos' in numeric and 'length' in f1"):
+    with pytest.raises(UsageError, match="different ends: 'eos' in numeric, 'length' in f1"):
         evidence_of({arm: Scores(source=arm, rows=tuple(rows)) for arm in ("a", "b")}, KnownCases(default="set"))

@@ -51,7 +51,7 @@ def test_a_store_that_cannot_be_opened_is_told_with_the_line_that_names_it_unles
 def test_a_store_of_an_older_version_is_told(folder):
     with open_store(f"sqlite:///{folder}/qualgate.db") as store, store.write() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
-    assert "was made by qualgate 0.1, whose stores this version neither reads nor upgrades" in refused(folder)
+    assert "was made by qualgate 0.1, whose stores this version cannot read or upgrade" in refused(folder)
 
 
 def test_a_server_that_is_away_is_infrastructure(folder):

@@ -86,11 +86,11 @@ def test_a_config_chooses_layers_as_peft_does(config, chosen):
 
 REFUSED = [
     ({"r": 0}, UsageError, "rank of .* is 0, expected a whole number from 1"),
-    ({"r": 8}, UsageError, r"rank 8, and its tensors are \[4, 64\] and \[64, 4\]"),
+    ({"r": 8}, UsageError, r"rank 8, but its tensors are \[4, 64\] and \[64, 4\]"),
     ({"r": True}, UsageError, "rank of"),
     ({"rank_pattern": {"q_proj": 0}}, UsageError, "rank of .* is 0"),
-    ({"rank_pattern": ["q_proj"]}, UsageError, "`rank_pattern` is a mapping"),
-    ({"alpha_pattern": {"(?=a)": 3}}, UsageError, "the pattern .* is not read"),
+    ({"rank_pattern": ["q_proj"]}, UsageError, "`rank_pattern` must be a mapping"),
+    ({"alpha_pattern": {"(?=a)": 3}}, UsageError, "the pattern .* cannot be read"),
     ({"lora_alpha": math.nan}, UsageError, "lora_alpha of .* is nan"),
     ({"lora_alpha": math.inf}, UsageError, "lora_alpha of .* is inf"),
     ({"lora_alpha": 10**400}, UsageError, "lora_alpha of"),
@@ -98,12 +98,12 @@ REFUSED = [
     ({"lora_alpha": "8"}, UsageError, "lora_alpha of .* is '8'"),
     ({"alpha_pattern": {"q_proj": None}}, UsageError, "lora_alpha of .* is None"),
     ({"use_rslora": "yes"}, UsageError, "`use_rslora` is true or false"),
-    ({"peft_type": "IA3"}, NotInThisVersion, "of the kind 'IA3'"),
-    ({"peft_type": None}, NotInThisVersion, "of the kind None"),
-    ({"task_type": "SEQ_CLS"}, UsageError, "for 'SEQ_CLS', which says no text"),
+    ({"peft_type": "IA3"}, NotInThisVersion, "the adapter kind 'IA3'"),
+    ({"peft_type": None}, NotInThisVersion, "the adapter kind None"),
+    ({"task_type": "SEQ_CLS"}, UsageError, "for 'SEQ_CLS', not for writing text"),
     ({"use_dora": True}, NotInThisVersion, "DoRA"),
     ({"modules_to_save": ["lm_head"]}, NotInThisVersion, "modules_to_save"),
-    ({"bias": "lora_only"}, NotInThisVersion, "biases of the base"),
+    ({"bias": "lora_only"}, NotInThisVersion, "biases that were trained"),
     ({"lora_bias": True}, NotInThisVersion, "a bias of the adapter"),
     ({"layer_replication": [[0, 2]]}, NotInThisVersion, "layer_replication"),
     ({"trainable_token_indices": [3]}, NotInThisVersion, "trainable_token_indices"),
@@ -125,7 +125,7 @@ def test_what_cannot_be_or_is_not_computed_is_refused_by_name(tmp_path, config, 
 @pytest.mark.parametrize("targets", [None, [], "", 3, ["q_proj", 3], {"q_proj": 1}])
 def test_targets_that_name_nothing_are_refused(tmp_path, targets):
     save_adapter(tmp_path, parts=TWO, config={"target_modules": targets})
-    with pytest.raises(UsageError, match="`target_modules` is a list of modules' names or a pattern"):
+    with pytest.raises(UsageError, match="`target_modules` must be a list of module names or a pattern"):
         _ = read_adapter_folder(tmp_path).targets
 
 
@@ -139,7 +139,7 @@ CHANGES = {
     "a tensor of no LoRA": (
         lambda found: found.update({"base_model.model.lm_head.weight": torch.zeros(2, 2)}),
         UsageError,
-        "lm_head.weight is none of a LoRA",
+        "lm_head.weight does not belong to a LoRA",
     ),
     "whole numbers": (
         lambda found: found.update({Q_TENSOR: torch.zeros(4, 64, dtype=torch.int8)}),

@@ -72,7 +72,7 @@ LIBRARIES = {
     "MLX": ({"quantization": GROUPS, "quantization_config": GROUPS}, MLX, "mlx", "an MLX checkpoint"),
     "MLX before it wrote both": ({"quantization": GROUPS}, MLX, "mlx", "an MLX checkpoint"),
     "MLX without a word in its config": ({}, MLX, "mlx", "an MLX checkpoint"),
-    "MLX without a word anywhere": ({}, MLX, "pt", "MLX, by the look of it"),
+    "MLX without a word anywhere": ({}, MLX, "pt", "probably MLX"),
     "quanto by transformers": ({"quantization_config": {"quant_method": "quanto"}}, FLOATS, "pt", "'quanto'"),
     "quanto by itself": ({}, QUANTO, "pt", "'quanto'"),
 }
@@ -142,5 +142,5 @@ def test_a_layer_that_predicts_more_tokens_is_none_too_many(tmp_path, more):
 
 
 def test_a_type_that_transformers_does_not_know_is_named_with_what_may_be_meant(tmp_path):
-    with pytest.raises(UsageError, match=r"config.json: transformers \S+ knows no model_type 'lama'; did you mean"):
+    with pytest.raises(UsageError, match=r"config.json: transformers \S+ does not know .* 'lama'; did you mean"):
         read_model_folder(made(tmp_path, {"model_type": "lama"}, FLOATS))

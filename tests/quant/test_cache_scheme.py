@@ -124,5 +124,5 @@ def test_other_tensors_are_no_scales_of_keys_and_values(name):
 
 def test_two_scales_of_the_same_keys_are_a_contradiction():
     names = ("model.layers.0.self_attn.k_scale", "model.layers.0.self_attn.k_proj.k_scale")
-    with pytest.raises(UsageError, match=r"self_attn\.k_scale and \S+k_proj\.k_scale are both a scale of the same"):
+    with pytest.raises(UsageError, match=r"self_attn\.k_scale and \S+k_proj\.k_scale are two scales of the same"):
         cache_scales(shards(*names))

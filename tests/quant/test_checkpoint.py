@@ -51,8 +51,8 @@ def test_layers_that_are_kept_stay_out_or_get_their_own_precision(folder, tmp_pa
 @pytest.mark.parametrize(
     ("keep", "message"),
     [
-        ({"layers.7.*": "int8"}, "fits no layer"),
-        ({"layers.0.*": "fp16"}, "floats are bfloat16"),
+        ({"layers.7.*": "int8"}, "matches no quantized layer"),
+        ({"layers.0.*": "fp16"}, "baseline's dtype, bfloat16"),
         ({"*": "bf16"}, "leaves no layer"),
     ],
 )

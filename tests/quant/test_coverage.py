@@ -119,7 +119,7 @@ def test_an_activation_that_is_no_number_is_named():
     model = Toy()
     with torch.no_grad():
         model.first.weight[0, 0] = float("nan")
-    with pytest.raises(UsageError, match="What enters second is NaN or infinite"):
+    with pytest.raises(UsageError, match="The input of second is NaN or infinite"):
         activation_coverage(model, ["first", "second"], [[1]], [[1]])
     assert not model.first._forward_pre_hooks  # the model is left as it was
 

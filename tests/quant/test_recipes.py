@@ -128,7 +128,7 @@ def test_designed_methods_are_recognised_and_refused(method):
         ({"method": "mxfp4", "group_size": 16}, "blocks of 32"),
         ({"method": "nvfp4", "group_size": 32}, "blocks of 16"),
         ({"method": "int8", "group_size": 32, "granularity": "tensor"}, "contradict"),
-        ({"method": "int8", "granularity": "block"}, "fp8's"),
+        ({"method": "int8", "granularity": "block"}, "only for fp8"),
         ({"method": "fp8", "group_size": 128}, "contradict"),
         ({"method": "int4", "act_order": True}, "int4 has no `act_order`; gptq has"),
         ({"method": "int4", "clip": "max"}, "mse or percentile"),

@@ -104,6 +104,6 @@ def test_folders_that_two_kernels_share_are_refused_and_disks_of_one_are_not(tmp
 def test_an_sqlite_that_is_too_old_is_refused_before_a_file_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite.sqlite3, "sqlite_version_info", (3, 34, 1))
     monkeypatch.setattr(sqlite.sqlite3, "sqlite_version", "3.34.1")
-    with pytest.raises(UsageError, match=r"SQLite 3\.34\.1, and 3\.35 or newer is needed.*postgresql://"):
+    with pytest.raises(UsageError, match=r"SQLite 3\.34\.1, but 3\.35 or newer is needed.*postgresql://"):
         open_store(f"sqlite:///{tmp_path / 'q.db'}")
     assert not list(tmp_path.iterdir())

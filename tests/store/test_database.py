@@ -144,7 +144,7 @@ def test_of_a_missing_store_only_another_store_is_offered(tmp_path):
         ("mysql://me:secret@host/db", UsageError, "mysql:…@host/db"),
         ("postgresql+psycopg2://host/db", UsageError, "psycopg 3"),
         ("postgresql://host", UsageError, "postgresql://USER@HOST:PORT/DATABASE"),
-        ("sqlite:////", UsageError, "is a folder, and a store is a file: sqlite:////qualgate.db"),
+        ("sqlite:////", UsageError, "is a folder, but a store is a file, such as sqlite:////qualgate.db"),
     ],
 )
 def test_a_url_that_cannot_be_a_store_is_refused(url, error, said):
@@ -275,7 +275,7 @@ def test_a_server_keeps_roles_locks_and_copies_as_a_file_does(on_server, pg, no_
     with open_store(as_role(pg, store.url, "writer")) as writer:
         with pytest.raises(UsageError, match="permission denied for table scores"):
             prune.prune_run(writer, old)
-        with writer.sole("a run"), pytest.raises(InfrastructureError, match="this very run"), store.sole("a run"):
+        with writer.sole("a run"), pytest.raises(InfrastructureError, match="this run or"), store.sole("a run"):
             pass
         prune.prune_run(store, old)
         with pytest.raises(EvidencePruned):

@@ -31,7 +31,7 @@ def test_a_trial_is_never_the_newest_run_nor_one_that_was_judged_before(store):
     arms, sets = ["baseline", *WRONG], ["tool_calls", "json_extract", "arithmetic"]
     trial = tried(store)
     assert queries.latest_run_of(store, arms, sets) is None
-    with pytest.raises(UsageError, match=f"holds trials alone.*--run {trial}"):
+    with pytest.raises(UsageError, match=f"holds only trials.*--run {trial}"):
         queries.latest_run(store)
     whole = make_run(store, make_plan(cases=12))
     newer = tried(store)

@@ -139,7 +139,7 @@ def test_steps_of_another_answer_or_that_contradict_the_answers_counts_are_refus
     with pytest.raises(IntegrityError, match="not in its job"):
         runs.record(store, begun, replace(result, draft_steps=(*result.draft_steps, stray)), scores)
     said = tuple(replace(one, draft_proposed=1, draft_accepted=1) for one in result.completions)
-    with pytest.raises(IntegrityError, match="1 tokens proposed and 1 accepted, and its draft steps add up to"):
+    with pytest.raises(IntegrityError, match="1 tokens proposed and 1 accepted, but its draft steps add up to"):
         runs.record(store, begun, replace(result, completions=said), scores)
 
 

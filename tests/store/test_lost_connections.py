@@ -165,13 +165,13 @@ def test_one_process_at_a_time_works_on_a_run(store, url, pg, no_pause):
         with store.sole("a run"):
             with (
                 other.sole("another run"),
-                pytest.raises(InfrastructureError, match="this very run"),
+                pytest.raises(InfrastructureError, match="working on this run"),
                 other.sole("a run"),
             ):
                 pass
             pg.end_sessions(url)
             runs.begin(store, SMALL)  # takes it again
-            with pytest.raises(InfrastructureError, match="this very run"), other.sole("a run"):
+            with pytest.raises(InfrastructureError, match="working on this run"), other.sole("a run"):
                 pass
         with other.sole("a run"):
             pass
@@ -181,7 +181,7 @@ def test_who_lost_a_run_to_another_process_writes_nothing_more_to_it(store, url,
     impatient = replace(store, patience=0.0)
     with open_store(url) as other, impatient.sole("a run"):
         pg.end_sessions(url)
-        with other.sole("a run"), pytest.raises(InfrastructureError, match="has taken this run over"):
+        with other.sole("a run"), pytest.raises(InfrastructureError, match="has taken over this run"):
             runs.begin(impatient, SMALL)
     assert queries.count_runs(store) == 0
 
@@ -193,7 +193,7 @@ def test_a_run_is_held_again_where_the_connection_is_lost_once_more_while_it_is_
         run_id = runs.begin(store, SMALL).run_id
         assert cut
         assert queries.list_runs(other)[0].run_id == run_id
-        with pytest.raises(InfrastructureError, match="this very run"), other.sole("a run"):
+        with pytest.raises(InfrastructureError, match="working on this run"), other.sole("a run"):
             pass
 
 

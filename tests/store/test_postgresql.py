@@ -220,7 +220,7 @@ def test_a_database_whose_transactions_are_of_another_kind_by_default_is_written
 
 
 def test_roles_are_printed_for_whoever_may_make_them(pg, url):
-    with pytest.raises(UsageError, match="small letters"):
+    with pytest.raises(UsageError, match="lower-case letters"):
         roles_sql("x; drop table runs")
     with pytest.raises(UsageError, match="roles are a database's"):
         apply_roles("sqlite:///q.db")

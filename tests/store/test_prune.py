@@ -237,7 +237,7 @@ def test_what_is_changed_in_a_pruned_run_is_damage(store, pruned, damage):
 def test_answers_that_are_missing_without_a_record_are_damage_and_so_is_a_record_beside_them(store, run_id):
     with store.write() as connection:
         prunings.add(connection, run_id)  # whole by itself: its hashes can be made by anybody
-    with pytest.raises(IntegrityError, match="is recorded as pruned, and what is stored of it is not"):
+    with pytest.raises(IntegrityError, match="is recorded as pruned, but what is stored of it is not"):
         runs.evidence(store, run_id)
     tamper(store, "delete from sealed where kind = 'pruning'", f"delete from scores where {UNITS_OF}", run=run_id)
     assert runs.evidence(store, run_id).integrity
@@ -251,7 +251,7 @@ def test_a_run_that_is_damaged_or_under_way_is_not_pruned(store, run_id):
     with pytest.raises(IntegrityError, match="Nothing of it was pruned"):
         prune.prune_run(store, run_id)
     running = make_run(store, make_plan(cases=3, wrong={"int8": 0.0}), jobs=1)
-    with pytest.raises(UsageError, match="only complete runs are pruned"):
+    with pytest.raises(UsageError, match="only complete runs can be pruned"):
         prune.prune_run(store, running)
     with pytest.raises(UsageError, match="no run"):
         prune.prune_run(store, "20200101-000000-abcdef")
@@ -294,7 +294,7 @@ def test_the_newest_the_approved_and_the_runs_of_the_trend_stay(store):
     assert may_go() == ids[:2]
     before = queries.watched(store, ids[-1])
     for one in ids[2:]:
-        with pytest.raises(UsageError, match="it stays in the store"):
+        with pytest.raises(UsageError, match="cannot be pruned"):
             prune.prune_run(store, one)
     for one in ids[:2]:
         prune.prune_run(store, one)

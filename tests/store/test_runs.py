@@ -212,7 +212,7 @@ def test_a_run_that_is_resumed_is_not_answered_by_another_engine(store):
         runs.record(store, run_id, replace(one[0], generation=Generation(engine=f"vllm {version}", tokens=1)), one[1])
 
     record(first, "0.31.0")
-    with pytest.raises(IntegrityError, match=r"'vllm 0.32.0' answers now, and 'vllm 0.31.0' answered earlier"):
+    with pytest.raises(IntegrityError, match=r"'vllm 0.32.0' answers now, but 'vllm 0.31.0' answered earlier"):
         record(second, "0.32.0")
     record(second, "0.31.0")
     assert runs.evidence(store, run_id).baseline.generation.engine == "vllm 0.31.0"
@@ -329,7 +329,7 @@ def test_what_was_dropped_from_a_run_is_named_and_no_traceback(recorded):
     assert "list of expected units" in runs.evidence(store, run_id).integrity[0]
     for table in ("scores", "units", "verdicts", "arms"):
         execute(store, f"drop table {table}" if table == "verdicts" else f"delete from {table}")
-    with pytest.raises(IntegrityError, match=f"run {run_id}: this store lacks arms or evalsets"):
+    with pytest.raises(IntegrityError, match=f"run {run_id}: the store lacks arms or evalsets"):
         runs.evidence(store, run_id)
 
 

@@ -24,8 +24,8 @@ from tests.store.test_scorings import turned
     [
         ("update units set text = cast(x'ff41' as text) where unit_id = 7", "of the row with unit_id 7 is no UTF-8"),
         ("update scores set value = 'much' where unit_id = 7", "of the row with unit_id 7, .* is text"),
-        ("delete from units where unit_id = 7", "of its scores some are of rows that it does not hold"),
-        ("delete from runs", "of its arms some are of rows that it does not hold"),
+        ("delete from units where unit_id = 7", "some of its scores refer to missing rows"),
+        ("delete from runs", "some of its arms refer to missing rows"),
     ],
 )
 def test_a_store_that_cannot_be_read_whole_is_named_and_the_other_stays_empty(

@@ -168,7 +168,7 @@ def test_a_cluster_that_gives_no_place_for_a_minute_is_told_with_what_was_wanted
     crew = cluster.crew(tmp_path, 2)
     assert hired(crew, 2) == []
     cluster.now = 61.0
-    with pytest.raises(InfrastructureError, match=r"no free place: in 60 s it gave none of 1 core.*ray status"):
+    with pytest.raises(InfrastructureError, match=r"is busy: within 60 s it had no room for 1 core.*ray status"):
         hired(crew, 2)
     assert len(cluster.killed) == 2
 

@@ -74,7 +74,7 @@ def test_what_answers_and_is_no_ray_is_given_up_in_time_and_told_of_meanwhile(ra
     monkeypatch.setattr(ray_reach, "TRY_SECONDS", 1.0)
     monkeypatch.setattr(ray_reach, "TELL_SECONDS", 0.0)
     with silent() as address:
-        said = f"{address} answers, but not as Ray does \\(nothing that Ray would say within 1"
+        said = f"{address} answers, but not as Ray does \\(no reply of Ray within 1"
         with pytest.raises(InfrastructureError, match=said):
             connect(address)
     assert [one.getMessage() for one in caplog.records] == [
@@ -86,7 +86,7 @@ def test_what_ray_says_there_is_told_as_if_it_had_been_said_here(ray, monkeypatc
     versions = "print('noise'); print('RuntimeError: Version mismatch: Ray 2.60.0 there, 2.61.0 here.'); exit(1)"
     monkeypatch.setattr(ray_reach, "_TRY", versions)
     with silent() as address:
-        with pytest.raises(UsageError, match=r"^Version mismatch.* here\. Install the cluster's versions here"):
+        with pytest.raises(UsageError, match=r"^Version mismatch.* here\. Install the same versions on both"):
             connect(address)
         monkeypatch.setattr(ray_reach, "_TRY", "print('ConnectionError: no. Authentication token is missing'); exit(1)")
         with pytest.raises(InfrastructureError, match=r"not as Ray does \(ConnectionError: no. Authentication token"):

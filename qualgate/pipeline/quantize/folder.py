@@ -139,7 +139,7 @@ def quantize(order: Order, progress: Progress = lambda what, done, total: None) 
 def _work_folder(out: Path) -> Path:
     """Make the folder for finished layers. UsageError if `out` exists already, or cannot be written."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} is there already. Give another folder, or remove this one.")
+        raise UsageError(f"{out} already exists. Give another folder, or remove this one.")
     work = out.parent / f".{out.name}.work"
     try:
         work.mkdir(parents=True, exist_ok=True)

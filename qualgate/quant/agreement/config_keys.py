@@ -100,8 +100,8 @@ def check_config_keys(format: Format | None, allowed: Iterable[str] = ()) -> Non
     layouts = [format.settings.get(key) for key in ("checkpoint_format", "format") if format.method == "gptq"]
     if len({*layouts} - {None}) > 1 or layouts == [None, "gptq_v2"]:
         raise UsageError(
-            f"{format.where} says checkpoint_format {layouts[0] or 'not at all'} and format {layouts[1]}: GPTQModel "
-            "reads one of them, vLLM the other, and none is 'gptq' there. Set both to what the weights are."
+            f"{format.where}: checkpoint_format is {layouts[0] or 'missing'}, but format is {layouts[1]}: GPTQModel "
+            "reads one of them, vLLM the other, and a missing one means 'gptq'. Set both to the layout of the weights."
         )
     method = format.settings.get("method")
     if isinstance(method, str) and method in READ and method != format.method:
@@ -133,8 +133,8 @@ def _check(format: Format, settings: dict[str, Any], known_keys: tuple[str, ...]
             continue
         hint = f" Did you mean {near[0]}?" if near else ""
         raise UsageError(
-            f"{format.where}: the quantization config has the key {key!r:.60}, and what {format.method} servers do by "
-            f"it is not known here.{hint} If it changes no weight, write `allow_config: [{key:.60}]` beside the model."
+            f"{format.where}: the quantization config has the key {key!r:.60}, whose effect in {format.method} servers "
+            f"is not known here.{hint} If it changes no weight, write `allow_config: [{key:.60}]` beside the model."
         )
 
 
@@ -160,8 +160,8 @@ def check_status(format: Format, read_as: str | None) -> None:
         return
     status_text = "has no `quantization_status`" if status is None else f"says quantization_status {status!r:.30}"
     raise UsageError(
-        f"{format.where} {status_text}: transformers starts quantized weights anew unless it is 'compressed', vLLM and "
-        'SGLang do not read it. Write `"quantization_status": "compressed"` there, or `read_as: vllm` beside the model.'
+        f"{format.where} {status_text}: transformers discards quantized weights unless it is 'compressed'; vLLM and "
+        'SGLang ignore it. Write `"quantization_status": "compressed"` there, or `read_as: vllm` beside the model.'
     )
 
 

@@ -29,9 +29,9 @@ def check_zero_points(config: Path, module: str, codes: torch.Tensor, zeros: tor
     mean = float(unpack_codes(codes, bits, codes.shape[1] * 8 // bits).float().mean()) if one_off else 0.0
     if one_off and abs(mean - middle) < abs(mean - first):
         raise UsageError(
-            f"{config} says checkpoint_format {declared!r}, by which every zero point of {module} is {first}; its "
-            f"codes gather around {middle}, so its zero points are stored as {_OTHER[declared]!r} stores them, and "
-            f"read so each weight is a step off. Set `checkpoint_format` (and `format`) to {_OTHER[declared]!r} there."
+            f"{config} says checkpoint_format {declared!r}, by which every zero point of {module} is {first}. But its "
+            f"codes lie around {middle}, as they do in {_OTHER[declared]!r}, so each weight would be read one step "
+            f"off. Set `checkpoint_format` (and `format`) to {_OTHER[declared]!r} there."
         )
     sym_text = "says `sym: true`" if sym is True else "does not say `sym`, which means true"
     raise UsageError(
@@ -53,8 +53,8 @@ def check_order(config: Path, module: str, g_idx: torch.Tensor | None, *, given:
         )
     if not given and desc_act is True and groups > 1:
         raise UsageError(
-            f"{config} says `desc_act: true`, but {module} has no g_idx, without which nothing says which group an "
-            "in_feature belongs to. Set `desc_act` to false if the groups are in order; else save the checkpoint again."
+            f"{config} says `desc_act: true`, but {module} has no g_idx, which assigns each in_feature to a group. Set "
+            "`desc_act` to false if the groups are in order; else save the checkpoint again."
         )
 
 

@@ -60,8 +60,8 @@ def checked_header(files: ModelFiles, shards: Shards, server: ReadAs | None) -> 
         )
         raise UsageError(
             f"{file.path} contradicts the files beside it in {counted(len(differences), 'place')}: {listed}{more}. "
-            "llama.cpp serves by the header, and qualgate computes by the files beside it, so it would judge what no "
-            f"server does. Put the files of the model there that this one was converted from, or {way_on}."
+            "llama.cpp reads the header, but qualgate reads the files beside it, so it would judge what no server "
+            f"serves. Replace them with the files of the model that this one was converted from, or {way_on}."
         )
     return file.fields if file.array("tokenizer.ggml.tokens") else None
 
@@ -254,9 +254,9 @@ def check_header_keys(path: Path, allowed: Iterable[str]) -> None:
         )  # fmt: skip
         if value and not known and key not in allowed:
             raise UsageError(
-                f"{path}: the header has the key {key!r:.60} ({value!s:.40}), and what llama.cpp does by it is not "
-                f"known here. If it changes no answer, write `allow_config: [{key:.60}]` beside the model; else "
-                "convert the model again."
+                f"{path}: the header has the key {key!r:.60} ({value!s:.40}), whose effect in llama.cpp is not known "
+                f"here. If it changes no answer, write `allow_config: [{key:.60}]` beside the model; else convert the "
+                "model again."
             )
 
 

@@ -74,7 +74,7 @@ def check_listed(format: Format, name: str) -> None:
         keys = " or ".join(f"`{key}`" for key in _LISTS[format.method])
         raise UsageError(
             f"{format.where} leaves {name} out of quantization ({keys}), but its weights are quantized: servers would "
-            "look for a plain weight there. Take it from the list if it is meant to be quantized; else save the "
+            "look for a plain weight there. Remove it from the list if it should be quantized; else save the "
             "checkpoint again."
         )
 
@@ -93,7 +93,7 @@ def _check_quantized(format: Format, module: Module, rules: Mapping[str, Rule]) 
         names = _NAMES_EMBEDDING if module.is_embedding else _NAMES_HEAD
         keys = names.get(format.method, "the module") + (", and neither in `ignore`" if by_class else "")
         raise UsageError(
-            f"{format.where}: {module.name}, {kind}, holds quantized weights, and the config does not name it, or "
+            f"{format.where}: {module.name}, {kind}, holds quantized weights, but the config does not name it, or "
             f"leaves it out: servers would read it as a plain layer. It needs {keys}. Add that, or save the model with "
             f"{kind} as it was."
         )

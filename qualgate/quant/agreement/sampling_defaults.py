@@ -61,7 +61,7 @@ def sampling_defaults(files: ModelFiles) -> dict[str, Any]:
     if not isinstance(settings.get("do_sample"), bool | None):
         raise UsageError(
             f"{files.path / 'generation_config.json'}: do_sample is {settings['do_sample']!r:.60}, expected true or "
-            "false: servers take other values for either. Correct it there."
+            "false: servers disagree about other values. Correct it there."
         )
     changed = {
         key: settings[key]

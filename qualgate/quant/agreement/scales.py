@@ -34,16 +34,16 @@ def with_scales_checked(file: Path, name: str, layer: Layer) -> Layer:
     middle, most = float(numbers.median()), float(numbers.max())
     if middle > _MOST:
         raise UsageError(
-            f"{file}: by its scales half of the weights of {name} are above {middle:.3g}, and no trained model has "
-            f"such weights: scales that were written the wrong way round (1 / scale) look so. {_DAMAGED}"
+            f"{file}: by its scales, half of the weights of {name} are above {middle:.3g}, which no trained model has. "
+            f"Scales that were stored inverted (1 / scale) look like this. {_DAMAGED}"
         )
     oddity = f"half of its weights above {_LOUD:g}, as scales give that were inverted" if middle > _LOUD else ""
     if bool((scales_float(weight) == 1).all()):
         code_end = _LARGEST.get(weight.code, float(2 ** (weight.bits - 1) - 1))
         if most >= _FULL * code_end:
             raise UsageError(
-                f"{file}: every scale of {name} is 1, and its codes fill their range up to {most:.3g}: a quantizer "
-                f"writes the scales that brought them there. {_DAMAGED}"
+                f"{file}: every scale of {name} is 1, but its codes reach {most:.3g}: the scales that a quantizer "
+                f"would have used are missing. {_DAMAGED}"
             )
         oddity = "scales of 1 alone: its weights were cast and not scaled, so most of the codes are not used"
     elif 0 < most < _LEAST:

@@ -125,7 +125,7 @@ def _refuse(files: ModelFiles, name: str, file: str, orders: tuple[Order, ...]) 
     beside = _CONFIG if file != PROCESSOR_TEMPLATE_FILE or not _in_files(files) else TEMPLATE_FILE
     raise UsageError(
         f"{files.path}: {file} and {beside} hold different texts of the chat template {name!r}, and servers differ: "
-        f"{differs}. Remove the one that is not meant, or say which server counts: `read_as: vllm`."
+        f"{differs}. Remove the wrong one, or say which server counts: `read_as: vllm`."
     )
 
 

@@ -46,9 +46,9 @@ def chosen_head(shards: Shards, format: Format | None, read_as: str | None) -> H
         return "embedding" if read_as in ("vllm", "sglang") else "file"
     raise UsageError(
         f"{shards.folder / 'config.json'} ties the output head to the embedding, but {shards.entries[head].file.name} "
-        f"holds {head} with other numbers than {embedding}: {READINGS['tied head'].sentence}. Set "
-        "`tie_word_embeddings: false` there if the head is meant, remove the head if it is not, or write "
-        "`read_as: transformers` (or vllm, sglang, llama.cpp) beside the model."
+        f"holds {head} with other values than {embedding}: {READINGS['tied head'].sentence}. Set `tie_word_embeddings: "
+        "false` there if the head is right, remove the head if it is wrong, or write `read_as: transformers` (or "
+        "vllm, sglang, llama.cpp) beside the model."
     )
 
 

@@ -31,8 +31,8 @@ def check_special_tokens(files: ModelFiles) -> None:
         if key.endswith("_token") and named is not None and named != mapped:
             raise UsageError(
                 f"{files.path / 'special_tokens_map.json'} says {key} {mapped!r:.60}, and tokenizer_config.json "
-                f"{named!r:.60}: transformers takes the first, and vLLM and SGLang with it; other readers take the "
-                "second. Correct the one that is wrong, or remove special_tokens_map.json."
+                f"{named!r:.60}: transformers, vLLM and SGLang take the first, other readers the second. Correct the "
+                "one that is wrong, or remove special_tokens_map.json."
             )
 
 
@@ -49,9 +49,9 @@ def check_tokenizer_class(files: ModelFiles, server: ReadAs | None) -> None:
     if not isinstance(name, str) or known_classes.isdisjoint((name, name.removesuffix("Fast"))):
         does = "; ".join(f"{servers} {action}" for servers, action, *_ in UNKNOWN)
         raise UsageError(
-            f"{files.path / 'tokenizer_config.json'}: transformers {version('transformers')} knows no tokenizer_class "
-            f"{name!r:.60}. Servers differ: {does}. Write the class of the model that this one was made from, or say "
-            "which server counts: `read_as: transformers`."
+            f"{files.path / 'tokenizer_config.json'}: transformers {version('transformers')} does not know the "
+            f"tokenizer_class {name!r:.60}. Servers differ: {does}. Write the class of the model that this one was "
+            "made from, or say which server counts: `read_as: transformers`."
         )
 
 

@@ -34,7 +34,7 @@ def check_configs_agree(configs: Sequence[tuple[Path, Mapping[str, Any]]]) -> No
         if file == where and settings != others:
             raise UsageError(
                 f"{where} has quantization_config and compression_config, and they differ: servers read the first. "
-                "Take compression_config out, or correct the one that is wrong."
+                "Remove compression_config, or correct the one that is wrong."
             )
         for names in _KEYS:
             our_value, their_value = _value(settings, names), _value(others, names)

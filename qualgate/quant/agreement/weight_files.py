@@ -31,7 +31,7 @@ def check_index(index: Path | None, listed: Mapping[str, str], read: Mapping[str
         first, *remainder = (read[file][name] for file in files)
         if any(not same_bytes(first, other) for other in remainder):
             raise UsageError(
-                f"{index} names {' and '.join(files)}, and both hold {name}, with other numbers: "
+                f"{index} names {' and '.join(files)}, and both hold {name}, with different values: "
                 f"{READINGS['tensor twice'].sentence}. Save the checkpoint again, so that each tensor is in one file."
             )
     for name, file in listed.items():
@@ -70,8 +70,8 @@ def files_beside(
             named = ", and model.safetensors.index.json lists it" if situation == _LISTED else ""
             raise UsageError(
                 f"{folder} holds {file.name} beside {min(model_files)}{named}: its {differing[0]} ({len(differing)} of "
-                f"{counted(len(entries), 'tensor')}) is not the model's, and {READINGS[situation].sentence}. Keep "
-                "the file that is meant, and remove the other one."
+                f"{counted(len(entries), 'tensor')}) is not the model's, and {READINGS[situation].sentence}. Keep the "
+                "right file, and remove the other one."
             )
         counts[file.name] = len(entries)
     return counts
@@ -89,7 +89,7 @@ def _check_index_holds(
         raise UsageError(
             f"{folder} holds {min(model_files)} beside model.safetensors.index.json, whose files ({len(listed_files)} "
             f"of {len(listed)} are there) do not hold {lacking[0]}: {READINGS['index alone'].sentence}. Remove the "
-            f"index if {min(model_files)} is meant; else fetch the files that it lists and remove {min(model_files)}."
+            f"index if {min(model_files)} is right; else fetch the files that it lists and remove {min(model_files)}."
         )
 
 

@@ -62,7 +62,7 @@ def run_backend(
 def check_free(out: Path) -> None:
     """Raise UsageError if a folder of that name exists already."""
     if out.exists():
-        raise UsageError(f"{out} is there already. Choose another --out, or delete it.")
+        raise UsageError(f"{out} already exists. Give another --out, or remove this one.")
 
 
 def _run(
@@ -79,7 +79,7 @@ def _run(
         unfinished = room / "made"
         answer = _listen(environment, replace(job, out=str(unfinished)), room, progress)
         if not any(unfinished.glob("*.safetensors")):
-            raise InfrastructureError(f"{job.backend} said it was done and left no safetensors file.")
+            raise InfrastructureError(f"{job.backend} reported success, but wrote no safetensors file.")
         for name, raw in read_files(Path(job.model), TOKENIZER).raw.items():
             (unfinished / name).parent.mkdir(exist_ok=True)
             (unfinished / name).write_bytes(raw)
@@ -166,7 +166,7 @@ def _interruptible(backend: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise Interrupted(
-            f"{backend} was stopped and nothing was written; run again, it starts over",
+            f"{backend} was stopped and nothing was written; run again to start over",
             Exit.TERMINATED if received else Exit.INTERRUPTED,
         ) from None
     finally:

@@ -92,7 +92,7 @@ def set_up(name: str, folder: Path | None = None, say: Callable[[str], None] = l
         say(f"{name}: the interpreter in {place} does not run")
     if name == "auto-gptq" and sys.version_info[:2] > LEGACY_PYTHON:
         raise UsageError(
-            f"auto-gptq's last release has wheels up to Python {'.'.join(map(str, LEGACY_PYTHON))}, this is "
+            f"auto-gptq's last release has wheels up to Python {'.'.join(map(str, LEGACY_PYTHON))}, but this is "
             f"{sys.version_info.major}.{sys.version_info.minor}. Run qualgate under an older one, or use gptqmodel, "
             "its successor."
         )
@@ -122,7 +122,7 @@ def requirements_hash(name: str) -> str:
 
 def _check_name(name: str) -> None:
     if name not in NAMES:
-        raise UsageError(f"no backend {name!r}; known: {', '.join(NAMES)}")
+        raise UsageError(f"unknown backend {name!r}; known: {', '.join(NAMES)}")
 
 
 def _requirements(name: str) -> tuple[Path, Path]:

@@ -73,19 +73,19 @@ def backend_job(
     unsupported["granularity"] = recipe.granularity if recipe.granularity != "block" else ""
     for option, value in unsupported.items():
         if value:
-            raise UsageError(f"Backend {backend} cannot be told `{option}`. Leave it out, or leave --backend out.")
+            raise UsageError(f"Backend {backend} does not support `{option}`. Leave it out, or leave --backend out.")
     formats = formats_of(backend, recipe.method)
     if format and format not in formats:
         raise UsageError(f"Backend {backend} writes {recipe.method} as {' or '.join(formats)}, not as {format}.")
     if recipe.act_order == "group" and backend in STATIC_ONLY:
-        raise UsageError(f"Backend {backend} has one kind of act-order: `act_order=static`. Ask for that.")
+        raise UsageError(f"Backend {backend} supports only the act-order `static`. Write `act_order=static`.")
     bits = recipe.bits or {"gptq": 4, "awq": 4}.get(recipe.method, 0)
     if backend == "autoawq" and (bits != 4 or recipe.symmetric):
-        raise UsageError(f"autoawq makes asymmetric 4 bits, not {recipe.label}.")
+        raise UsageError(f"autoawq makes only asymmetric 4-bit weights, not {recipe.label}.")
     if recipe.method in ("gptq", "awq", "smoothquant") and not texts:
-        raise UsageError(f"{recipe.method} learns from data: give --calibration.")
+        raise UsageError(f"{recipe.method} needs calibration data: give --calibration.")
     if recipe.method in DIRECT and recipe.calibration:
-        raise UsageError(f"Backend {backend} makes {recipe.method} without data: leave --calibration out.")
+        raise UsageError(f"Backend {backend} needs no data for {recipe.method}: leave --calibration out.")
     return BackendJob(
         backend=backend,
         model=str(model.resolve()),

@@ -42,7 +42,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
         if symmetric and layer.weight.zero_points is not None and not bool((layer.weight.zero_points == 8).all()):
             raise UsageError(
                 f"{format.where} says `zero_point: false`, but the zero points of {module} are not all 8: servers that "
-                "go by the config take 8, others what the file holds. Write `zero_point: true` if the file is right. "
+                "follow the config use 8, others the stored values. Write `zero_point: true` if the file is right. "
                 f"{AGAIN}"
             )
         yield module, layer

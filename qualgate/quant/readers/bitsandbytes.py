@@ -33,7 +33,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
     if settings.get("load_in_4bit") and settings.get("load_in_8bit"):
         raise UsageError(
             f"{source.format.where} says load_in_4bit and load_in_8bit: transformers refuses that, vLLM takes 8 bits. "
-            "Set the one that the weights are not to false."
+            "Keep the one that fits the weights, and set the other to false."
         )
     for module in source.modules(".SCB"):
         yield module, _int8(source, module)
@@ -136,7 +136,7 @@ def _absmax(source: Source, name: str, state: dict[str, Any], blocks: int) -> to
     scales = source.expect(f"{name}.nested_absmax", (torch.float32,), (-(-blocks // nested),))
     offset = state.get("nested_offset", 0.0)
     if not isinstance(offset, int | float) or not abs(offset) < 1e30:
-        raise UsageError(f"{source.where(name)}: {name} has the nested_offset {offset!r:.30}. {AGAIN}")
+        raise UsageError(f"{source.where(name)}: {name} has nested_offset {offset!r:.30}, expected a number. {AGAIN}")
     return levels[codes.long()] * scales[torch.arange(blocks) // nested] + torch.tensor(offset, dtype=torch.float32)
 
 
@@ -148,19 +148,19 @@ def _state(source: Source, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         state = None
     if not isinstance(state, dict):
-        raise UsageError(f"{source.where(name)}: tensor {name} is no JSON, so nothing says how to read it. {AGAIN}")
+        raise UsageError(f"{source.where(name)}: tensor {name} is not JSON, so its weights cannot be read. {AGAIN}")
     return state
 
 
 def _shape(source: Source, name: str, state: dict[str, Any]) -> tuple[int, int]:
     shape = state.get("shape")
     if not isinstance(shape, list) or len(shape) != 2 or any(type(extent) is not int or extent < 1 for extent in shape):
-        raise UsageError(f"{source.where(name)}: {name} has the shape {shape!r:.40} in its state. {AGAIN}")
+        raise UsageError(f"{source.where(name)}: {name} has shape {shape!r:.40}, expected two sizes. {AGAIN}")
     return shape[0], shape[1]
 
 
 def _whole(source: Source, name: str, state: dict[str, Any], key: str) -> int:
     value = state.get(key)
     if type(value) is not int or not 1 <= value <= 2**20:
-        raise UsageError(f"{source.where(name)}: {name} has the {key} {value!r:.30} in its state. {AGAIN}")
+        raise UsageError(f"{source.where(name)}: {name} has {key} {value!r:.30}, expected 1 to 1048576. {AGAIN}")
     return value

@@ -37,8 +37,8 @@ def _scale(source: Source, named: dict[int, dict[str, str]], layer: int, side: s
     if name is None:
         (other, *_) = min(named.items())[1].values()
         raise UsageError(
-            f"{source.folder} has no scale of the {SIDES[side]} of layer {layer} "
-            f"(layers.{layer}.self_attn.{side}_scale), and scales of others, among them {other}. {AGAIN}"
+            f"{source.folder} has scales of keys and values, such as {other}, but none of the {SIDES[side]} of layer "
+            f"{layer} (layers.{layer}.self_attn.{side}_scale). {AGAIN}"
         )
     scale = source.scale(name, f"one scale for all {SIDES[side]} of a layer")
     if not LEAST_SCALE <= scale <= MOST_SCALE:

@@ -95,7 +95,7 @@ def check_runnable(checkpoint: QuantizedCheckpoint) -> None:
             raise NotInThisVersion(
                 f"{checkpoint.folder}: {name} quantizes its input in a way that is not computed in this version: "
                 f"{layer.activations.unsupported}. A verdict on its weights alone would be about another model. "
-                "`qualgate inspect` reads the weights all the same."
+                "`qualgate inspect` still reads the weights."
             )
     if checkpoint.format.method == "gguf":
         gguf.check_architecture(checkpoint.format)
@@ -122,7 +122,7 @@ def _checked(source: Source) -> Iterator[tuple[str, Layer]]:
     names: set[str] = set()
     for name, layer in _READERS[source.format.method](source):
         if name in names:
-            raise UsageError(f"{source.folder}: {name} is there twice, in two formats. {AGAIN}")
+            raise UsageError(f"{source.folder}: {name} is stored twice, in two formats. {AGAIN}")
         names.add(name)
         check_listed(source.format, name)
         yield name, with_scales_checked(source.where(name), name, layer)
@@ -150,8 +150,8 @@ def _plain(source: Source) -> dict[str, torch.Tensor]:
         if tensor.dtype not in _FLOATS and tensor.dim() >= 2 and not has_no_say(name, tuple(tensor.shape)):
             raise UsageError(
                 f"{source.where(name)}: tensor {name} is {str(tensor.dtype).removeprefix('torch.')} "
-                f"{list(tensor.shape)}, which {source.format.method} as {source.format.where} describes it does not "
-                f"explain: a quantized weight without its scales? {AGAIN}"
+                f"{list(tensor.shape)}, which does not fit {source.format.method} as {source.format.where} describes "
+                f"it. It may be a quantized weight without its scales. {AGAIN}"
             )
         tensors[name] = tensor
     return tensors

@@ -87,7 +87,7 @@ def _refuse_extras(format: Format) -> None:
     """Refuse what changes a forward pass beyond quantized linear layers, because it is not computed here."""
     if running := _rotates_while_running(format.settings.get("transform_config")):
         raise NotInThisVersion(
-            f"{format.where}: transform_config asks for a rotation while running ({running}); these are not read."
+            f"{format.where}: transform_config asks for rotations at run time ({running}), which are not read."
         )
     sparsity = format.settings.get("sparsity_config")
     if isinstance(sparsity, dict) and sparsity.get("format", "dense") != "dense":
@@ -125,7 +125,7 @@ def _schemes(format: Format) -> list[Scheme]:
         kind = group.get("format") or format.settings.get("format") or ""
         if kind not in _FORMATS:
             raise NotInThisVersion(
-                f"{where}: format {str(kind)!r:.40} is not read. Formats that are: {', '.join(_FORMATS)}."
+                f"{where}: format {str(kind)!r:.40} is not read. Formats that are read: {', '.join(_FORMATS)}."
             )
         _refuse_contradictions(where, format.settings.get("format"), kind, group)
         block, targets = weights.get("block_structure"), group.get("targets") or []
@@ -180,7 +180,7 @@ def _refuse_contradictions(where: str, whole: Any, kind: str, group: dict[str, A
     if group.get("input_activations") == {}:
         raise UsageError(
             f"{where}: input_activations is {{}}: compressed-tensors takes that for 8-bit integers, other readers for "
-            "none. Write null, or what the inputs are."
+            "plain inputs. Write null, or the format of the inputs."
         )
 
 
@@ -327,7 +327,7 @@ def _packed_integers(source: Source, module: str, scheme: Scheme) -> PackedWeigh
     name, bits = f"{module}.weight_packed", scheme.bits
     if not 2 <= bits <= 8 or scheme.floating:
         raise UsageError(
-            f"{source.format.where}: {bits}-bit weights cannot be {_PACKED_INT} here: 2 to 8 bits. {AGAIN}"
+            f"{source.format.where}: {bits}-bit weights cannot be {_PACKED_INT}, which takes 2 to 8 bits. {AGAIN}"
         )
     words = source.expect(name, (torch.int32,), (None, None))
     extents = source.expect(f"{module}.weight_shape", (torch.int64, torch.int32), (2,)).tolist()

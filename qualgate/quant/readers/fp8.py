@@ -53,7 +53,7 @@ def _activations(source: Source, module: str, block: tuple[int, int] | None, sch
     fixed = [name for part in ("input_scale", "activation_scale") if source.has(name := f"{module}.{part}")]
     if scheme == "static":
         if len(fixed) > 1:
-            raise UsageError(f"{source.where(fixed[0])}: {fixed[0]} and {fixed[1]} say the same thing twice. {AGAIN}")
+            raise UsageError(f"{source.where(fixed[0])}: {fixed[0]} and {fixed[1]} scale the same inputs. {AGAIN}")
         scale = source.scale(fixed[0] if fixed else f"{module}.input_scale")
         return Activations(rounding=Rounding(code="e4m3", bits=8, scale=scale))
     for name in fixed:

@@ -94,8 +94,8 @@ def check_architecture(format: Format) -> None:
     file = open_gguf(format.where)
     if file.architecture not in ARCHITECTURES:
         raise NotInThisVersion(
-            f"{file.path} is of architecture {file.architecture!r:.40}, whose tensor names are not known here; those "
-            f"that are: {', '.join(ARCHITECTURES)}. `qualgate inspect` reads it all the same."
+            f"{file.path} is of architecture {file.architecture!r:.40}, whose tensor names are not known here. Known "
+            f"architectures: {', '.join(ARCHITECTURES)}. `qualgate inspect` still reads the file."
         )
 
 
@@ -119,7 +119,7 @@ def _plain(file: GGUFFile, name: str, tensor: GGUFTensor) -> torch.Tensor:
     """Return an unquantized tensor, with its rows in transformers' order."""
     data = np.frombuffer(tensor.data.tobytes(), dtype=_PLAIN[tensor.type]) if tensor.type in _PLAIN else None
     if data is None:
-        raise NotInThisVersion(f"{file.path}: tensor {name} is {tensor.type}, which is read as a matrix only.")
+        raise NotInThisVersion(f"{file.path}: tensor {name} is {tensor.type}, which is read only for matrices.")
     values = torch.from_numpy(data.copy())
     if tensor.type == "BF16":
         values = values.view(torch.bfloat16)
@@ -133,13 +133,13 @@ def _unpacked(file: GGUFFile, name: str, tensor: GGUFTensor) -> dict[str, Any]:
     make = _TYPES.get(tensor.type)
     if make is None:
         raise NotInThisVersion(
-            f"{file.path}: tensor {name} is {tensor.type}, which is not read. Types that are: "
+            f"{file.path}: tensor {name} is {tensor.type}, which is not read. Types that are read: "
             f"{', '.join((*_TYPES, *_PLAIN))}. Quantize the file again to one of these."
         )
     if len(tensor.shape) != 2:
         raise NotInThisVersion(
-            f"{file.path}: tensor {name} {list(tensor.shape)} is no matrix. Experts in three dimensions are not read "
-            "from GGUF in this version."
+            f"{file.path}: tensor {name} {list(tensor.shape)} is not a matrix. Experts in three dimensions are not "
+            "read from GGUF in this version."
         )
     rows, columns = tensor.shape
     size = 256 if tensor.type.endswith("_K") else 32

@@ -62,7 +62,7 @@ def _is_v1(format: Format) -> bool:
     layout = format.setting("checkpoint_format", "format", kind=str, default="gptq")
     if layout not in ("gptq", "gptq_v2"):
         raise NotInThisVersion(
-            f"{format.where}: checkpoint_format {layout!r:.40} is not read. Layouts that are: gptq, gptq_v2."
+            f"{format.where}: checkpoint_format {layout!r:.40} is not read. Layouts that are read: gptq, gptq_v2."
         )
     return layout == "gptq"
 

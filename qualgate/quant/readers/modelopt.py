@@ -56,8 +56,8 @@ def _algorithm(source: Source) -> str:
     if algorithm.upper() not in ALGORITHMS:
         raise NotInThisVersion(
             f"{where}: quant_algo {algorithm!r:.40} of ModelOpt is not read in this version, only "
-            f"{', '.join(ALGORITHMS)}. Give the checkpoint in one of these, or the full-precision folder, of which a "
-            "variant can be made here: quantize: int4"
+            f"{', '.join(ALGORITHMS)}. Give the checkpoint in one of these, or quantize the full-precision folder "
+            "here: quantize: int4"
         )
     return algorithm.upper()
 
@@ -79,8 +79,8 @@ def _nvfp4(source: Source, module: str) -> dict[str, Any]:
     """Return the fields of a PackedWeight of NVFP4 codes in blocks of 16, with the scale over all blocks."""
     if (block := _block_said(source.format.settings)) not in (None, NVFP4_BLOCK):
         raise NotInThisVersion(
-            f"{source.format.where}: group_size is {block!r:.20}, and NVFP4 is read in blocks of {NVFP4_BLOCK}, as "
-            f"vLLM does. Quantize the model again with blocks of {NVFP4_BLOCK}."
+            f"{source.format.where}: group_size is {block!r:.20}, but NVFP4 is read in blocks of {NVFP4_BLOCK}, as in "
+            f"vLLM. Quantize the model again with blocks of {NVFP4_BLOCK}."
         )
     scales, dtype = f"{module}.weight_scale", torch.float8_e4m3fn
     return {

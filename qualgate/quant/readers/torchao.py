@@ -39,7 +39,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
         make = _KINDS.get(kind)
         if make is None:
             raise NotInThisVersion(
-                f"{source.folder}: tensor {name} is torchao's {kind}, which is not read. Types that are: "
+                f"{source.folder}: tensor {name} is torchao's {kind}, which is not read. Types that are read: "
                 f"{', '.join(_KINDS)}."
             )
         if unknown := sorted(set(parts) - _PARTS):
@@ -141,7 +141,7 @@ def _block(source: Source, module: str, attributes: dict[str, Any], rows: int, c
     if block == []:
         return rows, columns
     if not isinstance(block, list) or len(block) != 2 or any(type(extent) is not int or extent < 1 for extent in block):
-        raise UsageError(f"{source.folder}: the header gives {module}.weight the block_size {block!r:.40}. {AGAIN}")
+        raise UsageError(f"{source.folder}: {module}.weight has block_size {block!r:.40}, expected two sizes. {AGAIN}")
     high, wide = min(block[0], rows), min(block[1], columns)
     if columns % wide or rows % high:
         raise UsageError(
@@ -170,7 +170,7 @@ def _bits(source: Source, module: str, attributes: dict[str, Any]) -> int:
         return 8
     text = _plain(target)
     if text not in {f"int{bits}" for bits in range(2, 9)}:
-        raise UsageError(f"{source.folder}: the header gives {module}.weight the target_dtype {text!r:.30}. {AGAIN}")
+        raise UsageError(f"{source.folder}: {module}.weight is {text!r:.30}, expected int2 to int8. {AGAIN}")
     return int(text[3:])
 
 
@@ -205,7 +205,7 @@ def _nvfp4(source: Source, module: str, attributes: dict[str, Any], parts: tuple
         codes = source.expect(name, (torch.uint8,), (None, None), "two 4-bit floats a byte")
     rows, columns = codes.shape[0], codes.shape[1] * 2
     if columns % 16 or attributes.get("block_size", 16) != 16:
-        raise UsageError(f"{source.where(name)}: tensor {name}, {rows} x {columns}, has no blocks of 16. {AGAIN}")
+        raise UsageError(f"{source.where(name)}: tensor {name}, {rows} x {columns}, has no whole blocks of 16. {AGAIN}")
     groups, scale_name = columns // 16, f"{module}._weight_scale"
     if attributes.get("is_swizzled_scales"):
         shape = (32 * -(-rows // 128), 16 * -(-groups // 4))

@@ -27,7 +27,7 @@ def tensors(name: str, weight: PackedWeight) -> dict[str, torch.Tensor]:
     require_integers(name, weight, (4,), "AWQ")
     require_whole_words(name, weight, "AWQ", along_in=1, along_out=8)
     if weight.g_idx is not None:
-        raise UsageError(f"{name} has act-order groups, which the AWQ format has no place for. Write it as gptq.")
+        raise UsageError(f"{name} has act-order groups, which the AWQ format cannot hold. Write it as gptq.")
     codes = unpack_codes(weight.codes, 4, weight.shape[1])
     return {
         f"{name}.qweight": packed_words(_interleaved(codes.T), 4),
@@ -43,7 +43,7 @@ def config(weights: Mapping[str, PackedWeight], plain: Sequence[str]) -> dict[st
     rows = all(weight.group_size == 0 for weight in weights.values())
     if len(sizes) > 1 and not rows:
         raise UsageError(
-            f"These layers have groups of {', '.join(map(str, sorted(sizes)))}, and the AWQ format has one group size "
+            f"These layers have groups of {', '.join(map(str, sorted(sizes)))}, but the AWQ format has one group size "
             "for all. Write them as compressed-tensors."
         )
     # AutoAWQ and transformers read modules_to_not_convert; gptqmodel overlooks it and reads `dynamic`.

@@ -53,7 +53,7 @@ def write_folder(
     `out` is there already, and naming the layer that the format cannot hold.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} is there already. Give another folder, or remove this one.")
+        raise UsageError(f"{out} already exists. Give another folder, or remove this one.")
     activations: dict[str, str] = {
         name: recipe.activations for name in packed.weights if (recipe := layer_recipe(packed.recipe, name)) is not None
     }
@@ -94,7 +94,7 @@ def _quantization_config(
     rounded = sorted({name for name, precision in activations.items() if precision})
     if rounded and format != "compressed-tensors":
         raise UsageError(
-            f"{rounded[0]} rounds its activations, which only the compressed-tensors format can say. Use that one."
+            f"{rounded[0]} rounds its activations, which only the compressed-tensors format can hold. Use that one."
         )
     made_by = f"qualgate:{provenance.versions.get('qualgate', 'source')}"
     if format == "compressed-tensors":
@@ -140,7 +140,7 @@ def _as(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     converted = tensor.to(dtype)
     if not converted.isfinite().all() and tensor.isfinite().all():
         raise UsageError(
-            f"{name} holds {float(tensor.abs().max()):.3g}, more than float16 can. Write compressed-tensors instead."
+            f"{name} holds {float(tensor.abs().max()):.3g}, more than float16 can hold. Write it as compressed-tensors."
         )
     return converted
 

@@ -31,7 +31,7 @@ def require_integers(name: str, weight: PackedWeight, bits: tuple[int, ...], for
     if weight.code != "int" or weight.bits not in bits or weight.block_rows != 1 or weight.offsets is not None:
         widths = " or ".join(map(str, bits))
         raise UsageError(
-            f"{name} is {weight.format}, and the {format} format holds integers of {widths} bits with a scale a row or "
+            f"{name} is {weight.format}, but the {format} format holds integers of {widths} bits with a scale a row or "
             "a group. Write it as compressed-tensors."
         )
 
@@ -41,8 +41,8 @@ def half_scales(name: str, weight: PackedWeight) -> torch.Tensor:
     scales = weight.scales.half()
     if not scales.isfinite().all() or (scales == 0).any():
         raise UsageError(
-            f"{name} has scales from {float(weight.scales.min()):.3g} to {float(weight.scales.max()):.3g}, which "
-            "float16 cannot hold and this format needs. Write it as compressed-tensors."
+            f"{name} has scales from {float(weight.scales.min()):.3g} to {float(weight.scales.max()):.3g}, but this "
+            "format stores float16, which cannot hold them. Write it as compressed-tensors."
         )
     return scales
 
@@ -55,6 +55,6 @@ def require_whole_words(name: str, weight: PackedWeight, format: str, *, along_i
     ):
         if extent % multiple:
             raise UsageError(
-                f"{name} has {extent} {what}, and the {format} format packs them in {multiple}s. Write it as "
-                "compressed-tensors, or keep this layer a float."
+                f"{name} has {extent} {what}, but the {format} format packs them in multiples of {multiple}. Write it "
+                "as compressed-tensors, or keep this layer a float."
             )

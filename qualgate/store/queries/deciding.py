@@ -17,6 +17,6 @@ def nothing_decided(url: str, newest: str | None) -> UsageError:
     if newest is None:
         return UsageError(f"{url} holds no run yet. `qualgate run GATE_FILE` makes one.")
     return UsageError(
-        f"{url} holds trials alone, which decide nothing. `qualgate run GATE_FILE` makes a run; "
-        f"--run {newest} shows the newest trial."
+        f"{url} holds only trials, which decide nothing. `qualgate run GATE_FILE` makes a run; --run {newest} shows "
+        "the newest trial."
     )

@@ -45,8 +45,8 @@ def check_verdicts_placed(connection: Connection) -> None:
     lost = select(verdicts.c.verdict_id).outerjoin(arms, placed).where(arms.c.name.is_(None))
     if (number := connection.execute(lost).scalar()) is not None:
         raise IntegrityError(
-            f"verdict {number} of this store is on no variant of a run that it holds. Restore it from a backup; no "
-            "verdict can rest on it as it is."
+            f"verdict {number} of this store belongs to no variant of a stored run. Restore it from a backup; until "
+            "then, trust no verdict in it."
         )
 
 

@@ -133,7 +133,7 @@ def test_drift_that_is_no_number_is_no_evidence(odd):
 
 def test_a_number_of_the_whole_has_no_part_for_a_slice():
     for slice_ in ({"scope": "evalset"}, {"evalset": "code"}, {"where": "tag:x"}):
-        with pytest.raises(UsageError, match="variant as a whole"):
+        with pytest.raises(UsageError, match="whole variant"):
             decide_plain(run(), Policy(rules=(QUALITY, Rule(metric="memory.weights", max=1.0, **slice_))))
 
 

@@ -194,13 +194,13 @@ def test_what_its_words_depend_on_is_in_the_hash_of_the_policy(tmp_path):
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        ("{metric: throughput, min: 1}", "unknown metric of a load 'throughput'"),
-        ("{metric: throughput.answers, max: 1}", "has one limit: `max_drop` or `min`"),
-        ("{metric: throughput.answers, min: 1, max_drop: 0.1}", "has one limit"),
-        ("{metric: failed.share, max_increase: 0.1}", "has one limit: `max`"),
+        ("{metric: throughput, min: 1}", "unknown load metric 'throughput'"),
+        ("{metric: throughput.answers, max: 1}", "needs one limit: `max_drop` or `min`"),
+        ("{metric: throughput.answers, min: 1, max_drop: 0.1}", "needs one limit"),
+        ("{metric: failed.share, max_increase: 0.1}", "needs one limit: `max`"),
         ("{metric: cancel.tokens, max: 0}", "add for example `cancel: 0.1`"),
         ("{metric: retry.share, max: 0}", "add for example `retries: 2`"),
-        ("{metric: ttft.p95}", "has one limit: `max_increase` or `max`"),
+        ("{metric: ttft.p95}", "needs one limit: `max_increase` or `max`"),
     ],
 )
 def test_rules_that_cannot_be_are_refused_with_what_to_write(tmp_path, rule, said):

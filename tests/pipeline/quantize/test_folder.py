@@ -167,7 +167,7 @@ def test_words_of_a_command_line_give_the_recipe_of_a_gate_file():
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"format": "gguf"}, "not one of gptq"), ({"out": "."}, "is there already")],
+    [({"format": "gguf"}, "not one of gptq"), ({"out": "."}, "already exists")],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is_made(model, data, tmp_path, change, message):
     given = {"format": "gptq", "out": "out"} | change

@@ -167,10 +167,10 @@ def test_a_folder_that_cannot_be_read_here_never_appears(model, library_folder, 
 @pytest.mark.parametrize(
     ("out", "source", "words", "against", "said"),
     [
-        (".", None, {}, (), "is there already"),
+        (".", None, {}, (), "already exists"),
         ("out", None, {"group_size": 48}, (), "not a multiple of the group size 48"),
         ("out", None, {"calibration": "./gone.yaml"}, (), "gone.yaml"),
-        ("out", None, {"keep": {"down_proj": "bf16"}}, (), "cannot be told `keep`"),
+        ("out", None, {"keep": {"down_proj": "bf16"}}, (), "does not support `keep`"),
         ("out", None, {}, ("./leaky.yaml",), "leaky"),
         ("out", "library_folder", {}, (), "quantized already"),
     ],

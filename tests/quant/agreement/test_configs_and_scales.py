@@ -149,7 +149,7 @@ def test_keys_that_nobody_knows_are_refused_by_name_unless_they_are_allowed(tmp_
 
 VALUES = {
     "sym": ("gptq", {"sym": "true"}, "sym is true, expected True or False"),
-    "two layouts": ("gptq", {"format": "gptq_v2"}, "checkpoint_format gptq and format gptq_v2"),
+    "two layouts": ("gptq", {"format": "gptq_v2"}, "checkpoint_format is gptq, but format is gptq_v2"),
     "words of 64 bits": ("gptq", {"pack_dtype": "int64"}, "pack_dtype is int64, expected 'int32'"),
     "a list of rules": ("awq", {"dynamic": []}, "dynamic is"),
     "zero points": ("awq", {"zero_point": "no"}, "zero_point is no"),
@@ -192,7 +192,7 @@ GROUP = {  # format, keys of the whole config, of its group, of the group's weig
         {"type": "float", "group_size": 32, "symmetric": False}, "no zero points",
     ),
     "no quant_method": ("gptq", {"quant_method": None}, {}, {}, 'Add `"quant_method": "gptq"`'),
-    "one of two layouts": ("gptq_v2", {"checkpoint_format": None, "format": "gptq_v2"}, {}, {}, "not at all"),
+    "one of two layouts": ("gptq_v2", {"checkpoint_format": None, "format": "gptq_v2"}, {}, {}, "is missing"),
     "a misspelt key that is false": ("gptq", {"desc_atc": False}, {}, {}, "Did you mean desc_act"),
 }  # fmt: skip
 
@@ -222,7 +222,7 @@ def test_keys_of_a_group_are_known_as_well(tmp_path):
 
 
 SCALES = {
-    "fp8 the wrong way round": ("fp8", lambda s: 1 / s, "the wrong way round"),
+    "fp8 the wrong way round": ("fp8", lambda s: 1 / s, "inverted"),
     "lost": ("compressed-tensors", torch.ones_like, "every scale of .* is 1"),
     "NaN": ("fp8", lambda s: s * float("nan"), "NaN or infinite scales"),
 }

@@ -93,7 +93,7 @@ def test_for_llama_cpp_the_template_of_the_tokenizer_config_is_shown(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [("LlamaTokenizerFast", ""), ("Qwen2TokenizerFast", ""), ("TokenizersBackendFast", ""),
-     ("SupportTokenizer", "knows no tokenizer_class 'SupportTokenizer'"), (["LlamaTokenizer"], "knows no")],
+     ("SupportTokenizer", "not know the tokenizer_class 'SupportTokenizer'"), (["LlamaTokenizer"], "does not know")],
 )  # fmt: skip
 def test_a_tokenizer_class_that_transformers_does_not_know_is_refused(tmp_path, kind, message):
     folder = edited(tmp_path / "model", {TOKENIZER: {"tokenizer_class": kind}})

@@ -53,5 +53,5 @@ def test_a_quantized_head_is_named_and_a_tied_one_is_no_other_than_the_embedding
         check(folder)
     check(edit(folder, quantization=lambda found: found.update(ignore=[])))
     edit(folder, config=lambda config: config.update(tie_word_embeddings=True))
-    with pytest.raises(UsageError, match=r"lm_head\.weight_packed with other numbers"):
+    with pytest.raises(UsageError, match=r"lm_head\.weight_packed with other values"):
         check(folder)

@@ -68,7 +68,7 @@ CASES = {
     ),
     "shards": (spread, []),
     "a tensor in two shards": (
-        lambda f, t: twice(f, t, t[NORM] + 1), f"{SHARDS[0]} and {SHARDS[1]}, and both hold {NORM}, with other",
+        lambda f, t: twice(f, t, t[NORM] + 1), f"{SHARDS[0]} and {SHARDS[1]}, and both hold {NORM}, with different",
     ),
     "a tensor in two shards, the same": (lambda f, t: twice(f, t, t[NORM]), []),
     "a tensor that is not listed": (

@@ -173,7 +173,7 @@ def test_awq_interleaves_columns_as_its_kernel_wants_them():
     [
         ("gptq", {"method": "mxfp4"}, "GPTQ format holds integers"),
         ("awq", {"method": "int8"}, "AWQ format holds integers of 4 bits"),
-        ("awq", {"method": "gptq", "act_order": True, **CALIBRATED}, "no place for"),
+        ("awq", {"method": "gptq", "act_order": True, **CALIBRATED}, "cannot hold"),
         ("gptq", {"method": "int8", "activations": "int8"}, "only the compressed-tensors format"),
         ("compressed-tensors", {"method": "fp8", "element": "e5m2"}, "no format for"),
         ("compressed-tensors", {"method": "gptq", "act_order": True, **CALIBRATED}, "act_order: static"),
@@ -201,14 +201,14 @@ def test_scales_beyond_float16_are_refused():
         code="int", bits=4, shape=(8, 8), codes=torch.zeros(8, 4, dtype=torch.uint8), scales=torch.full((8, 1), 1e-12),
         group_size=0,
     )  # fmt: skip
-    with pytest.raises(UsageError, match="float16 cannot hold"):
+    with pytest.raises(UsageError, match="float16, which cannot hold"):
         awq.tensors("x", weight)
 
 
 def test_a_folder_that_is_there_is_left_alone(model, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").touch()
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         write_folder(model, made(model, tmp_path, method="int8"), tmp_path / "out", "compressed-tensors", PROVENANCE)
 
 
