@@ -39,7 +39,7 @@ def coverage(
         load_modules(spec, device=device),
         linear_names(model_folder),
         readings(model_folder, calibration.cases),
-        [reading for evalset in traffic for reading in readings(model_folder, evalset.cases)],
+        [readings(model_folder, evalset.cases) for evalset in traffic],
         activation_tokens=activation_tokens,
         about_calibration=_about(calibration),
         about_traffic={"evalsets": [_about(evalset) for evalset in traffic]},

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 TOKENS = 40, 23  # of two texts
-CUTS = (((17, 5), (1, 1), (1, 9), (20, 1), (1, 7)), (*[(1, 1)] * 7, (33, 16)), ((39, 0), (1, 22), (0, 1)))
+CUTS = (
+    ((17, 5), (1, 1), (1, 9), (20, 1), (1, 7)),
+    (*[(1, 1)] * 7, (8, 8), (1, 1), (1, 1), (23, 6)),
+    ((39, 0), (1, 22), (0, 1)),
+)
 """Ways to read both: of each pass, how many tokens of either."""
 NOISE = 1e-4  # of the spread of the logits; float32 leaves some 1e-6 of it, a tiny untrained encoder 1e-2
 NOISE_ROUNDED = 0.1  # where activations are rounded, and the last bit of one may decide which way

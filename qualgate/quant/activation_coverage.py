@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -170,7 +171,7 @@ def read(model: nn.Module, sites: dict[str, Any], texts: Sequence[Sequence[int]]
     The output head is no site, and is not run. Raises UsageError for inputs that are NaN or infinite.
     """
     decoder: Any = getattr(model, "base_model", model)
-    device = next(model.parameters()).device
+    device = next(chain(model.parameters(), model.buffers())).device  # laid out, a weight is no parameter
     with watched_inputs(model, {site: collector.see for site, collector in sites.items()}):
         for token_ids in texts:
             if token_ids:

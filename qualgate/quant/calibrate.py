@@ -9,7 +9,7 @@ again on the same folder, finished layers are only run through.
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Progress = Callable[[str, int, int], None]  # what is being done, layers done, layers
-STORED_PRODUCTS = 4 * 2**30  # bytes, of one decoder layer: beyond it products are computed again in every pass
+STORED_PRODUCTS = 2 * 2**30  # bytes, of one decoder layer: beyond it products are computed again in every pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +159,7 @@ def _first_inputs(
         return note
 
     module: Any
+    own = [vars(module).get("forward") for module in layers]  # of an instance, not of its class
     for module in layers:
         module.forward = noting(module.forward)
     try:
@@ -166,8 +167,11 @@ def _first_inputs(
             calls.append([])
             model(input_ids=torch.tensor([list(prompt)], device=device), use_cache=False, logits_to_keep=1)
     finally:
-        for module in layers:
-            del module.forward  # the class's own
+        for module, forward in zip(layers, own, strict=True):
+            if forward is None:
+                del module.forward
+            else:
+                module.forward = forward
     return states, calls
 
 
@@ -184,6 +188,14 @@ def _quantize_layer(
     name: the layer's in the model; dtype, scale_dtype: of the floats and of the scales that are stored.
     """
     groups = linear_groups(layer, lambda: runs[0].through(layer))
+    calls = Counter(linear for group in groups for linear in group.linears)
+    for linear, count in calls.items():
+        if count > 1 and layer_recipe(recipe, f"{name}.{linear}") is not None:
+            leaf = linear.rpartition(".")[2]
+            raise UsageError(
+                f"{name}.{linear} is called {count} times in a pass, and calibration in this version takes one input "
+                f"of a layer. Leave it in full precision: `keep: {{{leaf}: {str(dtype).removeprefix('torch.')}}}`."
+            )
     folded: dict[str, torch.Tensor] = {}
     if recipe.method in ("awq", "smoothquant"):
         folds = Folds(layer, lambda: runs[0].through(layer), dtype)
@@ -218,8 +230,9 @@ def _quantize_layer(
             stability[module_name] = weight_stability(original, packed)
             weights[module_name] = packed
             replacement = QuantizedLinear(packed, _bias(layer.get_submodule(linear)), PER_TOKEN[chosen.activations])
-            room -= inputs.tokens * len(values) * values.itemsize
-            stored = room >= 0 and group is not groups[-1]  # the last one's are asked for once
+            nbytes = inputs.tokens * len(values) * values.itemsize
+            stored = nbytes <= room and group is not groups[-1]  # the last one's are asked for once
+            room -= nbytes * stored
             _replace(layer, linear, _Replayed(replacement, values, inputs.calls if stored else 0))
     return MadeLayer(weights=weights, folded=folded, errors=errors, stability=stability)
 

@@ -25,6 +25,7 @@ from qualgate.quant.text_coverage import (
     strata_coverage,
 )
 
+LEAST_CASES = 32  # of each set that are run through the model
 SITE_TOKENS = 128  # fewer calibration tokens at a layer's input, such as an expert's, say little about it
 
 FORMULA = "coverage/2"  # raised when a number's meaning changes
@@ -132,18 +133,20 @@ def measure_coverage(
     model: nn.Module,
     sites: Sequence[str],
     calibration: Sequence[Reading],
-    traffic: Sequence[Reading],
+    evalsets: Sequence[Sequence[Reading]],
     *,
     activation_tokens: int,
     about_calibration: dict[str, Any],
     about_traffic: dict[str, Any],
 ) -> Coverage:
-    """Coverage of `traffic` by `calibration` for the baseline `model`, float, in eval mode.
+    """Coverage of the traffic, `evalsets`, by `calibration` for the baseline `model`, float, in eval mode.
 
-    sites: names of the modules that are quantized. Texts are counted whole; through the model goes of each side a
-    sample of cases, evenly spaced, that hold at least `activation_tokens`.
+    sites: names of the modules that are quantized. Texts are counted whole; through the model goes of each set a
+    sample of cases, evenly spaced, so that each side has at least `activation_tokens`.
     """
-    learned, met = sample(calibration, activation_tokens), sample(traffic, activation_tokens)
+    traffic = [case for cases in evalsets for case in cases]
+    learned = sample(calibration, activation_tokens)
+    met = [case for cases in evalsets for case in sample(cases, -(-activation_tokens // len(evalsets)))]
     activations: ActivationCoverage = activation_coverage(
         model, sites, [case.token_ids for case in learned], [case.token_ids for case in met]
     )
@@ -159,9 +162,14 @@ def measure_coverage(
 
 
 def sample(cases: Sequence[Reading], tokens: int) -> list[Reading]:
-    """Return the fewest evenly spaced `cases` that hold at least `tokens` in all; all of them if they hold fewer."""
-    evenly = ([cases[index * len(cases) // count] for index in range(count)] for count in range(1, len(cases)))
-    return next((chosen for chosen in evenly if _tokens(chosen) >= tokens), list(cases))
+    """Return evenly spaced `cases`, LEAST_CASES or more, that hold at least `tokens` in all; all if they hold fewer."""
+    count = max(LEAST_CASES, -(-tokens * len(cases) // max(1, _tokens(cases))))
+    while count < len(cases):
+        chosen = [cases[index * len(cases) // count] for index in range(count)]
+        if _tokens(chosen) >= tokens:
+            return chosen
+        count += -(-count // 8)
+    return list(cases)
 
 
 def _counts(cases: Sequence[Reading], sampled: Sequence[Reading]) -> dict[str, int]:

@@ -8,6 +8,8 @@ from qualgate.engine import choice
 from qualgate.engine.calibration import answered
 from qualgate.engine.coverage import coverage, readings
 from qualgate.records import CalibrationSet, Case, Evalset
+from tests.engine.tiny_architectures import tiny
+from tests.tiny_models import END, START, save_byte_tokenizer
 
 TOOL = {"type": "function", "function": {"name": "book", "parameters": {"type": "object"}}}
 
@@ -48,3 +50,13 @@ def test_every_quantized_layer_is_measured_and_both_sides_are_named(model):
         model, calibration, [Evalset(name="e", version="2", sha256="1" * 64, metrics=(), cases=calibration.cases)]
     )
     assert (same.range, same.leakage.same, same.centroid_distance) == (1, 1, 0)
+
+
+def test_a_model_whose_norms_have_no_weights_is_read_too(tmp_path):
+    """Laid out for the kernels, it has no parameter left."""
+    folder = tmp_path / "olmo"
+    tiny("olmo", bos_token_id=START, eos_token_id=END).save_pretrained(folder)
+    save_byte_tokenizer(folder)
+    calibration = CalibrationSet(name="c", version="1", sha256="0" * 64, cases=(case("k", "One text.", "Yes."),))
+    evalset = Evalset(name="e", version="2", sha256="1" * 64, metrics=(), cases=calibration.cases)
+    assert coverage(folder, calibration, [evalset]).range == 1

@@ -52,7 +52,7 @@ def test_one_bit_of_one_pass_is_found_and_the_cut_that_shows_it_named():
     assert found_of(lambda batch, threads: False) == ""
     ways = {
         "other bits in passes of (1, 1) tokens and more, on 1 thread": lambda batch, threads: (
-            len(batch.token_ids) == 49
+            len(batch.token_ids) == 29
         ),
         "other bits in passes of (39, 0) tokens and more, on 1 thread": lambda batch, _: len(batch.token_ids) == 39,
         "other bits in passes of (17, 5) tokens and more, on 2 threads": lambda batch, threads: threads == 2,

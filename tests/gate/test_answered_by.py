@@ -55,7 +55,7 @@ def said(*names: tuple[str, int]) -> Generation:
         ({"generation": said(("org/Base", 120))}, "120 replies name org/Base, which baseline asks for"),
         ({"asked_for": "llama-awq", "generation": said(("llama", 120))}, "name llama, which lacks its awq"),
         ({"replies": OTHERS}, "120 replies of int4 and of baseline are the same"),
-        ({"replies": (*OWN[:60], *OWN[:60])}, "60 answers of int4 repeat a reply to another question, with id and"),
+        ({"replies": (*OWN[:60], *OWN[:60])}, "60 answers of int4 repeat an earlier reply, with id and text"),
         (
             {"generation": said(("like-it", 60), ("quant", 60)), "answered_probes": ("like-it", "quant")},
             "name like-it 60 times, quant 60 times: several",
@@ -86,6 +86,8 @@ def test_answers_of_another_decide_nothing(variant, reason):
         {"generation": said(("a", 60), ("b", 60)), "answered_by": ("a", "b")},
         {"generation": said(("quant", 120)), "replies": CONSTANT_ID},
         {"replies": CONSTANT_ID[:1] * 120},
+        {"replies": (*OWN[1:], OWN[1])},
+        {"replies": (*OWN[:60], *OWN[:59], f"{OWN[0][:8]}{7:012x}")},
         {"replies": tuple(f"{reply}?" for reply in (*OWN[:60], *OWN[:60]))},
         {"generation": said(("base", 120)), "answered_by": ("base",)},
         {"replies": ()},

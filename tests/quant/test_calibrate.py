@@ -414,6 +414,19 @@ def test_kept_layers_stay_floats_though_their_inputs_are_scaled(llama):
     assert (logits(model) - floats).square().mean() < (logits(whole) - floats).square().mean()
 
 
+def test_a_layer_that_is_called_twice_in_a_pass_is_refused_unless_it_is_kept(llama):
+    for keep, said in (((), "gate_proj is called 2 times in a pass"), ((("mlp", "fp32"),), "")):
+        model = model_of(llama)
+        mlp = model.model.layers[0].mlp
+        mlp.forward = lambda x, once=mlp.forward: once(x) + once(2 * x)
+        recipe = replace(recipe_of("gptq"), keep=keep)
+        if said:
+            with pytest.raises(UsageError, match=said):
+                calibrate(model, recipe, prompts(), dtype=torch.float32)
+        else:
+            assert calibrate(model, recipe, prompts(), dtype=torch.float32)[0].weights
+
+
 def test_a_calibration_that_gives_nan_names_the_layer(llama):
     model = model_of(llama)
     model.model.layers[1].mlp.up_proj.weight[0, 0] = float("nan")

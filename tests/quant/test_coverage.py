@@ -13,7 +13,7 @@ from torch import nn
 
 from qualgate.errors import UsageError
 from qualgate.quant.activation_coverage import activation_coverage
-from qualgate.quant.coverage import NOT_APPLICABLE, measure_coverage, sample
+from qualgate.quant.coverage import LEAST_CASES, NOT_APPLICABLE, measure_coverage, sample
 from qualgate.quant.text_coverage import Reading, leakage, ngram_coverage, strata_coverage, words_of
 
 
@@ -210,10 +210,10 @@ def test_scripts_without_spaces_are_counted_by_sign():
 
 
 def test_a_whole_measurement_is_json_with_a_flag_for_every_suggested_bound():
-    k = [reading(text, words=f"k{index}") for index, text in enumerate(texts(1, 30))]
+    k = [reading(text, words=f"k{index}") for index, text in enumerate(texts(1, 50))]
     t = [reading(text, words=f"t{index}") for index, text in enumerate(texts(2, 40))]
     found = measure_coverage(
-        Toy(), ["first", "second"], k, t, activation_tokens=20, about_calibration={"name": "c"}, about_traffic={}
+        Toy(), ["first", "second"], k, [t], activation_tokens=20, about_calibration={"name": "c"}, about_traffic={}
     )
     plain = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert plain["status"] == "measured"
@@ -233,7 +233,7 @@ def test_a_whole_measurement_is_json_with_a_flag_for_every_suggested_bound():
     assert flags["leaked_13_grams"] == {"name": "leaked_13_grams", "value": 0, "bound": "<= 0", "met": True}
     assert plain["range"]["min"] == min(site["range"] for site in plain["sites"])
     assert plain["centroid_distance"]["max"] == max(site["centroid_distance"] for site in plain["sites"])
-    empty = measure_coverage(Toy(), ["first"], [], [], activation_tokens=5, about_calibration={}, about_traffic={})
+    empty = measure_coverage(Toy(), ["first"], [], [[]], activation_tokens=5, about_calibration={}, about_traffic={})
     assert {flag.met for flag in empty.flags if flag.value is None} == {None}
 
 
@@ -242,7 +242,7 @@ def test_a_whole_measurement_is_json_with_a_flag_for_every_suggested_bound():
 def test_a_site_whose_number_is_none_is_not_passed_over_for_the_others(name, place):
     k, t = ([reading(text) for text in texts(seed, 10)] for seed in (1, 2))
     found = measure_coverage(
-        Toy(), ["first", "second"], k, t, activation_tokens=20, about_calibration={}, about_traffic={}
+        Toy(), ["first", "second"], k, [t], activation_tokens=20, about_calibration={}, about_traffic={}
     )
     sites = list(found.sites)
     sites[place] = replace(sites[place], **{name: math.nan})
@@ -256,12 +256,25 @@ def test_a_direct_cast_has_no_coverage_and_does_not_pass_for_it():
 
 
 def test_the_cases_run_through_the_model_are_spread_and_hold_the_tokens_asked_for():
-    cases = [reading([index] * 3) for index in range(10)]
-    assert [case.token_ids[0] for case in sample(cases, 10)] == [0, 2, 5, 7]
-    assert [case.token_ids[0] for case in sample(cases, 12)] == [0, 2, 5, 7]
-    assert len(sample(cases, 13)) == 5
-    assert sample(cases, 30) == sample(cases, 999) == cases
+    cases = [reading([index] * 3) for index in range(100)]
+    assert [case.token_ids[0] for case in sample(cases, 10)] == [
+        index * 100 // LEAST_CASES for index in range(LEAST_CASES)
+    ]
+    assert len(sample(cases, 3 * 40)) == 40
+    assert sample(cases, 300) == sample(cases, 999) == cases
     assert sample([], 3) == []
+    uneven = [reading([0] * 300), *(reading([index]) for index in range(1, 400))]
+    assert sum(len(case.token_ids) for case in sample(uneven, 350)) >= 350
+    assert len(sample(uneven, 300)) >= LEAST_CASES, "one long case is no sample"
+
+
+def test_of_each_evalset_cases_are_run():
+    k = [reading(text) for text in texts(1, 50)]
+    long = [reading([1] * 40) for _ in range(60)]
+    found = measure_coverage(
+        Toy(), ["first"], k, [long, k[:5]], activation_tokens=20, about_calibration={}, about_traffic={}
+    )
+    assert found.traffic["activation_cases"] == LEAST_CASES + 5
 
 
 def test_the_output_head_is_not_run():

@@ -179,7 +179,7 @@ def _as_they_lie(packed: PackedWeight) -> torch.Tensor:
     rows, nbytes = packed.codes.shape
     blocks, bits = -(-rows // BLOCK), packed.bits
     arranged = zeros((blocks, nbytes // 4, BLOCK), torch.int32)
-    codes = torch.nn.functional.pad(packed.codes, (0, 0, 0, -rows % BLOCK))
+    codes = torch.nn.functional.pad(packed.codes, (0, 0, 0, -rows % BLOCK)).contiguous()
     if bits == 8:  # four in_features of a lane lie 16 bytes apart
         lanes = codes.view(blocks, BLOCK // STRIP, STRIP, nbytes // 4, 4)
         arranged.view(torch.uint8).view(blocks, nbytes // 4, BLOCK // STRIP, 4, STRIP).copy_(

@@ -17,6 +17,7 @@ _QUANTIZED = re.compile(
     r"(?<![a-z0-9])(awq|gptq|gguf|fp8|fp4|nvfp4|mxfp4|mxfp8|int4|int8|w4a16|w8a8|w8a16|bnb|exl2|hqq|aqlm|4bit|8bit"
     r"|q[2-8](?:_[k0-9a-z]+)*)(?![a-z0-9])"
 )
+LEAST_REPEATED, SHARE_REPEATED = 3, 0.05  # answers, and of all of an arm's, that are no coincidence
 _MARK = re.compile("|".join(re.escape(mark.format("#")).replace(r"\#", ".*") + "$" for mark in MARKS))
 _VERSION = re.compile(r"[-@:_](latest|v?\d{4}[-\d]*|sha256.*)")
 
@@ -140,13 +141,18 @@ def _same_replies(arm: ArmEvidence, arms: Iterable[ArmEvidence]) -> Iterator[str
 
 
 def _repeated_replies(arm: ArmEvidence) -> Iterator[str]:
-    """Yield a fault if one reply, with id and text, answered several questions of the arm: a cache answered."""
-    replies, counts = _replies(arm), Counter(unit.reply for unit in arm.units)
-    repeated = sum(counts[reply] - 1 for reply in replies if not reply.endswith(SHORT_ID))
-    if repeated and len(replies) > 1:  # else they may all be one word, under one id
+    """Yield a fault if a share of the arm's answers are replies that it had before, with id and text: a cache answered.
+
+    Ids that come with several texts prove nothing: they are the time of a reply, or a batch's.
+    """
+    counts = Counter(unit.reply for unit in arm.units if unit.reply and not unit.reply.endswith(SHORT_ID))
+    if not 1 < len({reply[:8] for reply in counts}) == len(counts):
+        return
+    repeated = counts.total() - len(counts)
+    if repeated >= max(LEAST_REPEATED, SHARE_REPEATED * len(arm.units)):
         yield (
-            f"{counted(repeated, 'answer')} of {arm.name} repeat a reply to another question, with id and text: a "
-            "cache between qualgate and the servers answered. Turn it off for these runs"
+            f"{counted(repeated, 'answer')} of {arm.name} repeat an earlier reply, with id and text: a cache between "
+            "qualgate and the servers answered. Turn it off for these runs"
         )
 
 
