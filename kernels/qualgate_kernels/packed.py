@@ -130,7 +130,7 @@ class PackedWeight:
         return replace(self, **moved)
 
     def rows(self, first: int, last: int) -> PackedWeight:
-        """Return the weight of rows `first` to `last` - 1, of those that are there. A block of rows begins at `first`."""
+        """Return the weight of the rows from `first` to before `last` that are there; a block begins at `first`."""
         last, size = min(last, self.shape[0]), self.block_rows
         scales = slice(first // size, -(-last // size)) if size else slice(None)
         per_scale = {name: self.tensors[name][scales] for name in PER_SCALE if name in self.tensors}

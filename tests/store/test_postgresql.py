@@ -249,7 +249,7 @@ def test_a_server_or_database_that_cannot_hold_a_store_is_refused_with_the_next_
         open_store(empty := pg.new_database(None), create=False)
     assert f"`qualgate db upgrade --store {empty}` makes a store of it" in str(told.value)
     monkeypatch.setattr(postgresql, "OLDEST", 999)
-    with pytest.raises(UsageError, match=r"is PostgreSQL \d+\.\d+; 999 or newer"):
+    with pytest.raises(UsageError, match=r"is PostgreSQL \d+\.\d+, but 999 or newer"):
         open_store(url)
 
 
