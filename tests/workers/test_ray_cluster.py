@@ -88,9 +88,8 @@ def test_a_node_that_is_lost_in_the_middle_of_a_job_loses_and_doubles_nothing(cl
 
 
 def test_nodes_are_told_with_what_they_offer_once_they_were_looked_at_as_before_a_run(cluster, tmp_path):
-    offers = nodes_of(on(cluster.address, tmp_path))  # one or two of them: a test before may have lost one
+    offers = nodes_of(on(cluster.address, tmp_path))  # how many is open: a test before may have lost one
     assert {re.sub(r"^node .* \(.*\): |, [^,]*$", "", one) for one in offers} == {"1 core, 0 GPUs"}
-    assert len(offers) in (1, 2)  # two on one machine may read alike
     with pytest.raises(UsageError, match=r"node .* has no .*/none"):
         nodes_of(replace(on(cluster.address, tmp_path), reads=(str(tmp_path / "none"),)))
 
