@@ -31,7 +31,7 @@ def test_coverage_is_shown_and_a_missed_bound_fails_nothing(command):
     assert "leakage            0 runs of 13 words and 0 whole cases shared" in done.output
     assert "LOW  range" in done.output
     found = json.loads(command(["Something else."], "--json", "--tokens", "1").output)
-    assert (found["calibration"]["cases"], found["calibration"]["activation_cases"]) == (2, 1)
+    assert (found["calibration"]["cases"], found["calibration"]["activation_cases"]) == (2, 2)
     assert found["traffic"]["activation_tokens"] == found["traffic"]["tokens"]
 
 

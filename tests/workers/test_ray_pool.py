@@ -58,7 +58,7 @@ def test_a_node_that_does_not_share_the_artifacts_is_named_with_their_folder(tmp
 
 
 def test_a_node_with_another_qualgate_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=f"node a has qualgate 0.0.1, and this machine {own_version()}"):
+    with pytest.raises(UsageError, match=f"node a has qualgate 0.0.1, but this machine has {own_version()}"):
         ray_pool._check("node a", Seen(missing=(), unshared="", version="0.0.1"), on(tmp_path))
 
 
