@@ -1,9 +1,9 @@
 """Calibration, one decoder layer at a time: run the prompts through it, quantize it, hand its outputs to the next.
 
 Within a layer the linear layers are quantized in the order they are called, each for the inputs that the ones before
-it, already quantized, give. Each product is computed once: in memory are one layer's inputs, float32 [tokens, width] of
-all prompts, and the products of its finished linear layers. A finished layer is on disk before the next begins; run
-again on the same folder, finished layers are only run through.
+it, already quantized, give. In memory are one layer's inputs, float32 [tokens, width] of all prompts, and the products
+of its finished linear layers, up to STORED_PRODUCTS: those are computed once. A finished layer is on disk before the
+next begins; run again on the same folder, finished layers are only run through.
 """
 
 from __future__ import annotations

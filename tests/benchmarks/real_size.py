@@ -85,7 +85,7 @@ class Ground:
 
 
 def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
-    """All rows, or those of `only`: 10 minutes of two idle cores without vLLM; quick: 3 cases, two rounds."""
+    """All rows, or those of `only`: 5 minutes of two idle cores without vLLM; quick: 3 cases, two rounds."""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         try:
@@ -142,7 +142,7 @@ def _drafted(ground: Ground, id: str) -> Found:
 
 def _products(ground: Ground, id: str) -> Found:
     """The lowest share is the row's."""
-    found = list[dict[str, Any]]()
+    measurements = list[dict[str, Any]]()
     for name, recipe in {"bfloat16": None, **RECIPES}.items():
         for shape in SHAPES:
             weight = torch.randn(shape, generator=torch.Generator().manual_seed(1)).mul_(0.05).bfloat16()
@@ -153,15 +153,15 @@ def _products(ground: Ground, id: str) -> Found:
                 with threaded(torch.get_num_threads()):
                     seconds = _fastest(partial(cpu.matmul, x, layout), ground.rounds)
                 least = max(rows * weight.numel() / _multiply_rate(), layout.nbytes / _read_rate())
-                found.append({"format": name, "shape": shape, "rows": rows, "share": least / seconds})
-    worst = min(found, key=lambda one: one["share"])
+                measurements.append({"format": name, "shape": shape, "rows": rows, "share": least / seconds})
+    worst = min(measurements, key=lambda one: one["share"])
     share = worst["share"]
-    spread = [share, max(one["share"] for one in found)]
-    return found, REAL_SIZE.row(id, share, met=share >= AT_LEAST[id], spread=spread) | {"worst": worst}
+    spread = [share, max(one["share"] for one in measurements)]
+    return measurements, REAL_SIZE.row(id, share, met=share >= AT_LEAST[id], spread=spread) | {"worst": worst}
 
 
 def _drift(ground: Ground, id: str) -> Found:
-    found = list[dict[str, Any]]()
+    measurements = list[dict[str, Any]]()
     for vocabulary, width in HEADS:
         generator = torch.Generator().manual_seed(1)
         hidden = torch.randn(POSITIONS, width, generator=generator)
@@ -170,25 +170,27 @@ def _drift(ground: Ground, id: str) -> Found:
         q = Head(hidden=hidden + 0.01 * torch.randn(POSITIONS, width, generator=generator), weight=weight.clone())
         seconds = _fastest(partial(dispatch.drift, p, q), ground.rounds)
         share = 2 * POSITIONS * weight.numel() / _multiply_rate() / seconds
-        found.append({"vocabulary": vocabulary, "width": width, "seconds": seconds, "share": share})
-    shares = [one["share"] for one in found]
-    return found, REAL_SIZE.row(id, min(shares), met=min(shares) >= AT_LEAST[id], spread=[min(shares), max(shares)])
+        measurements.append({"vocabulary": vocabulary, "width": width, "seconds": seconds, "share": share})
+    shares = [one["share"] for one in measurements]
+    return measurements, REAL_SIZE.row(
+        id, min(shares), met=min(shares) >= AT_LEAST[id], spread=[min(shares), max(shares)]
+    )
 
 
 def _load(ground: Ground, id: str) -> Found:
     """int4 made on the spot, and again from the cache; what loads first (libraries) is loaded before."""
     _ = ground.baseline
-    found = list[dict[str, Any]]()
+    measurements = list[dict[str, Any]]()
     for at in range(ground.rounds):
         for way in ("on the spot", "again"):
             began, cpu_began = perf_counter(), process_time()
             ours.load("int4", ground.model, ground.work / f"load-{at}", RECIPES["int4"])
-            found.append({"load": way, "seconds": perf_counter() - began, "cpu": process_time() - cpu_began})
-    times = {way: [one["seconds"] for one in found if one["load"] == way] for way in ("on the spot", "again")}
+            measurements.append({"load": way, "seconds": perf_counter() - began, "cpu": process_time() - cpu_began})
+    times = {way: [one["seconds"] for one in measurements if one["load"] == way] for way in ("on the spot", "again")}
     middle = {way: median(seconds) for way, seconds in times.items()}
     met = middle["on the spot"] <= LOAD and middle["again"] <= LOAD_AGAIN
     spread = {way: [min(seconds), max(seconds)] for way, seconds in times.items()}
-    return found, REAL_SIZE.row(id, middle, met=met, spread=spread)
+    return measurements, REAL_SIZE.row(id, middle, met=met, spread=spread)
 
 
 def _fastest(call: Callable[[], object], rounds: int) -> float:

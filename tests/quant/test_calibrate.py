@@ -415,13 +415,13 @@ def test_kept_layers_stay_floats_though_their_inputs_are_scaled(llama):
 
 
 def test_a_layer_that_is_called_twice_in_a_pass_is_refused_unless_it_is_kept(llama):
-    for keep, said in (((), "gate_proj is called 2 times in a pass"), ((("mlp", "fp32"),), "")):
+    for keep, message in (((), "gate_proj is called 2 times in a pass"), ((("mlp", "fp32"),), "")):
         model = model_of(llama)
         mlp = model.model.layers[0].mlp
         mlp.forward = lambda x, once=mlp.forward: once(x) + once(2 * x)
         recipe = replace(recipe_of("gptq"), keep=keep)
-        if said:
-            with pytest.raises(UsageError, match=said):
+        if message:
+            with pytest.raises(UsageError, match=message):
                 calibrate(model, recipe, prompts(), dtype=torch.float32)
         else:
             assert calibrate(model, recipe, prompts(), dtype=torch.float32)[0].weights
