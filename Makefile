@@ -51,7 +51,7 @@ verify: $(VENV)/.installed chromium bubblewrap postgresql chat-model
 
 install: $(VENV)/.installed
 
-SOURCES := pyproject.toml setup.py constraints.txt $(wildcard kernels/qualgate_kernels/cpu/*.c kernels/qualgate_kernels/cpu/c/*)
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard kernels/qualgate_kernels/cpu/c/*)
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 # torch for CPUs, from PyTorch's own index. `make … GPU=1` takes the build for GPUs: several GB more.
 TORCH := $(if $(GPU),,$(PIP) --no-deps --index-url https://download.pytorch.org/whl/cpu torch \

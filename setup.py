@@ -20,12 +20,5 @@ setup(
             libraries=["m"],
             optional=True,
         ),
-        Extension(
-            "qualgate_kernels._drift",
-            sources=[str(FOLDER / "drift.c")],
-            extra_compile_args=FLAGS,
-            libraries=["m"],
-            optional=True,
-        ),
     ]
 )

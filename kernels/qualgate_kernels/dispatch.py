@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from qualgate_kernels import availability, cpu, drift_cpu, linear, paged
-from qualgate_kernels import drift as twin
+from qualgate_kernels import availability, cpu, linear, paged
+from qualgate_kernels import kl as kl_twin
 from qualgate_kernels.availability import unavailable
 from qualgate_kernels.cpu import int8
+from qualgate_kernels.cpu import kl as kl_cpu
 from qualgate_kernels.cpu import likeliest as likeliest_cpu
 from qualgate_kernels.cpu import paged as paged_cpu
 from qualgate_kernels.cpu.library import default_threads
-from qualgate_kernels.drift import Drift, Head, drift_torch
-from qualgate_kernels.gumbel import Noise
+from qualgate_kernels.kl import LARGE, Divergences
 from qualgate_kernels.likeliest import Likeliest, likeliest_torch
 from qualgate_kernels.packed import PackedWeight
 from qualgate_kernels.paged import Blocks, Places, Seen
@@ -52,19 +52,13 @@ def fuse(packed: PackedWeight, activations: str = "") -> Fused | str:
     return _on_cpu(packed, activations)
 
 
-def drift(
-    p: Head, q: Head, *, labels: torch.Tensor | None = None, noise: Noise | None = None, threads: int | None = None
-) -> Drift:
-    """labels: int64 [rows] or None; threads: of the CPU, torch.get_num_threads() by default. See drift.py."""
-    twin.check(p, q, labels, noise)
-    device = p.hidden.device
-    if device.type == "cpu" and isinstance(library := drift_cpu.load(), drift_cpu.Library):
-        return Drift(**library.drift(p, q, labels, noise, threads or torch.get_num_threads()))
-    if drift_path(device) == "triton":
-        from qualgate_kernels.drift_gpu import drift_triton
-
-        return drift_triton(p, q, labels, noise)
-    return drift_torch(p, q, labels=labels, noise=noise)
+def kl(p: torch.Tensor, q: torch.Tensor, given: torch.Tensor, *, threads: int | None = None) -> Divergences:
+    """See kl.kl_torch. threads: of the CPU, those of `library.threaded` or torch's by default. ValueError for what does
+    not fit together."""
+    kl_twin.check(p, q, given)
+    if p.is_cpu and q.is_cpu and p.shape[1] >= LARGE and not kl_cpu.missing():
+        return kl_cpu.kl(p, q, given, default_threads() if threads is None else threads)
+    return kl_twin.kl_torch(p, q, given)
 
 
 def attend_paged(
@@ -111,14 +105,6 @@ def likeliest(logits: torch.Tensor, *, threads: int | None = None) -> Likeliest:
     if likeliest_cpu.serves(logits):
         return likeliest_cpu.likeliest(logits, default_threads() if threads is None else threads)
     return likeliest_torch(logits)
-
-
-def drift_path(device: torch.device) -> str:
-    """triton, c, or "torch twin: why"."""
-    if device.type == "cpu":
-        library = drift_cpu.load()
-        return f"torch twin: {library}" if isinstance(library, str) else "c"
-    return _triton(device)
 
 
 def paged_path(blocks: Blocks) -> str:

@@ -7,8 +7,6 @@ low and high half) and the seed as its key; the first of its four words is the n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 LOW = 0xFFFFFFFF
@@ -16,37 +14,6 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 MOST = 22.9  # no noise is higher: 32 bits cannot say it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Noise:
-    """What tells a row's noise from every other's.
-
-    seed: 0 to 2**63 - 1; cases: int64 [rows], a number for each case; positions: int64 [rows], absolute, below 2**32;
-    temperature: logits are divided by it before the noise is added
-    """
-
-    seed: int
-    cases: torch.Tensor
-    positions: torch.Tensor
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a seed, a temperature, or tensors that no path takes."""
-        if type(self.seed) is not int or not 0 <= self.seed < 2**63:
-            raise ValueError(f"seed: expected 0 to 2**63 - 1, got {self.seed!r:.40}")
-        if not 1e-6 <= self.temperature <= 1e6:
-            raise ValueError(f"temperature: expected 1e-6 to 1e6, got {self.temperature!r:.40}")
-        for name, tensor in (("cases", self.cases), ("positions", self.positions)):
-            if tensor.dtype != torch.int64 or tensor.dim() != 1 or tensor.shape != self.cases.shape:
-                raise ValueError(f"{name}: expected int64 [rows], got {tensor.dtype} {list(tensor.shape)}")
-        if self.positions.numel() and not 0 <= int(self.positions.min()) <= int(self.positions.max()) <= LOW:
-            raise ValueError("positions: expected 0 to 2**32 - 1")
-
-
-def gumbel_torch(noise: Noise, rows: slice, tokens: torch.Tensor) -> torch.Tensor:
-    """Noise of these rows and tokens [T] (int64), float64 [rows, T]."""
-    return gumbel(noise.seed, tokens[None, :], noise.positions[rows, None], noise.cases[rows, None])
 
 
 def gumbel(seed: int, tokens: torch.Tensor, positions: torch.Tensor, cases: torch.Tensor) -> torch.Tensor:

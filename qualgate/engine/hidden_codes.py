@@ -3,12 +3,11 @@
 Blocks of 64 numbers share a power of two; each number is a whole multiple of it below 2^17. With the head a matrix W
 and e a position's rounding error, every logit moves by (W e)_v, so every log-prob by at most eta = max(W e) − min(W e):
 the change of their log-sum lies between the two. eta is computed when a position is stored, by one product with the
-head, and enters the bound of each KL (stats/certificate.py). A position with an eta over ETA is not rounded.
+head, and enters the bound of each KL (stats/kl_error_bound.py). A position with an eta over ETA is not rounded.
 
 This takes 2.27 bytes per number; llama.cpp's logits take 2 bytes per token of the vocabulary. It is below 1/50 of that
 if width < vocabulary / 57 (2,260 wide at 128,256 tokens, 2,680 at 151,936, 4,620 at 262,144). Fewer bits would make the
-bound too wide; storing the likeliest tokens instead (drift/stored.py) takes fewer bytes at any width, but needs each
-variant's logits sorted, which takes longer than both heads do in the drift kernel.
+bound too wide; storing the likeliest tokens instead takes fewer bytes at any width, but bounds the KL only from below.
 """
 
 from __future__ import annotations

@@ -24,21 +24,6 @@ def kl_divergence(baseline_logits: torch.Tensor, variant_logits: torch.Tensor) -
     return torch.cat([_kl(_logs(baseline_rows), _logs(variant_rows)) for baseline_rows, variant_rows in pairs])
 
 
-def compared(
-    baseline_logits: torch.Tensor, variant_logits: torch.Tensor, tokens: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (`kl_divergence`, `given` under the variant) of the same positions at once."""
-    chunk = max(1, FLOAT64_AT_ONCE // variant_logits.shape[-1])
-    kl, logprobs = [], []
-    for baseline_rows, variant_rows, token_ids in zip(
-        baseline_logits.split(chunk), variant_logits.split(chunk), tokens.split(chunk), strict=True
-    ):
-        log_q = _logs(variant_rows)
-        kl.append(_kl(_logs(baseline_rows), log_q))
-        logprobs.append(_own(log_q, token_ids))
-    return torch.cat(kl), torch.cat(logprobs)
-
-
 def _logs(logits: torch.Tensor) -> torch.Tensor:
     return logits.log_softmax(-1, dtype=torch.float64)
 

@@ -1,8 +1,8 @@
 """Benchmark `drift`: two models' distributions compared in one pass, against full logits through transformers.
 
 Models without layers (random weights in real shapes), so that what is timed is the head and what follows.
-transformers: logits of both models, log_softmax, KL, the labels' log-probs, the top tokens; ours: all that and KL the
-other way, entropies and margins. Memory: what a process peaks at above the weights and the hidden states it holds.
+transformers: logits of both models, log_softmax, KL, the labels' log-probs, the top tokens; ours: all that, a few rows
+at a time. Memory: what a process peaks at above the weights and the hidden states it holds.
 """
 
 from __future__ import annotations
@@ -71,8 +71,11 @@ def on_cpu(vocabulary: int, width: int, dtype: str, rows: int, rounds: int) -> d
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from qualgate_kernels.dispatch import drift, drift_path
-    from qualgate_kernels.drift import Head
+    from qualgate.engine.choice import threads_of_kernels
+    from qualgate.engine.dense import head_of
+    from qualgate.engine.drift import LOGITS_AT_ONCE
+    from qualgate_kernels.cpu.kl import missing
+    from qualgate_kernels.dispatch import kl
 
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
@@ -96,13 +99,14 @@ def on_cpu(vocabulary: int, width: int, dtype: str, rows: int, rounds: int) -> d
             logs.argmax(-1)
         return (log_p.exp() * (log_p - log_q)).sum(-1)
 
+    heads = [head_of({"weight": model.lm_head.weight.detach()}) for model in (p, q)]
+
     @torch.inference_mode()
     def ours() -> torch.Tensor:
-        heads = (
-            Head(hidden=model.model(inputs_embeds=states).last_hidden_state[0], weight=model.lm_head.weight)
-            for model in (p, q)
-        )
-        return drift(*heads, labels=labels, threads=THREADS).kl[0]
+        with threads_of_kernels():
+            chunks = [model.model(inputs_embeds=states).last_hidden_state[0].float() for model in (p, q)]
+            parts = zip(*(side.split(LOGITS_AT_ONCE // vocabulary) for side in (*chunks, labels)), strict=True)
+            return torch.cat([kl(heads[0](one), heads[1](other), tokens).kl for one, other, tokens in parts])
 
     ours_bytes = _peak(ours)
     transformers_bytes = _peak(transformers)
@@ -110,7 +114,7 @@ def on_cpu(vocabulary: int, width: int, dtype: str, rows: int, rounds: int) -> d
     near = torch.allclose(ours().float(), transformers(), rtol=1e-2, atol=1e-5 if dtype == "float32" else 5e-3)
     seconds = [{"ours_s": _seconds(ours), "transformers_s": _seconds(transformers)} for _ in range(rounds)]
     return {
-        "path": drift_path(states.device), "equal": near, "rows": rows, "rounds": seconds,
+        "twin": missing(), "equal": near, "rows": rows, "rounds": seconds,
         "ours_bytes": ours_bytes, "transformers_bytes": transformers_bytes,
     }  # fmt: skip
 

@@ -86,9 +86,6 @@ GPU_OTHERS = {
     "paged_fp8": ">= 1.7x bfloat16's attention",
     "paged_int8": ">= 1.7x bfloat16's attention",
     "paged_int4": ">= 2.8x bfloat16's attention",
-    "drift_speed": ">= 600 TFLOP/s, 8192 rows of 4096 under two heads of 128,256",
-    "drift_ratio": ">= 2.5x the unfused torch pair",
-    "drift_memory": ">= 50x less peak memory than the unfused torch pair",
     "step_graph": ">= 1.5x that int4 step with its kernels launched one by one",
     "step_int4": ">= 600 tokens/s, norms and products of one row of an 8B model in one graph, without attention",
     "step_bf16": ">= 230 tokens/s, the same in bfloat16",
@@ -114,7 +111,7 @@ KERNELS_CPU = Benchmark(
 
 DRIFT = Benchmark(
     name="drift",
-    about="two models' distributions compared without logits, against full logits through transformers",
+    about="two models' distributions compared a few rows at a time, against full logits through transformers",
     goals={
         f"cpu_{shape}_{what}": limit
         for shape in ("32k_float32", "32k_bfloat16", "150k_float32", "150k_bfloat16")

@@ -19,6 +19,9 @@ from typing import Any
 
 import torch
 
+from qualgate.engine.choice import threads_of_kernels
+from qualgate.engine.dense import head_of
+from qualgate.engine.drift import LOGITS_AT_ONCE
 from qualgate.engine.loaded import LoadedArm
 from qualgate.engine.prompts import Renderer
 from qualgate.quant.model_files import read_files
@@ -28,7 +31,6 @@ from qualgate.records import Case, Prompt, UnitKey
 from qualgate_kernels import cpu, dispatch
 from qualgate_kernels.cpu.library import fuse, read, threaded
 from qualgate_kernels.dense import prepare_dense
-from qualgate_kernels.drift import Head
 from tests.benchmarks import ours, peers, vllm_peer
 from tests.benchmarks.goals import REAL_SIZE
 from tests.benchmarks.race import Standing, race, shown, standing
@@ -166,15 +168,23 @@ def _drift(ground: Ground, id: str) -> Found:
         generator = torch.Generator().manual_seed(1)
         hidden = torch.randn(POSITIONS, width, generator=generator)
         weight = torch.randn(vocabulary, width, generator=generator).mul_(0.05).bfloat16()
-        p = Head(hidden=hidden, weight=weight)
-        q = Head(hidden=hidden + 0.01 * torch.randn(POSITIONS, width, generator=generator), weight=weight.clone())
-        seconds = _fastest(partial(dispatch.drift, p, q), ground.rounds)
-        share = 2 * POSITIONS * weight.numel() / _multiply_rate() / seconds
+        head, near = head_of({"weight": weight}), hidden + 0.01 * torch.randn(POSITIONS, width, generator=generator)
+        tokens = torch.zeros(POSITIONS, dtype=torch.int64)
+        with threads_of_kernels(), torch.inference_mode():
+            own = head(near)  # the pass has them already
+            parts = [*zip(*(side.split(LOGITS_AT_ONCE // vocabulary) for side in (hidden, own, tokens)), strict=True)]
+            seconds = _fastest(partial(_compare, head, parts), ground.rounds)
+        share = POSITIONS * weight.numel() / _multiply_rate() / seconds
         measurements.append({"vocabulary": vocabulary, "width": width, "seconds": seconds, "share": share})
     shares = [one["share"] for one in measurements]
     return measurements, REAL_SIZE.row(
         id, min(shares), met=min(shares) >= AT_LEAST[id], spread=[min(shares), max(shares)]
     )
+
+
+def _compare(head: torch.nn.Module, parts: Sequence[tuple[torch.Tensor, ...]]) -> None:
+    for states, logits, tokens in parts:
+        dispatch.kl(head(states), logits, tokens)
 
 
 def _load(ground: Ground, id: str) -> Found:

@@ -82,7 +82,6 @@ def passing(wrong=()):
         "check dense",
         "check norm",
         "check rotary",
-        "check drift",
         *(f"check paged {form}" for form in gpu_parts.FORMS),
     ]
     seconds = {"bfloat16": 4e-3, "fp8": 2e-3, "int8": 2e-3, "int4": 1e-3}
@@ -90,7 +89,6 @@ def passing(wrong=()):
     return {
         **{id: [{"check": "bits", "passed": id not in wrong}] for id in ids}, **paged,
         "dense": {"ours": [1.1e-5], "torch": [1e-5]}, "rotary": {"ours": [2e-6], "torch": [1e-5]},
-        "drift": {"ours": [0.02], "torch": [0.08], "products": 1.7e13, "ours_bytes": 1e8, "torch_bytes": 6e9},
         "step int4": {"seconds": [1.5e-3], "launched": [4e-3]}, "step bf16": {"seconds": [5e-3]},
     }  # fmt: skip
 

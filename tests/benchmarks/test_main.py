@@ -36,7 +36,7 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "demo": "demo_seconds demo_memory int8_approves int2_blocks",
     "gpu": "int4_8192_bandwidth int4_28672_bandwidth int4_8192_bf16 int4_28672_bf16 int4_8192_best "
     "int4_28672_best verify_cost invariance_tax right dense_price paged_bfloat16 paged_fp8 paged_int8 paged_int4 "
-    "rotary_speed drift_speed drift_ratio drift_memory step_graph step_int4 step_bf16",
+    "rotary_speed step_graph step_int4 step_bf16",
     "static": "compiles no_spills products tensor_memory shared_memory int4_instructions",
     "quantize": "gptq_int4 gptq_int4_act_order gptq_int4_static gptq_int4_asym gptq_int3 gptq_int2 gptq_int8 awq_int4 "
     "awq_int3 smoothquant_w8a8 nvfp4_calibrated",

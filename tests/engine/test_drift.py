@@ -1,4 +1,4 @@
-"""A variant weighed against a baseline by hidden states: by the drift kernel, by logits, in any company."""
+"""A variant weighed against a baseline by hidden states, in any company."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from qualgate.engine.job import run_job
 from qualgate.engine.padded import forward, transcript
 from qualgate.engine.padded.forward import Decoder
 from qualgate.engine.request import Read, Request
-from qualgate.engine.sampling import Draws
-from qualgate.records import Sampling
+from qualgate_kernels import dispatch
 from tests.engine.jobs import ENGINES, INT4, job, under
 
 
@@ -32,7 +31,7 @@ def pair(request, arms_of, tmp_path_factory):
     return job(variant, artifact, drafted=True, count=6), variant
 
 
-def reads(pair, draws=None) -> tuple[list[Read], OutputHead, BaselineAnswers]:
+def reads(pair) -> tuple[list[Read], OutputHead, BaselineAnswers]:
     """What the variant's engine tells of the baseline's answers."""
     work, variant = pair
     baseline, told = read_artifact(work, torch.device("cpu")), []
@@ -41,13 +40,13 @@ def reads(pair, draws=None) -> tuple[list[Read], OutputHead, BaselineAnswers]:
         for prompt, answer in zip(work.prompts, baseline.answers, strict=True)
     ]
     with open_engine(variant.model, variant.choice) as engine:
-        engine.run(asked, None, told.append, draws)
+        engine.run(asked, None, told.append)
         return [event for event in told if isinstance(event, Read)], engine.head, baseline
 
 
-def weighed(pair, draws=None) -> list[np.ndarray]:
+def weighed(pair) -> list[np.ndarray]:
     """Every position's columns, each answer's in its order: token, logprob, margin, finite, given, kl, top."""
-    events, head, baseline = reads(pair, draws)
+    events, head, baseline = reads(pair)
     rows = {}
     for event in events:
         found = weigh(event, head, baseline)
@@ -58,20 +57,15 @@ def weighed(pair, draws=None) -> list[np.ndarray]:
     return [np.array(column) for column in zip(*(rows[place] for place in sorted(rows)), strict=True)]
 
 
-def test_the_kernel_and_full_logits_say_the_same(pair, monkeypatch):
-    draws = Draws(seed=3, cases=torch.arange(6), sampling=Sampling(temperature=1.0))
-    by_logits, drawn = weighed(pair), weighed(pair, draws)
-    assert (drawn[0] != by_logits[0]).any()
-    calls = []
-    kernel = drift.drift
-    monkeypatch.setattr(drift, "drift", lambda *heads, **more: calls.append(1) or kernel(*heads, **more))
-    monkeypatch.setattr(drift, "KERNEL_FROM", 0)
+def test_the_kernel_and_float64_say_the_same(pair, monkeypatch):
+    by_twin, calls = weighed(pair), []
+    in_c = dispatch.kl_cpu.kl
+    monkeypatch.setattr(dispatch.kl_cpu, "kl", lambda *inputs: calls.append(1) or in_c(*inputs))
+    monkeypatch.setattr(dispatch, "LARGE", 0)
     by_kernel = weighed(pair)
-    capped = pair[1].model.config.model_type == "gemma2"
-    assert bool(calls) is not capped
-    assert np.array_equal(drawn[0], weighed(pair, draws)[0]), "drawn from logits"
+    assert bool(calls) is not bool(dispatch.kl_cpu.missing())
     names = ("token", "logprob", "margin", "finite", "given", "kl", "top")
-    for name, one, other in zip(names, by_kernel, by_logits, strict=True):
+    for name, one, other in zip(names, by_kernel, by_twin, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=0 if name in ("token", "top") else 3e-6, err_msg=name)
 
 
@@ -83,9 +77,9 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("kernel_from", [0, 2**30], ids=["kernel", "logits"])
-def test_a_position_does_not_notice_the_others(pair, monkeypatch, kernel_from, one_thread):
-    monkeypatch.setattr(drift, "KERNEL_FROM", kernel_from)
+@pytest.mark.parametrize("large", [0, 2**30], ids=["kernel", "twin"])
+def test_a_position_does_not_notice_the_others(pair, monkeypatch, large, one_thread):
+    monkeypatch.setattr(dispatch, "LARGE", large)
     events, head, baseline = reads(pair)
     whole = weigh(event := max(events, key=lambda one: len(one.requests)), head, baseline)
     last = len(event.requests) - 1

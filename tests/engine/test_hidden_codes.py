@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from qualgate.engine import artifact, drift
+from qualgate.engine import artifact
 from qualgate.engine.artifact import read_artifact
 from qualgate.engine.hidden_codes import Kept, keep, moved, read
 from qualgate.engine.job import run_job
 from qualgate.quant.sealed_tensors import read_tensors
 from qualgate.stats.kl_error_bound import kl_error
+from qualgate_kernels import dispatch
 from tests.engine.jobs import INT4, job
 
 
@@ -70,7 +71,7 @@ def runs(arms_of, tmp_path_factory):
             run_job(arm(), job(arm(), work.artifact, count=6))
             found.append((work, run_job(arm("variant", INT4), work)))
             patch.setattr(artifact, "LARGE", 0)
-            patch.setattr(drift, "KERNEL_FROM", 0)
+            patch.setattr(dispatch, "LARGE", 0)
     return found
 
 

@@ -16,7 +16,7 @@ from qualgate.engine.job import run_job
 from qualgate.engine.sampling import Draws, greedy, noise_cases, say
 from qualgate.engine.truncation import cut
 from qualgate.records import Job, Sampling, UnitKey
-from qualgate_kernels.gumbel import Noise, gumbel_torch
+from qualgate_kernels.gumbel import gumbel, philox_torch
 from tests.engine.jobs import ENGINES, INT4, INT8, job, sampled
 from tests.tiny_models import END
 
@@ -75,8 +75,7 @@ def test_a_draw_is_the_argmax_over_the_whole_vocabulary():
         cases, positions = torch.arange(40) * 2**40 - 7, torch.arange(40) * 3
         draws = Draws(seed=9, cases=cases, sampling=Sampling(temperature=temperature))
         found = draws.sample(logits, torch.arange(40), positions)
-        noise = Noise(seed=9, cases=cases, positions=positions, temperature=temperature)
-        noisy = logits.double() / temperature + gumbel_torch(noise, slice(0, 40), torch.arange(3000))
+        noisy = logits.double() / temperature + gumbel(9, torch.arange(3000), positions[:, None], cases[:, None])
         best = noisy.topk(2).values
         assert torch.equal(found.tokens, noisy.argmax(-1))
         lead = (best[:, 0] - best[:, 1]) * temperature
@@ -103,9 +102,8 @@ def test_a_cut_draw_is_the_argmax_of_the_same_noise_over_what_is_left(cuts):
     rows = torch.arange(len(logits))
     draws = Draws(seed=9, cases=rows * 2**40 - 7, sampling=Sampling(temperature=0.8, **cuts))
     found = draws.sample(logits, rows, rows * 3)
-    noise = Noise(seed=9, cases=draws.cases, positions=rows * 3)
     noisy = cut(logits.double() / 0.8, draws.sampling)
-    noisy += gumbel_torch(noise, slice(0, len(rows)), torch.arange(3000))
+    noisy += gumbel(9, torch.arange(3000), rows[:, None] * 3, draws.cases[:, None])
     best = noisy.topk(2).values
     assert torch.equal(found.tokens, noisy.argmax(-1))
     lead = ((best[:, 0] - best[:, 1]) * 0.8).clamp(max=22.9 * 0.8)
@@ -254,3 +252,20 @@ def test_equal_weights_draw_equal_answers_and_temperature_zero_draws_none(arms):
     assert all(drift.first_divergence is None and drift.top1_agreement == 1 for drift in result.drifts)
     greedy_job = replace(repeated(job(same, "", count=4), temperature=0.0, repeats=1))
     assert answers(run_job(baseline, greedy_job)) == answers(run_job(baseline, replace(greedy_job, seed=99)))
+
+
+def test_philox_is_philox():
+    # Random123's known answers for philox4x32-10.
+    ones = torch.tensor([0xFFFFFFFF])
+    assert philox_torch(0, *(torch.tensor([0]),) * 3).item() == 0x6627E8D5
+    assert philox_torch(2**64 - 1, ones, ones, torch.tensor([-1])).item() == 0x408F276D
+    counter = torch.tensor([0x243F6A88]), torch.tensor([0x85A308D3]), torch.tensor([0x0370734413198A2E])
+    assert philox_torch(0x299F31D0A4093822, *counter).item() == 0xD16CFE09
+
+
+def test_the_noise_is_gumbel():
+    noise = gumbel(1, torch.arange(5000), torch.tensor([[9]]), torch.arange(40)[:, None]).flatten().numpy()
+    assert abs(noise.mean() - 0.57722) < 5 * 1.2825 / np.sqrt(noise.size)
+    ordered = np.sort(noise)
+    distance = np.abs(np.exp(-np.exp(-ordered)) - np.arange(1, noise.size + 1) / noise.size).max()
+    assert distance < 1.95 / np.sqrt(noise.size)  # Kolmogorov-Smirnov, 0.1 %

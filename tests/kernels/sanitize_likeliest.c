@@ -1,4 +1,4 @@
-/* Random logits, and rows of random weights, in buffers of exactly their size: the sanitizers have to find nothing.
+/* Random logits, pairs of them, and rows of random weights, in buffers of exactly their size: the sanitizers have to find nothing.
  * What is found is held against double and against other threads; what does not fit together has to be refused, with
  * nothing written. Arguments: seed, draws. */
 #include "weight.h"
@@ -8,6 +8,7 @@
 #include <string.h>
 
 int qualgate_likeliest(const float *, int64_t, int64_t, int64_t *, float *, float *, uint8_t *, int, int);
+int qualgate_kl(const float *, const float *, int64_t, int64_t, const int64_t *, double *, double *, int64_t *, int, int);
 int qualgate_rows(const weight_t *, const int64_t *, int64_t, void *, int);
 
 static uint64_t state;
@@ -87,6 +88,50 @@ static void many(void) {
     free(logits);
 }
 
+/* Two rows of logits each: held against double. */
+static void compared(void) {
+    const int64_t rows = 1 + below(5), size = 1 + below(below(3) ? 70 : 5000), all = rows * size;
+    float *p = malloc(sizeof(float) * (size_t)all), *q = malloc(sizeof(float) * (size_t)all);
+    for (int64_t i = 0; i < all; i++) p[i] = (float)below(2001) / 100 - 10, q[i] = p[i] + (float)below(201) / 100 - 1;
+    int64_t *given = malloc(sizeof(int64_t) * (size_t)rows), *tokens = malloc(sizeof(int64_t) * (size_t)rows);
+    double *kl = malloc(sizeof(double) * (size_t)rows), *logprobs = malloc(sizeof(double) * (size_t)rows);
+    for (int64_t r = 0; r < rows; r++) given[r] = below(size), tokens[r] = -7;
+    for (int path = PATH_SCALAR; path <= PATH_AVX512; path++) {
+        if (!has(path)) continue;
+        const int64_t right = given[rows - 1];
+        for (int wrong = 0; wrong < 13; wrong++) {
+            if (wrong == 11) given[rows - 1] = -1;
+            if (wrong == 12) given[rows - 1] = size;
+            if (qualgate_kl(wrong == 0 ? NULL : p, wrong == 1 ? NULL : q, wrong == 2 ? 0 : rows,
+                            wrong == 3   ? 0
+                            : wrong == 4 ? INT32_MAX
+                                         : size,
+                            wrong == 5 ? NULL : given, wrong == 6 ? NULL : kl, wrong == 7 ? NULL : logprobs,
+                            wrong == 8 ? NULL : tokens, wrong == 9 ? 0 : 1, wrong == 10 ? PATHS : path) != BAD_ARGUMENT)
+                fail("kl: accepted what does not fit");
+            given[rows - 1] = right;
+        }
+        if (qualgate_kl(p, q, rows, size, given, kl, logprobs, tokens, 1, PATH_AMX) != NO_PATH)
+            fail("kl: accepted a path that is not there");
+        for (int64_t r = 0; r < rows; r++)
+            if (tokens[r] != -7) fail("kl: refused, and yet written");
+        if (qualgate_kl(p, q, rows, size, given, kl, logprobs, tokens, 1 + (int)below(4), path)) fail("kl: refused");
+        for (int64_t r = 0; r < rows; r++) {
+            const float *x = p + r * size, *y = q + r * size;
+            double sum_p = 0, sum_q = 0, exact = 0;
+            for (int64_t i = 0; i < size; i++) sum_p += exp(x[i]), sum_q += exp(y[i]);
+            for (int64_t i = 0; i < size; i++)
+                exact += exp(x[i]) / sum_p * ((double)x[i] - log(sum_p) - (y[i] - log(sum_q)));
+            if (!(fabs(kl[r] - exact) <= 5e-6)) fail("kl: another KL than double's");
+            if (!(fabs(logprobs[r] - (y[given[r]] - log(sum_q))) <= 2e-5)) fail("kl: another log-prob than double's");
+            for (int64_t i = 0; i < size; i++)
+                if (x[i] > x[tokens[r]] || (x[i] == x[tokens[r]] && i < tokens[r])) fail("kl: another token");
+            tokens[r] = -7;
+        }
+    }
+    free(p), free(q), free(given), free(tokens), free(kl), free(logprobs);
+}
+
 static void some_rows(void) {
     static const int codes[] = {CODE_BF16, CODE_F16, CODE_F32};
     weight_t w = {.bytes = sizeof w, .rows = 1 + below(150), .columns = 1 + below(300), .per_group = 1,
@@ -131,7 +176,7 @@ int main(int argc, char **argv) {
     if (argc != 3) fail("sanitize_likeliest SEED DRAWS");
     state = strtoull(argv[1], NULL, 10);
     const int draws = atoi(argv[2]);
-    for (int draw = 0; draw < draws; draw++) one_call(), some_rows();
+    for (int draw = 0; draw < draws; draw++) one_call(), compared(), some_rows();
     many();
     printf("%d draws\n", draws);
     return 0;

@@ -17,8 +17,7 @@ SOURCES = Path(cpu.__file__).parent / "c"
 FLAGS = ["-std=gnu11", "-Wno-psabi", "-ffp-contract=off", "-pthread", "-O1", "-fno-sanitize-recover=all"]
 PARTS = {
     "sanitize_attend": ("attend*.c", "pool.c"),
-    "sanitize_likeliest": ("likeliest*.c", "rows.c", "pool.c"),
-    "sanitize_drift": ("../drift.c",),
+    "sanitize_likeliest": ("likeliest*.c", "kl*.c", "rows.c", "pool.c"),
 }
 """Sources that a program is linked with; the others' are all."""
 
@@ -57,7 +56,6 @@ def built(request, compiler, tmp_path_factory):
         ("sanitize_attend", 200, 100),
         ("sanitize_likeliest", 600, 600),
         ("sanitize_decode", 200, 30),
-        ("sanitize_drift", 16, 4),
     ],
 )
 def test_c_is_clean_under_sanitizers_and_refuses_what_does_not_fit(built, program, draws, threaded):

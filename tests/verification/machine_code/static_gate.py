@@ -26,7 +26,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from qualgate_kernels import configs, dense_gpu, drift_gpu, gemm, launch, paged_gpu, rotary_gpu
+from qualgate_kernels import configs, dense_gpu, gemm, launch, paged_gpu, rotary_gpu
 from qualgate_kernels.kept import FORMS
 from qualgate_kernels.paged import Seen, new_blocks
 from qualgate_kernels.planes import Prepared, lay_out
@@ -85,7 +85,7 @@ TOKENS = (16, 32, 64)  # one of each tile
 
 def entries(target: int, *, quick: bool = False) -> Iterator[Entry]:
     """Every kernel in every configuration that is shipped for sm_`target`; quick: one or two of each kernel."""
-    found = [*_products(target, quick), *_drifts(quick), *_paged(quick), *_dense(quick)]
+    found = [*_products(target, quick), *_paged(quick), *_dense(quick)]
     found += _rotary(quick)
     return (entry for entry in found if target >= 89 or "*fp8e4nv" not in entry.signature.values())
 
@@ -108,28 +108,6 @@ def _products(target: int, quick: bool) -> Iterator[Entry]:
         {"x": "*fp32", "out": "*bf16", "M": "i32", "K": "i32", "x_stride": "i32"},
         {"BLOCK": launch.ROUND_BLOCK}, multiplies=False,
     )  # fmt: skip
-
-
-def _drifts(quick: bool) -> Iterator[Entry]:
-    for dtype in (torch.bfloat16,) if quick else DTYPES:
-        tile = drift_gpu.TILES[dtype.itemsize]
-        for noise in (True,) if quick else (False, True):
-            signature = {
-                **dict.fromkeys(("p_hidden", "p_weight", "q_hidden", "q_weight"), f"*{DTYPES[dtype]}"),
-                **dict.fromkeys(("p_bias", "q_bias", "scratch"), "*fp32"),
-                **dict.fromkeys(("labels", "cases", "positions"), "*i64"), "numbers": "*fp64",
-                "seed": "i64", "inverse_temperature": "fp32",
-                **dict.fromkeys(("N", "V", "PD", "QD", "row_blocks", "parts", "per_part"), "i32"),
-            }  # fmt: skip
-            constants = {
-                "P_BIAS": True, "Q_BIAS": True, "LABELS": True, "NOISE": noise, "EVEN": True,
-                "ROWS": tile.rows, "TOKENS": tile.tokens, "WIDTH": tile.width, "SLICE": tile.slice,
-                "GROUP": tile.group,
-            }  # fmt: skip
-            yield Entry(
-                f"drift, {DTYPES[dtype]}{', Gumbel noise' * noise}", drift_gpu.drift_kernel, signature, constants,
-                options=drift_gpu.options(tile), multiplies=dtype != torch.float32,
-            )  # fmt: skip
 
 
 def _paged(quick: bool) -> Iterator[Entry]:
