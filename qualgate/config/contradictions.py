@@ -11,7 +11,7 @@ from qualgate.config.rules import BOUNDS
 from qualgate.config.served import server_at
 from qualgate.documents import Document, Fault, nearest, quote
 from qualgate.records import LOSSY, ExternalCases, LmEvalTask, SetRef
-from qualgate.records.metrics import METRICS
+from qualgate.records.metrics import METRICS, OF_DISTRIBUTIONS
 
 ROLES = ("quantization", "speculation", "both")
 
@@ -70,6 +70,7 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
         yield document.fault(
             ("gate", "stop"), "`stop: early` ends at other cases for each arm, and a noise floor needs them all"
         )
+    yield from _check_drift(document, model)
     yield from _check_judge(document, model)
     yield from _check_roles(document, model)
     yield from _check_servers(document, model)
@@ -89,6 +90,22 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
             "a judge alone approves nothing" if judged else "no critical rule on quality, so nothing could be approved"
         )
         yield document.fault(("gate", "rules"), f"{why}; add one such as {{metric: exact_match, max_drop: 0.02}}")
+
+
+def _check_drift(document: Document, model: GateFileModel) -> Iterator[Fault]:
+    """Check that what needs every answer's drift has it."""
+    if model.generation.drift == 1:
+        return
+    for index, rule in enumerate(model.gate.rules or ()):
+        if rule.metric in OF_DISTRIBUTIONS:
+            yield document.fault(
+                ("gate", "rules", index),
+                f"a rule on {rule.metric} needs the drift of all cases; take the rule or `generation.drift` out",
+            )
+    if model.baseline.prompt_logprobs is not None:
+        yield document.fault(
+            ("generation", "drift"), "`prompt_logprobs` reads every answer of a served arm; take one of the two out"
+        )
 
 
 def _check_judge(document: Document, model: GateFileModel) -> Iterator[Fault]:

@@ -70,6 +70,7 @@ class GateFile:
     four_arm: FourArms | None = None  # a run, and what is judged of it, puts it into the policy
     sampling: Sampling = GREEDY  # of evalsets that do not say their own
     repeats: int = 1  # answers to each case
+    drift: float = 1.0  # share of each evalset's cases whose drift is measured; the report alone may have fewer
     repeats_stated: bool = False  # not the default: score files must hold as many
     noise_floor: bool = False  # run the baseline a second time, in other batches
     identity: Literal["hash", "ids"] = "hash"  # what pairs the rows of two score files
@@ -132,6 +133,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         four_arm=_four_arms(model),
         sampling=model.generation.sampling,
         repeats=model.generation.repeats,
+        drift=model.generation.drift,
         repeats_stated="repeats" in model.generation.model_fields_set,
         noise_floor=model.noise_floor,
         identity=model.gate.identity,

@@ -2,11 +2,11 @@
 
 `job.artifact` is a sealed safetensors file (quant/sealed_tensors.py): `lengths` int32 [rows], `tokens` int32 [all
 tokens], and `states` float32 [all tokens, width], what entered the output head at each token, rows one after the
-other. The head itself is written once beside it. Both say which place in which run they were made for, as a whole file
-of another run would be as wrong as a damaged one. What a model does to its logits after the head (soft cap, scale) is
-done again from its config, once the first batch showed that this gives the same bits. Where it does not, `states` are
-the float32 logits [all tokens, vocabulary]: always right, but as much memory as they take, so more than LOGITS_BYTES
-are refused.
+other, without those of rows that are not weighed. The head itself is written once beside it. Both say which place in
+which run they were made for, as a whole file of another run would be as wrong as a damaged one. What a model does to
+its logits after the head (soft cap, scale) is done again from its config, once the first batch showed that this gives
+the same bits. Where it does not, `states` are the float32 logits [all tokens, vocabulary]: always right, but as much
+memory as they take, so more than LOGITS_BYTES are refused.
 
 From a vocabulary of LARGE on, and where the head is all there is, states are kept in codes (`high`, `low`, `exponent`;
 see kept.py) with `eta`, float32 [all tokens]: how far each position's log-probs may have moved. A position with eta 0
@@ -19,7 +19,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import torch
@@ -55,7 +55,7 @@ class BaselineAnswers:
     """A baseline job's answers, in the order of the job's prompts."""
 
     answers: tuple[tuple[int, ...], ...]
-    starts: tuple[int, ...]  # of each row in `states`
+    starts: tuple[int, ...]  # of each row in `states`, which has none of a row that is not weighed
     states: torch.Tensor  # [all tokens, width] hidden states, or [all tokens, vocabulary] logits
     head: KeptHead | None  # None: states are the logits
     after: After = field(default_factory=dict)  # see head.finished
@@ -84,8 +84,9 @@ class BaselineAnswers:
 class Recorder:
     """Watch the baseline's run and keep what its logits can be recomputed from."""
 
-    def __init__(self, head: OutputHead) -> None:
-        self.head = head
+    def __init__(self, head: OutputHead, weighed: frozenset[int] | None = None) -> None:
+        """weighed: the rows to keep, all by default."""
+        self.head, self._weighed = head, weighed
         self._bytes = 0
         self._rows: list[int] = []
         self._states: list[torch.Tensor] = []
@@ -101,8 +102,12 @@ class Recorder:
                 f"them whole takes more than {LOGITS_BYTES >> 20} MiB for one batch. Its drift cannot be measured in "
                 "this version."
             )
-        self._rows += event.requests
-        self._states.append(event.states.float().cpu())
+        rows, states = list(event.requests), event.states
+        if self._weighed is not None and not self._weighed.issuperset(rows):
+            places = [place for place, row in enumerate(rows) if row in self._weighed]
+            rows, states = [rows[place] for place in places], states[places]
+        self._rows += rows
+        self._states.append(states.float().cpu())
 
     @property
     def width(self) -> int:
@@ -111,7 +116,7 @@ class Recorder:
 
     def states(self) -> torch.Tensor:
         """Return all states [all tokens, ...]: row after row, each in the order of its tokens."""
-        order = torch.sort(torch.tensor(self._rows), stable=True).indices
+        order = torch.sort(torch.tensor(self._rows, dtype=torch.int64), stable=True).indices
         return torch.cat(self._states)[order]
 
 
@@ -141,6 +146,7 @@ def write_artifact(
         "after": json.dumps(recorder.head.after),
         "cases": json.dumps([case_of(prompt) for prompt in job.prompts]),
         "rows": json.dumps([prompt.rows for prompt in job.prompts]),
+        "weighed": json.dumps([prompt.weighed for prompt in job.prompts for _ in range(prompt.rows)]),
     }
     write_tensors(Path(job.left_at), tensors, about)
 
@@ -158,8 +164,12 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
         states, eta = _states({name: column.to(device) for name, column in columns.items()}, about)
         after = json.loads(about["after"])
         ends = list(accumulate(json.loads(about["rows"])))
-        if ends[-1] != len(lengths):
+        weighed = json.loads(about["weighed"])
+        if not ends[-1] == len(lengths) == len(weighed):
             raise ValueError("rows are missing")
+        held = [length if kept else 0 for length, kept in zip(lengths, weighed, strict=True)]
+        if sum(held) != len(states):
+            raise ValueError("positions are missing")
         placed_prompts = zip(places_of(job, json.loads(about["cases"])), job.prompts, strict=True)
         rows = [row for place, prompt in placed_prompts for row in range(ends[place] - prompt.rows, ends[place])]
         head = _head(head_file, str(device)) if head_file else None
@@ -169,9 +179,9 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
             if broken is not None:
                 broken.unlink(missing_ok=True)
         raise InfrastructureError(f"The baseline's artifact {path} cannot be read ({error}). Run again.") from error
-    starts = [sum(lengths[:row]) for row in range(len(lengths))]
-    answers = [tuple(tokens[start : start + length]) for start, length in zip(starts, lengths, strict=True)]
-    etas = [float(row.max()) if len(row) else 0.0 for row in eta.split(lengths)]
+    said, starts = [0, *accumulate(lengths)], [0, *accumulate(held)]
+    answers = [tuple(tokens[start:end]) for start, end in pairwise(said)]
+    etas = [float(row.max()) if len(row) else 0.0 for row in eta.split(held)]
     return BaselineAnswers(
         answers=tuple(answers[row] for row in rows),
         starts=tuple(starts[row] for row in rows),

@@ -89,7 +89,8 @@ def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResu
     with open_engine(arm.model, arm.choice, arm.stored) as engine:
         runner = _JobRunner(arm, job, engine)
         if arm.spec.is_baseline or not job.artifact:
-            recorder = Recorder(engine.head) if job.artifact else None
+            weighed = frozenset(row for row, prompt in enumerate(job.prompts) if prompt.weighed)
+            recorder = Recorder(engine.head, weighed) if job.artifact else None
             answers = decoded.answers if decoded else runner.decode(recorder)
             _refuse_broken(arm, job, answers, engine.overflow)
             _refuse_unsayable(arm, job, answers)
@@ -110,7 +111,13 @@ def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResu
             if job.drafted:
                 proposed = [len(answer) for answer in baseline.answers]
                 # What both agree on behind the variant's own end was never said.
-                accepted = [min(pair) for pair in zip(agreement.accepted, map(len, answers.tokens), strict=True)]
+                accepted = [
+                    min(
+                        agreement.accepted(row) if prompt.weighed else _shared(baseline.answers[row], tokens),
+                        len(tokens),
+                    )
+                    for row, (prompt, tokens) in enumerate(zip(job.prompts, answers.tokens, strict=True))
+                ]
         overflow = _together(decoded.overflow if decoded else (), engine.overflow)
         generation = (decoded.generation if decoded else UNTOLD) + runner.generation()
         if not job.timed:
@@ -168,22 +175,34 @@ class _JobRunner:
         return answers
 
     def decode_from(self, baseline: BaselineAnswers, agreement: _Agreement) -> Answers:
-        """Read the baseline's answers, and decode from the first differing token on."""
-        requests = [self._request(row, answer) for row, answer in enumerate(baseline.answers)]
+        """Read the baseline's answers, and decode from the first differing token on. An answer that is not weighed is
+        a draft like others, which is offered as long as it pays."""
+        requests = [
+            self._request(row, answer if self._job.prompts[row].weighed else ())
+            for row, answer in enumerate(baseline.answers)
+        ]
         siblings = sibling_answers(self._job)
         known = Known(
             Sources(prompt=request.prompt, baseline=answer, siblings=[sibling[row] for sibling in siblings])
             for row, (request, answer) in enumerate(zip(requests, baseline.answers, strict=True))
         )
-        return self._run(requests, Drafts(known), agreement)
+        drafts = Drafts(known, tasks=[prompt.key.evalset for prompt in self._job.prompts])
+        self._rests = drafts.rests
+        return self._run(requests, drafts, agreement)
 
     def read(self, baseline: BaselineAnswers, agreement: _Agreement) -> None:
-        """Read the baseline's answers only."""
+        """Read the baseline's answers that are weighed, and nothing else."""
+        rows = [row for row, prompt in enumerate(self._job.prompts) if prompt.weighed]
         requests = [
-            Request(prompt=prompt.token_ids, answer=answer, steering=self._steering(row))
-            for row, (prompt, answer) in enumerate(zip(self._job.prompts, baseline.answers, strict=True))
+            Request(prompt=self._job.prompts[row].token_ids, answer=baseline.answers[row], steering=self._steering(row))
+            for row in rows
         ]
-        self._run(requests, None, agreement)
+
+        def watch(event: Spoken | Read) -> None:
+            agreement(replace(event, requests=[rows[request] for request in event.requests]))
+
+        if rows:
+            self._run(requests, None, watch, rows)
 
     def generation(self) -> Generation:
         """Return how this job's answers were generated."""
@@ -246,11 +265,18 @@ class _JobRunner:
         return Steering(prompt.token_ids, prompt.sampling, mask) if mask or prompt.sampling.penalties else None
 
     def _run(
-        self, requests: list[Request], drafts: Drafts | None, watch: Callable[[Spoken | Read], None] | None
+        self,
+        requests: list[Request],
+        drafts: Drafts | None,
+        watch: Callable[[Spoken | Read], None] | None,
+        rows: Sequence[int] | None = None,
     ) -> Answers:
-        """Run the requests on the engine, and return their answers. watch: receives every event as well."""
-        answers = Answers(len(requests), watch)
-        self._engine.run(requests, drafts, answers, self._draws)
+        """Run the requests on the engine, and return their answers. watch: receives every event as well; rows: of the
+        job's prompts, if the requests are not of all."""
+        answers, draws = Answers(len(requests), watch), self._draws
+        if draws is not None and rows is not None:
+            draws = replace(draws, cases=draws.cases[list(rows)])
+        self._engine.run(requests, drafts, answers, draws)
         for row, request in enumerate(requests):
             if request.steering is not None:
                 answers.masked[row] = request.steering.mean_masked(len(answers.tokens[row]))
@@ -267,10 +293,10 @@ class _Agreement:
         self._agrees: list[list[bool]] = [[] for _ in range(rows)]  # the variant's token equals the baseline's
         self._same_top: list[list[bool]] = [[] for _ in range(rows)]  # both have the same likeliest token
 
-    @property
-    def accepted(self) -> list[int]:
-        """For each row the number of tokens before the first that differs from the baseline's."""
-        return [agrees.index(False) if False in agrees else len(agrees) for agrees in self._agrees]
+    def accepted(self, row: int) -> int:
+        """Return the number of tokens of a weighed row before the first that differs from the baseline's."""
+        agrees = self._agrees[row]
+        return agrees.index(False) if False in agrees else len(agrees)
 
     def __call__(self, event: Spoken | Read) -> None:
         """Measure the drift at the positions of a `Read`."""
@@ -290,8 +316,8 @@ class _Agreement:
             self._same_top[row].append(same_top)
 
     def drifts(self, job: Job, answers: Answers, *, ruled: bool = False) -> tuple[Drift, ...]:
-        """Return the drift of every prompt. ruled: see `_JobRunner`: what a row would have drawn at a place is unknown
-        then, so the first divergence is where its answer differs from the baseline's."""
+        """Return the drift of every weighed prompt. ruled: see `_JobRunner`: what a row would have drawn at a place is
+        unknown then, so the first divergence is where its answer differs from the baseline's."""
         return tuple(
             Drift(
                 key=prompt.key,
@@ -305,14 +331,19 @@ class _Agreement:
                 top1_differs=tuple(position for position, is_same in enumerate(self._same_top[row]) if not is_same),
             )
             for row, prompt in enumerate(job.prompts)
+            if prompt.weighed
         )
+
+
+def _shared(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return the number of tokens with which both answers begin."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def _parts_at(first: Sequence[int], second: Sequence[int]) -> int | None:
     """Return the first place at which two answers differ or one ends; None if they are equal."""
-    shared = next(
-        (index for index, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
-    )
+    shared = _shared(first, second)
     return None if shared == len(first) == len(second) else shared
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 
 from qualgate.config import GateFile
@@ -40,7 +41,7 @@ def jobs_of_plan(
     cases = {(item.name, case.id): case for item in sets for case in item.cases}
     baseline_folder = folders.get(gate.baseline.reads)
     baseline = prompts_of(gate, baseline_folder, renderers.get(gate.baseline.reads), sets)
-    layout = _batches(gate, baseline, sets, stages)
+    layout, weighed = _batches(gate, baseline, sets, stages), _drawn(sets, gate.drift)
     for arm in arms:
         is_noise, folder = arm.name.endswith(NOISE), folders.get(arm.reads)
         same_tokens = _same_tokens(identities[arm.name], identities[gate.baseline.name])
@@ -57,7 +58,7 @@ def jobs_of_plan(
             yield Job(
                 index=index,
                 arm=arm,
-                prompts=tuple(_of_arm(prompts[position], arm, cases) for position in batch),
+                prompts=tuple(_of_arm(prompts[position], arm, cases, weighed) for position in batch),
                 artifact=str(artifacts / f"job-{index:05d}.safetensors") if comparable and recorded else "",
                 drafted=comparable and not arm.is_baseline and not timed and not arm.drafts,
                 stage=stage,
@@ -93,7 +94,20 @@ def _same_tokens(first: ArmIdentity, second: ArmIdentity) -> bool:
     return (first.tokenizer, first.template) == (second.tokenizer, second.template)
 
 
-def _of_arm(prompt: Prompt, arm: ArmSpec, cases: Mapping[tuple[str, str], Case]) -> Prompt:
+def _drawn(sets: Sequence[Evalset], share: float) -> frozenset[tuple[str, str]]:
+    """Return this share of each evalset's cases, rounded up, by their content: every run draws the same."""
+    by_hash = {item.name: sorted(item.cases, key=lambda case: (case.hash, case.id)) for item in sets}
+    return frozenset((name, case.id) for name, cases in by_hash.items() for case in cases[: ceil(share * len(cases))])
+
+
+def _of_arm(
+    prompt: Prompt, arm: ArmSpec, cases: Mapping[tuple[str, str], Case], weighed: frozenset[tuple[str, str]]
+) -> Prompt:
+    """Return the arm's own prompt of a case. weighed: the cases whose drift is measured; what is only read, always."""
     name, case_id = prompt.key.evalset, prompt.key.case_id
-    key = UnitKey(arm.name, name, case_id, prompt.key.repeat)
-    return replace(prompt, key=key, asked=of_server(cases[name, case_id], arm))
+    return replace(
+        prompt,
+        key=UnitKey(arm.name, name, case_id, prompt.key.repeat),
+        asked=of_server(cases[name, case_id], arm),
+        weighed=bool(prompt.requests) or (name, case_id) in weighed,
+    )

@@ -79,6 +79,7 @@ def key_of_run(
         "job": [JOB_ROWS, JOB_TOKENS],
         **({"timed": [min_batches, TIMED]} if min_batches else {}),
         **({"repeats": gate.repeats} if gate.repeats > 1 else {}),
+        **({"drift": gate.drift} if gate.drift < 1 else {}),
         **({"constraints": constraint_library()} if constrained else {}),
         **({"reasoning": [reasoning.VERSION, *sorted(ways)]} if ways else {}),
         **({"packages": packages} if packages else {}),

@@ -87,6 +87,8 @@ BITS = f"{LM_EVAL}bits_per_byte"  # no power of e: its ratio is of the log-likel
 # Choices by likelihood: the model writes nothing, so no other metric of ours can judge the same case.
 BY_LIKELIHOOD = ("multiple_choice.acc_bytes", "multiple_choice.acc_norm", "multiple_choice.acc")
 
+# Those that need the baseline's answers read by the variant.
+OF_DISTRIBUTIONS = ("drift.kl_mean", "drift.kl_p99", "drift.kl_max", "drift.top1_agreement")
 THOUGHT = "reasoning.tokens"  # counted during generation: no scorer can count it in a text
 
 TURNS = "turns.correct"

@@ -46,6 +46,7 @@ class Prompt:
     sampling: Sampling = GREEDY
     requests: tuple[tuple[Window, ...], ...] = ()
     constraint: str = ""  # the grammar that its answer keeps to, as the library reads it; "": none
+    weighed: bool = True  # a variant's drift from the baseline's answer is measured
     reasoning: str = NO_REASONING  # how its answer's thought is written, as `scoring.reasoning.split` has it
     asked: str = ""  # JSON: what a server is asked of it beside tokens and sampling, see `served.asked`; "": nothing
 

@@ -45,6 +45,7 @@ def difference_and_bounds(comparison: Comparison) -> str:
 
 _DRIFT_TERMS = {
     "drift.kl_mean": "mean KL (nats)",
+    "drift.measured": "answers whose drift was measured",
     "drift.kl_error": "mean KL known to within (nats)",
     "drift.kl_mean_least": "mean KL at least (nats)",
     "drift.kl_mean_most": "mean KL at most (nats)",
@@ -70,7 +71,7 @@ def drift_terms(drift: dict[str, float | None]) -> list[tuple[str, str]]:
     for name, value in drift.items():
         text = value_text(name, value)
         if value is not None:
-            if name == "drift.identical":
+            if name in ("drift.identical", "drift.measured"):
                 text = f"{100 * value:.1f} %"
             elif name.startswith("constraint."):
                 text = f"{100 * value:.3g} %"

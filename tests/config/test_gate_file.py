@@ -197,6 +197,17 @@ def test_a_rule_that_nothing_could_measure_is_refused(faults, rule, missing):
     assert missing in fault[1]
 
 
+@pytest.mark.parametrize(
+    "metric", ["kl_mean, max: 0.1", "kl_p99, max: 1", "kl_max, max: 9", "top1_agreement, min: 0.9"]
+)
+def test_a_rule_on_drift_needs_the_drift_of_all_cases(load, faults, metric):
+    rules = "{metric: numeric, max_drop: 0.1}"
+    sampled = f"{ruled(rules)}generation: {{drift: 0.25}}\n"
+    assert load(sampled).drift == 0.25
+    ((_, message),) = faults(f"{ruled(rules, f'{{metric: drift.{metric}}}')}generation: {{drift: 0.25}}\n")
+    assert "needs the drift of all cases" in message
+
+
 def test_decibels_go_beyond_one_and_a_size_may_have_two_limits(load):
     sizes = "{metric: memory.peak, max: 8000000000}, {metric: memory.peak, max_ratio: 0.6}"
     rules = f"{{metric: stability.sqnr, min: 20}}, {sizes}"

@@ -15,9 +15,11 @@ from qualgate.engine.choice import choose_engine
 from qualgate.engine.head import finished
 from qualgate.engine.job import run_job
 from qualgate.engine.likelihood import kl_divergence
+from qualgate.engine.loaded import LoadedArm
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.quant.sealed_tensors import read_tensors
-from tests.engine.jobs import ENGINES, INT4, job, loaded, under
+from qualgate.records import GREEDY, Job, Sampling
+from tests.engine.jobs import ENGINES, INT4, job, loaded, said, sampled, under
 from tests.tiny_models import END
 
 STOPS = (END, 3, 50, 99, 120, 200)
@@ -53,12 +55,42 @@ def test_drafting_changes_nothing_but_the_cost(arms):
     assert sum(completion.baseline_accepted for completion in drafted.completions) > 0
 
 
+@pytest.mark.parametrize("weighed", [(), (0, 3, 7), tuple(range(11))], ids=["none", "some", "all but one"])
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=1.0)], ids=["greedy", "drawn"])
+def test_only_weighed_answers_are_read_and_no_answer_changes(arms, tmp_path, weighed, sampling):
+    base, _, _, arm = arms
+    variant, artifact = arm("variant", INT4), tmp_path / "run" / "job.safetensors"
+
+    def work(arm: LoadedArm, drafted: bool = False, chosen: tuple[int, ...] = tuple(range(12))) -> Job:
+        whole = sampled(job(arm, artifact, drafted=drafted, count=12), sampling)
+        return replace(
+            whole, prompts=tuple(replace(prompt, weighed=row in chosen) for row, prompt in enumerate(whole.prompts))
+        )
+
+    every = run_job(base, work(base))
+    expected = run_job(variant, work(variant))
+    artifact.unlink()
+    assert said(run_job(base, work(base, chosen=weighed))) == said(every)
+    columns, _ = read_tensors(artifact)
+    assert len(columns["states"]) == sum(len(every.completions[row].token_ids) for row in weighed)
+    for drafted in (True, False):
+        found = run_job(variant, work(variant, drafted, weighed))
+        if variant.choice.kind != "padded":  # there a row's bits are those of its batch
+            assert said(found) == said(expected)
+            assert found.drifts == tuple(expected.drifts[row] for row in weighed)
+        assert [drift.key.case_id for drift in found.drifts] == [f"case-{row}" for row in weighed]
+        for one, base_answer in zip(found.completions, every.completions, strict=True):
+            agreed = [a == b for a, b in zip(one.token_ids, base_answer.token_ids, strict=False)]
+            shared = agreed.index(False) if False in agreed else len(agreed)
+            assert one.baseline_accepted == (shared if drafted else 0)
+
+
 def test_drift_agrees_with_a_float64_oracle(arms):
     baseline, reference, artifact, arm = arms
     variant = arm("variant", INT4)
     work = job(variant, artifact, drafted=True, count=12)
     result = run_job(variant, work)
-    for prompt, base, drift, said in zip(
+    for prompt, base, drift, kept in zip(
         work.prompts, reference.completions, result.drifts, result.completions, strict=True
     ):
         ids = torch.tensor([prompt.token_ids + base.token_ids])
@@ -72,7 +104,7 @@ def test_drift_agrees_with_a_float64_oracle(arms):
         assert drift.top1_agreement == agrees.mean()
         assert drift.top1_differs == tuple(np.flatnonzero(~agrees))
         assert drift.first_divergence == (None if agrees.all() else int(agrees.argmin()))
-        assert drift.length_ratio == len(said.token_ids) / len(base.token_ids)
+        assert drift.length_ratio == len(kept.token_ids) / len(base.token_ids)
 
 
 def test_the_baseline_does_not_drift_from_itself(arms):
@@ -133,8 +165,8 @@ def test_some_of_a_batchs_cases_are_read_from_its_artifact_as_all_are(arms, tmp_
     whole = run_job(variant, work)
     for some in ([3], [4, 0], [1, 2, 4]) if likelihoods else ([7, 0, 5, 11],):
         part = run_job(variant, replace(work, prompts=tuple(work.prompts[row] for row in some)))
-        for row, said, drift in zip(some, part.completions, part.drifts, strict=True):
-            assert said.token_ids == whole.completions[row].token_ids
+        for row, kept, drift in zip(some, part.completions, part.drifts, strict=True):
+            assert kept.token_ids == whole.completions[row].token_ids
             assert drift.top1_differs == whole.drifts[row].top1_differs
             assert variant.choice.kind == "padded" or likelihoods or drift == whole.drifts[row]
             np.testing.assert_allclose(drift.kl, whole.drifts[row].kl, atol=1e-6 if likelihoods else 1e-9)

@@ -56,6 +56,24 @@ def test_job_k_of_every_arm_holds_the_same_cases_and_names_the_same_artifact(gat
     assert [job.arm.is_baseline for job in plan.jobs] == sorted((j.arm.is_baseline for j in plan.jobs), reverse=True)
 
 
+def test_the_drift_of_a_share_of_the_cases_is_measured_and_every_plan_draws_the_same(gate_file):
+    whole = make_plan(load_gate_file(gate_file))
+    assert all(prompt.weighed for job in whole.jobs for prompt in job.prompts)
+    without_drift_rule = [line for line in GATE_FILE.splitlines() if "drift." not in line]
+    gate_file.write_text("\n".join([*without_drift_rule, "generation: {drift: 0.1}"]))
+    plan, again = (make_plan(load_gate_file(gate_file)) for _ in range(2))
+    weighed = {
+        arm: {
+            prompt.key.case_id for job in plan.jobs if job.arm.name == arm for prompt in job.prompts if prompt.weighed
+        }
+        for arm in ("baseline", "same", "int2")
+    }
+    assert len(weighed["baseline"]) == 15
+    assert weighed["baseline"] == weighed["same"] == weighed["int2"]
+    assert plan.jobs == again.jobs
+    assert plan.key == again.key != whole.key
+
+
 def test_the_key_follows_content_and_not_names_or_rules(gate_file):
     key = make_plan(load_gate_file(gate_file)).key
     folder = gate_file.parent

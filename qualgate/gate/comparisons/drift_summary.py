@@ -19,6 +19,7 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
     drift.kl_*: nats. drift.top1_agreement: share of positions. drift.length_ratio: sum of variant tokens / sum of
     baseline tokens, None without any. drift.identical: share of answers that never diverge.
     drift.first_divergence: median position of the first divergence among those that do, None when none does.
+    drift.measured: share of the pairs with drift; absent where all have it.
     drift.kl_error: the mean KL is proven to be within this of the true one; absent where it is exact.
     If a pair's KL is known only as an interval, drift.kl_mean_least and drift.kl_mean_most replace drift.kl_mean, and
     so on; None where nothing bounds it.
@@ -40,6 +41,7 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
     return {
         **_kl_summary(measured, kl),
         **({"drift.kl_error": float(error)} if error else {}),
+        **({"drift.measured": len(measured) / len(pairs)} if len(measured) < len(pairs) else {}),
         "drift.top1_agreement": float((agreement * positions).sum() / positions.sum()),
         "drift.length_ratio": sum(pair.variant.tokens or 0 for pair in measured) / baseline_tokens
         if baseline_tokens
