@@ -95,19 +95,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         faults += contradictions(document, model)
     if model is None or faults:
         refuse(faults)
-    baseline = ArmSpec(
-        name="baseline",
-        model=model.baseline.model if model.baseline.is_served else _folder(model.baseline.model, path),
-        dtype=model.baseline.dtype,
-        dtype_said="dtype" in model.baseline.model_fields_set,
-        kv_cache=model.baseline.kv_cache,
-        kv_said="kv_cache" in model.baseline.model_fields_set,
-        adapter=_adapter(model.baseline.adapter, path),
-        arithmetic=model.arithmetic,
-        served=as_served(model.baseline, path.parent, model.budget),
-        read_as=model.baseline.read_as,
-        allow_config=tuple(model.baseline.allow_config or ()),
-    )
+    baseline = _baseline(model, path)
     return GateFile(
         path=path,
         text=document.text,
@@ -242,6 +230,22 @@ def _folder(model: str, gate_file: Path) -> str:
     if model == SHIPPED_MODEL:
         return str(SHIPPED_MODEL_FOLDER)
     return os.path.normpath(gate_file.parent / expanded(model))
+
+
+def _baseline(model: GateFileModel, path: Path) -> ArmSpec:
+    return ArmSpec(
+        name="baseline",
+        model=model.baseline.model if model.baseline.is_served else _folder(model.baseline.model, path),
+        dtype=model.baseline.dtype,
+        dtype_said="dtype" in model.baseline.model_fields_set,
+        kv_cache=model.baseline.kv_cache,
+        kv_said="kv_cache" in model.baseline.model_fields_set,
+        adapter=_adapter(model.baseline.adapter, path),
+        arithmetic=model.arithmetic,
+        served=as_served(model.baseline, path.parent, model.budget),
+        read_as=model.baseline.read_as,
+        allow_config=tuple(model.baseline.allow_config or ()),
+    )
 
 
 def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path, budget: BudgetEntry | None) -> ArmSpec:

@@ -266,6 +266,9 @@ def test_drift_that_was_not_recorded_is_undecided(metric: str) -> None:
     (verdict,) = decide_plain(bare, rules(*POLICY.rules, Rule(metric=metric, **limit)))
     assert verdict.word == "undecided"
     assert "no drift was recorded for 1 of 240" in verdict.reasons[0]
+    (without_rule,) = decide_plain(bare, POLICY)
+    assert without_rule.drift["drift.measured"] == 239 / 240
+    assert "drift.measured" not in decide_plain(run(), POLICY)[0].drift
 
 
 @pytest.mark.parametrize("metric", ["latency.tpot", "latency.max_gap"])
