@@ -116,7 +116,6 @@ def run_and_show(
     gc.disable()  # while libraries are imported, whose objects stay
     try:
         import qualgate.pipeline.generating
-        import qualgate.pipeline.judging
         import qualgate.pipeline.plan  # noqa: F401
         from qualgate import run_gate
         from qualgate.report.formats import write_report
