@@ -95,9 +95,11 @@ def run(
 
 def _insisted(gate: GateFile, four_arm: bool) -> GateFile:
     """Return the gate file. UsageError for `--four-arm` with one that names no four arms."""
+    if not four_arm:
+        return gate
     from qualgate.pipeline.four_arm import as_four_arms
 
-    return as_four_arms(gate) if four_arm else gate
+    return as_four_arms(gate)
 
 
 def run_and_show(
@@ -111,14 +113,18 @@ def run_and_show(
     """Run a gate file, show its report, write it in every format beside it, and exit by its verdicts."""
     import gc
 
-    import qualgate.pipeline.plan  # noqa: F401  # its libraries, before `freeze`
-    from qualgate import run_gate
-    from qualgate.report.formats import write_report
-    from qualgate.report.peers import print_peers
-    from qualgate.report.progress import shown_progress
-    from qualgate.report.screen import fit
-
-    gc.freeze()  # else a third of planning time goes to garbage collection over the libraries' objects
+    gc.disable()  # while libraries are imported, whose objects stay
+    try:
+        import qualgate.pipeline.generating
+        import qualgate.pipeline.plan  # noqa: F401
+        from qualgate import run_gate
+        from qualgate.report.formats import write_report
+        from qualgate.report.peers import print_peers
+        from qualgate.report.progress import shown_progress
+        from qualgate.report.screen import fit
+    finally:
+        gc.freeze()  # else a third of planning time goes to garbage collection over the libraries' objects
+        gc.enable()
     with shown_progress() as progress:
         outcome = run_gate(
             gate,

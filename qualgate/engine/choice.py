@@ -23,7 +23,18 @@ from qualgate.engine.padded.engine import open_padded
 from qualgate.engine.padded.self_check import check_runs_right
 from qualgate.engine.plain_decoder import FastDecoder, Unfit
 from qualgate.engine.room import is_short, room
-from qualgate.engine.row_check import Logits, eager, far_from, noise, read, row_variant, same_bits, texts, whole
+from qualgate.engine.row_check import (
+    Logits,
+    eager,
+    far_from,
+    noise,
+    read,
+    read_both,
+    row_variant,
+    same_bits,
+    texts,
+    whole,
+)
 from qualgate.engine.schedule import Limits
 from qualgate.engine.spread import layers_by_device
 from qualgate.errors import NotInThisVersion, QualgateError, one_line
@@ -200,9 +211,7 @@ def _tried(model: PreTrainedModel, decoder: ModelDecoder, head: OutputHead) -> C
     """Try packed passes and return the choice of an engine, or the reason why they do not work for `model`."""
     samples = texts(model)
     states = KeysValues()
-    expected = read(decoder, head, samples, whole(samples), states=states)
-    head.whole = False
-    finished = read(decoder, head, samples, whole(samples))
+    expected, finished = read_both(decoder, samples, states)
     head.whole = all(same_bits(*pair) for pair in zip(expected, finished, strict=True))
     if not head.whole:
         expected = finished

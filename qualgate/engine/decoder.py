@@ -38,24 +38,36 @@ class ModelDecoder:
         self.on_one_device = len(layers_by_device(model, head.device)) == 1
         self.overflows: Overflows | None = None
         self._wanted: torch.Tensor | None = None
+        self._whole = True
         self._hidden: torch.Tensor | None = None
+
+    def both(self, batch: Batch, states: KeysValues) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the logits that the head gives, and those that the model makes of the same input of the head."""
+        hidden, logits = self._passed(batch, states, 1, whole=False)
+        return self.head.logits(hidden.float()), logits.float()
 
     def forward(self, batch: Batch, states: KeysValues, threads: int) -> torch.Tensor:
         """Return the input of the output head at the wanted rows, float32 [wanted, width]; or their logits, if the
         model changes them after the head. Keys and values of all rows are written to `states`."""
+        hidden, logits = self._passed(batch, states, threads, whole=self.head.whole)
+        return hidden.float() if self.head.whole else logits.float()
+
+    def _passed(
+        self, batch: Batch, states: KeysValues, threads: int, *, whole: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the input of the output head at the wanted rows, and the model's logits of them, none if `whole`."""
         device = self.head.device
         if self.on_one_device:
             batch = replace(batch, places=dispatch.prepare_places(batch.places, batch.blocks, device))
         inputs: dict[str, Any] = {"input_ids": batch.token_ids[None].to(device), "use_cache": False}
         if self._takes_positions:
             inputs["position_ids"] = batch.positions[None].to(device)
-        whole = self.head.whole
-        self._wanted = batch.wanted.to(device)
+        self._wanted, self._whole = batch.wanted.to(device), whole
         with attention.attending(batch, states, threads, self.overflows):
             logits = self.model(**inputs).logits[0]
         hidden, self._hidden, self._wanted = self._hidden, None, None
         assert hidden is not None, "the output head was not called"
-        return hidden.float() if whole else logits.float()
+        return hidden, logits
 
     @property
     def overflow(self) -> tuple[Overflow, ...]:
@@ -68,7 +80,7 @@ class ModelDecoder:
             return None
         hidden = inputs[0][:, self._wanted]
         self._hidden = hidden[0]
-        return (hidden[:, :0] if self.head.whole else hidden,)
+        return (hidden[:, :0] if self._whole else hidden,)
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from qualgate.engine.attention import KeysValues
-from qualgate.engine.batch import batch
+from qualgate.engine.batch import Batch, batch
+from qualgate.engine.decoder import ModelDecoder
 from qualgate.engine.head import OutputHead
 from qualgate.engine.packed import Decoder
 from qualgate.engine.request import Request
@@ -57,7 +58,28 @@ def read(
     states: KeysValues | None = None,
 ) -> Logits:
     """Logits at every position of every text, read in passes of so many tokens of each. states: empty ones."""
-    states, first, streams = KeysValues() if states is None else states, 0, list[Stream]()
+    kept = KeysValues() if states is None else states
+    return _in_passes(samples, cuts, lambda batch: head.logits(decoder.forward(batch, kept, threads)))
+
+
+def read_both(decoder: ModelDecoder, samples: Sequence[Sequence[int]], states: KeysValues) -> tuple[Logits, Logits]:
+    """Logits that the head gives of every text, read whole, and those that the model makes of the same states.
+
+    states: empty ones, which keep what the model's layers attend to.
+    """
+    by_model = Logits()
+
+    def run(batch: Batch) -> torch.Tensor:
+        by_head, logits = decoder.both(batch, states)
+        by_model.append(logits)
+        return by_head
+
+    return _in_passes(samples, whole(samples), run), by_model
+
+
+def _in_passes(samples: Sequence[Sequence[int]], cuts: Any, run: Callable[[Batch], torch.Tensor]) -> Logits:
+    """Return what `run` gives of the passes' rows, by text. cuts: of each pass, how many tokens of each text."""
+    first, streams = 0, list[Stream]()
     for index, text in enumerate(samples):
         blocks = -(-len(text) // SLOTS)
         request = Request(prompt=tuple(text), max_new_tokens=1)
@@ -70,7 +92,7 @@ def read(
             for stream, count in zip(streams, cut, strict=True)
             if count
         ]
-        logits = head.logits(decoder.forward(batch(parts, first), states, threads))
+        logits = run(batch(parts, first))
         for part, rows in zip(parts, logits.split([part.wants for part in parts]), strict=True):
             by_text[part.stream.index].append(rows)
             part.stream.cached += part.wants

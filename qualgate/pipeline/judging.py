@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qualgate.errors import IntegrityError
 from qualgate.gate.evidence.judged import never_over_floor
@@ -42,12 +42,14 @@ from qualgate.scoring.preference.asking import question_text, request, version
 from qualgate.scoring.preference.reading import judged
 from qualgate.scoring.reasoning import NONE, apart
 from qualgate.served.charging import prompt_most
-from qualgate.served.judging import Asked, as_arm, ask, look
 from qualgate.served.ledger import Ledger
 from qualgate.store import judgements
 from qualgate.store.database import Store
 from qualgate.store.evidence import case_bodies
 from qualgate.text.numbers import counted
+
+if TYPE_CHECKING:
+    from qualgate.served.judging import Asked
 
 OURS = (NOISE, TWIN, PLAIN, WIDE)  # name suffixes of arms that a run adds
 Replies = Mapping[tuple[str, str, str, int, bool], Judgement]
@@ -129,12 +131,18 @@ def judged_most(plan: Plan, labels: Path) -> Spent:
 def judge_there(policy: Policy) -> None:
     """Raise UsageError or InfrastructureError if the policy's judge does not answer."""
     if policy.judge is not None:
+        from qualgate.served.judging import look  # late, as below: who asks no judge need not wait for an HTTP library
+
         look(policy.judge)
 
 
 def judges_of(policy: Policy) -> tuple[ArmSpec, ...]:
     """Return the policy's judge as an arm, since it also receives prompts; () without a judge."""
-    return () if policy.judge is None else (as_arm(policy.judge),)
+    if policy.judge is None:
+        return ()
+    from qualgate.served.judging import as_arm
+
+    return (as_arm(policy.judge),)
 
 
 def own_judge(policy: Policy, arms: Sequence[ArmSpec]) -> Iterator[str]:
@@ -173,6 +181,8 @@ def ask_judge(
     missing = [request for pair in pairs for request in pair.orders(judge) if _at(request[0]) not in replies]
     if not missing:
         return True
+    from qualgate.served.judging import ask
+
     say(f"judging: {counted(len(missing), 'request')} to {judge.model}")
     return ask(judge, missing, lambda came: judgements.add(store, run_id, name, came), stop, ledger)
 

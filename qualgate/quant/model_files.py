@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from qualgate.errors import UsageError
+
+T = TypeVar("T")
 
 AGAIN = "Fetch or save this model again."
 # AutoGPTQ's, AutoAWQ's and ModelOpt's, beside config.json
@@ -40,6 +42,7 @@ class ModelFiles:
     path: Path  # the folder
     raw: Mapping[str, bytes]  # by name; what is not there is left out
     _parsed: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+    _told: dict[Callable[[ModelFiles], Any], Any] = field(default_factory=dict, repr=False)
 
     def has(self, name: str) -> bool:
         """Whether the folder had a file of that name."""
@@ -51,6 +54,12 @@ class ModelFiles:
         if name not in self._parsed:
             self._parsed[name] = _object(self.path / name, self.raw[name]) if name in self.raw else {}
         return self._parsed[name]
+
+    def once(self, tell: Callable[[ModelFiles], T]) -> T:
+        """Return what `tell` makes of these files, worked out at the first call; not to be changed."""
+        if tell not in self._told:
+            self._told[tell] = tell(self)
+        return self._told[tell]
 
     def text(self, name: str) -> str:
         """Return a UTF-8 text with `\n` for every kind of line end. Raises UsageError when it is none."""

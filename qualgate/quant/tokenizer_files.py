@@ -272,8 +272,12 @@ def named_token(files: ModelFiles, name: str) -> list[int]:
 
 
 def token_ids(files: ModelFiles) -> dict[str, int]:
-    """Return the id of each token's text, as the files have them. An added token hides a vocabulary entry of the same
-    text."""
+    """Return the id of each token's text, as the files have them; not to be changed. An added token hides a vocabulary
+    entry of the same text."""
+    return files.once(_token_ids)
+
+
+def _token_ids(files: ModelFiles) -> dict[str, int]:
     tokenizer, settings = files.json("tokenizer.json"), files.json("tokenizer_config.json")
     added, model, decoder = tokenizer.get("added_tokens"), tokenizer.get("model"), settings.get("added_tokens_decoder")
     vocabulary = model.get("vocab") if isinstance(model, dict) else files.json("vocab.json")

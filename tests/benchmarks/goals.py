@@ -146,5 +146,13 @@ QUANTIZE_TIME = Benchmark(
     },
 )
 
-_ALL = (DECODE, SPECULATION, COMMANDS, DEMO, GPU, KERNELS_CPU, DRIFT, REAL_SIZE, QUANTIZE_TIME)
+RUN_COSTS = Benchmark(
+    name="run-costs",
+    about="processor seconds of `qualgate run` by part: imports, planning, loading, the model, scoring, store, report",
+    goals={
+        "not_model": "<= 2.5x an import of transformers' models: all but the model's passes, a 135M model and its int4",
+    },
+)
+
+_ALL = (DECODE, SPECULATION, COMMANDS, DEMO, GPU, KERNELS_CPU, DRIFT, REAL_SIZE, QUANTIZE_TIME, RUN_COSTS)
 SPEED = {each.name: each for each in _ALL}

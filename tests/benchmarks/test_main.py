@@ -42,6 +42,7 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "awq_int3 smoothquant_w8a8 nvfp4_calibrated",
     "real-size": "plain vllm_plain drafted_int8 drafted_int4 products drift load",
     "quantize-time": "gptq coverage",
+    "run-costs": "not_model",
     "kernels-cpu": "int4_rows_32_512 int4_rows_64_up int4_few_rows mxfp4_few_rows int4_bandwidth mxfp4_bandwidth",
     "scoring": "bfcl_mutations bfcl_fuzz schema_suite suite maskbench languages gsm8k_filters "
     "filters_fuzz match_fuzz ifeval_fuzz "

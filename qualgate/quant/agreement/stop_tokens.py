@@ -145,7 +145,8 @@ def _of_generation(files: ModelFiles, header: Mapping[str, Any] | None = None) -
 
 def _of_header(files: ModelFiles, header: Mapping[str, Any] | None) -> list[int]:
     """Return the ids at which llama.cpp ends an answer: by text, and by the header or, without one, by the files."""
-    ends = [id for text, id in token_ids(files).items() if text in _LLAMA_CPP_ENDS]
+    ids_of = token_ids(files)
+    ends = [ids_of[text] for text in _LLAMA_CPP_ENDS if text in ids_of]
     if header is None:
         return ends + (eos_of_tokenizer(files) or _of_config(files)[:1])
     ids = [header.get(f"tokenizer.ggml.{name}_token_id") for name in _HEADER_IDS]

@@ -9,6 +9,7 @@ import pytest
 from qualgate.errors import UsageError
 from qualgate.pipeline.checks import check_same_question
 from qualgate.pipeline.folder_notes import folder_notes
+from qualgate.quant import tokenizer_files
 from qualgate.quant.agreement.stop_tokens import READINGS
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.records import ArmSpec
@@ -105,3 +106,12 @@ def test_the_converter_writes_the_end_that_the_table_says(tmp_path, edits):
     folder = edited(tmp_path / "model", edits)
     written = gguf.SpecialVocab(folder).special_token_ids["eos"]
     assert written in read_model_folder(folder, hashed=False).stops_by_server["llama.cpp"]
+
+
+def test_the_tokens_of_a_folder_are_told_once(tmp_path, monkeypatch):
+    folder = read_model_folder(edited(tmp_path / "model", {}), hashed=False)
+    told = []
+    monkeypatch.setattr(tokenizer_files, "_token_ids", lambda files: told.append(files) or {"<|im_end|>": 2})
+    assert folder.stops_by_server["llama.cpp"] == (2,)
+    assert folder.stop_ids
+    assert told == [folder.files]
