@@ -44,6 +44,7 @@ SHAPES = {
 }
 PROMPT_TOKENS = (16, 32)  # from, to
 AT_ONCE = 12
+MOST_ROUNDS = 3  # beside transformers, whose turns are long
 
 
 def write_random(shape: Shape, tokenizer_of: Path, out: Path) -> Path:
@@ -99,7 +100,7 @@ def plain(ground: Ground, id: str) -> Found:
     prompts = {KIND: random_prompts(AT_ONCE, shape.vocabulary, shape.tokens)}
     arm = endless(ours.load(id, folder, ground.work / "cache"))
     peer = peers.Transformers(peers.load_transformers(folder), (), prompts).at("generate", {KIND: AT_ONCE})
-    rounds = race(id, {"ours": ours.plain(arm, prompts), "generate": peer}, [KIND], ground.rounds)
+    rounds = race(id, {"ours": ours.plain(arm, prompts), "generate": peer}, [KIND], min(MOST_ROUNDS, ground.rounds))
     said = {token for answer in rounds[0][KIND]["ours"].said for token in answer}
     return shown(id, rounds), row(id, standing(rounds, "ours", "generate"), different_tokens=len(said))
 
