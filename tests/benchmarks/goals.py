@@ -124,7 +124,7 @@ DRIFT = Benchmark(
 
 REAL_SIZE = Benchmark(
     name="real-size",
-    about="a real chat model of 135M parameters against its peers, drafting, loading; products of real models' shapes",
+    about="a real chat model of 135M parameters against its peers, drafting, loading; models of 0.5B and 1.5B",
     goals={
         "plain": ">= 2.5x transformers.generate, float32, 12 first turns of MT-Bench, 64 tokens; the same answers",
         "vllm_plain": ">= 2.5x vLLM in float32 on the same",
@@ -133,6 +133,15 @@ REAL_SIZE = Benchmark(
         "products": ">= 70 % of what the threads multiply or read, 8 to 64 rows, bfloat16, int8, int4, 135M to 8B",
         "drift": ">= 60 % of what the threads multiply, 768 positions under vocabularies of 49,152 and 151,936",
         "load": "int4 made on the spot <= 3 s, again from the cache <= 1 s, libraries loaded before",
+        "memory": "peak of loading and answering 12 rows <= 1.15x weights, keys and values; bfloat16, int4, 135M, 0.5B",
+        "llama_q8_0_1": ">= 1.0x llama.cpp's server on the same int8 weights, prompts one at a time; float32",
+        "llama_q4_0_1": ">= 1.0x llama.cpp's server on the same int4 weights, prompts one at a time; float32",
+        "llama_q8_0_12": ">= 1.0x llama.cpp's server on the same int8 weights, 12 prompts at once; arithmetic: served",
+        "llama_q4_0_12": ">= 1.0x llama.cpp's server on the same int4 weights, 12 prompts at once; arithmetic: served",
+        "plain_05b": ">= 2.5x transformers.generate, float32, 12 rows; Qwen2's shape of 0.5B, random; the same answers",
+        "plain_15b": ">= 2.5x transformers.generate, float32, 12 rows; Qwen2's shape of 1.5B, random; the same answers",
+        "int4_05b": "int4 >= 2.5x our bfloat16 at 1 row, >= 1.6x at 12 rows, a decoding pass; Qwen2's shape of 0.5B",
+        "bf16_int4_135m": "int4 >= 2.5x our bfloat16 at 1 row, >= 1.6x at 12 rows, a decoding pass; the chat model",
     },
     in_parts=True,
 )

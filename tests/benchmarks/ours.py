@@ -13,14 +13,23 @@ from qualgate.engine.loaded import LoadedArm
 from qualgate.pipeline.batches import batches
 from qualgate.quant.recipes import parse_recipe
 from qualgate.records import ArmSpec, Completion, Job, Prompt
+from qualgate.records.arms import Arithmetic
 from tests.benchmarks.race import Contender
 
 Jobs = dict[str, list[tuple[Job, list[int]]]]  # kind → each of its jobs, and where its prompts stand among the kind's
 
 
-def load(name: str, model: str | Path, cache: str | Path, recipe: object = None, device: Device = "cpu") -> LoadedArm:
+def load(
+    name: str,
+    model: str | Path,
+    cache: str | Path,
+    recipe: object = None,
+    device: Device = "cpu",
+    arithmetic: Arithmetic = "float32",
+) -> LoadedArm:
     """An arm of `model`. recipe: as in a gate file; None runs the folder as it is."""
-    spec = ArmSpec(name=name, model=str(model), quantize=None if recipe is None else parse_recipe(recipe))
+    quantize = None if recipe is None else parse_recipe(recipe)
+    spec = ArmSpec(name=name, model=str(model), quantize=quantize, arithmetic=arithmetic)
     return load_arm(spec, cache, {}, device=device)
 
 

@@ -1,17 +1,16 @@
 """Benchmark `real-size`: a real chat model on two cores, and the products of the shapes that people have.
 
-The model is SmolLM2-135M-Instruct (vocabulary 49,152), see `first_hour.chat_model`; its cases are the first turns of
-MT-Bench. Contenders answer in turns. A product's rate is told as a share of what the same threads multiply in registers
-or read from memory, whichever takes it longer.
+The chat model is SmolLM2-135M-Instruct (vocabulary 49,152), see `first_hour.chat_model`; its cases are the first turns
+of MT-Bench. Models of 0.5B and 1.5B have random weights (`real_shapes`). Contenders answer in turns. A product's rate
+is told as a share of what the same threads multiply in registers or read from memory, whichever takes it longer.
 """
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -22,72 +21,41 @@ import torch
 from qualgate.engine.choice import threads_of_kernels
 from qualgate.engine.dense import head_of
 from qualgate.engine.drift import LOGITS_AT_ONCE
-from qualgate.engine.loaded import LoadedArm
-from qualgate.engine.prompts import Renderer
-from qualgate.quant.model_files import read_files
 from qualgate.quant.packing import quantize_weight
 from qualgate.quant.recipes import parse_recipe
-from qualgate.records import Case, Prompt, UnitKey
+from qualgate.records.arms import Arithmetic
 from qualgate_kernels import cpu, dispatch
 from qualgate_kernels.cpu.library import fuse, read, threaded
 from qualgate_kernels.dense import prepare_dense
-from tests.benchmarks import ours, peers, vllm_peer
+from tests.benchmarks import llama_peer, ours, peers, real_shapes, vllm_peer
 from tests.benchmarks.goals import REAL_SIZE
-from tests.benchmarks.race import Standing, race, shown, standing
+from tests.benchmarks.race import race, shown, standing
+from tests.benchmarks.real_ground import (
+    AT_LEAST,
+    KIND,
+    LOAD,
+    LOAD_AGAIN,
+    OF_COUNTED,
+    RECIPES,
+    Found,
+    Ground,
+    endless,
+    row,
+)
 from tests.verification.first_hour.chat_model import chat_model
+from tests.verification.references import served_memory
 from tests.verification.references.agreement import NoReference
 from tests.verification.shared import DATA
 
-RECIPES: dict[str, Any] = {"int8": "int8", "int4": {"method": "int4", "group_size": 32}}
+FORMATS = {"bfloat16": None, "int8": RECIPES["int8"], "int4": RECIPES["int4"]}
 SHAPES = ((3072, 576), (576, 1536), (9728, 896), (896, 4864), (17920, 1536), (6144, 4096))  # of 135M to 8B, [N, K]
 ROWS = (8, 12, 64)
 HEADS = ((49_152, 576), (151_936, 896))  # vocabulary, width
-POSITIONS, TOKENS, KIND = 768, 64, "text"
-AT_LEAST = {"plain": 2.5, "vllm_plain": 2.5, "drafted_int8": 1.0, "drafted_int4": 1.0, "products": 0.7, "drift": 0.6}
-LOAD, LOAD_AGAIN = 3.0, 1.0  # seconds
-
-Found = tuple[list[dict[str, Any]], dict[str, Any]]  # rounds and row
-
-
-@dataclass(kw_only=True)
-class Ground:
-    """What several rows are measured with."""
-
-    work: Path
-    model: Path
-    cases: int
-    rounds: int
-
-    @cached_property
-    def prompts(self) -> dict[str, list[Prompt]]:
-        """The first turns, as prompts of the baseline."""
-        lines = (DATA / "mt_bench" / "question.jsonl").read_text(encoding="utf-8").splitlines()[: self.cases]
-        questions = [json.loads(line)["turns"][0] for line in lines]
-        cases = [
-            Case(evalset="mt_bench", body={"id": str(at), "messages": [{"role": "user", "content": text}]})
-            for at, text in enumerate(questions)
-        ]
-        rendered = zip(cases, Renderer(read_files(self.model)).render(cases), strict=True)
-        return {
-            KIND: [
-                Prompt(
-                    key=UnitKey("baseline", case.evalset, case.id),
-                    case_hash=case.hash,
-                    token_ids=tuple(ids),
-                    max_new_tokens=TOKENS,
-                )
-                for case, ids in rendered
-            ]
-        }
-
-    @cached_property
-    def baseline(self) -> LoadedArm:
-        """The model in bfloat16."""
-        return ours.load("baseline", self.model, self.work / "cache")
+POSITIONS = 768
 
 
 def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
-    """All rows, or those of `only`: 5 minutes of two idle cores without vLLM; quick: 3 cases, two rounds."""
+    """All rows, or those of `only`: some 20 minutes of two idle cores; quick: 3 cases, two rounds."""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         try:
@@ -103,49 +71,103 @@ def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
             "products": partial(_products, ground),
             "drift": partial(_drift, ground),
             "load": partial(_load, ground),
+            "memory": partial(_memory, ground),
         }
+        parts |= {id: partial(_llama, ground) for id in REAL_SIZE.goals if id.startswith("llama_")}
+        parts |= {id: partial(real_shapes.plain, ground) for id in ("plain_05b", "plain_15b")}
+        parts |= {id: partial(real_shapes.int4, ground) for id in ("int4_05b", "bf16_int4_135m")}
 
         def missing(id: str) -> str:
-            return "" if id in ("products", "drift") else why or (vllm_peer.missing() if id.startswith("vllm") else "")
+            peer = {"vllm": vllm_peer.missing, "llama": llama_peer.missing}.get(id.split("_")[0], str)
+            return "" if id in ("products", "drift") else why or peer()
 
         rounds, rows = vllm_peer.measured_rows(REAL_SIZE, parts, only, missing)
     few = f"{ground.rounds} rounds of {ground.cases} cases" if quick else None
     return REAL_SIZE.result(rounds=[{"threads": torch.get_num_threads()}, *rounds], rows=rows, few=few)
 
 
-def _row(id: str, stood: Standing) -> dict[str, Any]:
-    met = stood.ratio >= AT_LEAST[id] and stood.unlike == 0
-    return REAL_SIZE.row(id, stood.ratio, met=met, spread=[min(stood.ratios), max(stood.ratios)]) | stood.shown
-
-
 def _plain(ground: Ground, id: str) -> Found:
     model = peers.load_transformers(peers.write_dequantized(ground.model, None, ground.work, ground.work / "floats"))
     peer, _ = peers.Transformers(model, ground.baseline.stop_ids, ground.prompts).at_best("generate", (8, 16))
     rounds = race(id, {"ours": ours.plain(ground.baseline, ground.prompts), "generate": peer}, [KIND], ground.rounds)
-    return shown(id, rounds), _row(id, standing(rounds, "ours", "generate"))
+    return shown(id, rounds), row(id, standing(rounds, "ours", "generate"))
 
 
 def _vllm(ground: Ground, id: str) -> Found:
     with vllm_peer.serving(ground.model, "float32", ground.prompts, ground.work) as vllm:
         contenders = {"ours": ours.plain(ground.baseline, ground.prompts), "vllm": vllm.contender}
         rounds = race(id, contenders, [KIND], ground.rounds)
-    return shown(id, rounds), _row(id, standing(rounds, "ours", "vllm"))
+    return shown(id, rounds), row(id, standing(rounds, "ours", "vllm"))
 
 
 def _drafted(ground: Ground, id: str) -> Found:
-    """With drift, which is measured at each token of the baseline's answers, against plain decoding without it."""
+    """With drift, which is measured at each token of the baseline's answers, against plain decoding without it; beside
+    it with the drift of every fourth answer (`generation.drift: 0.25`)."""
     name = id.removeprefix("drafted_")
-    arm, left = ours.load(name, ground.model, ground.work / "cache", RECIPES[name]), ground.work / id / "artifacts"
-    ours.leave_answers(ground.baseline, ground.prompts, left)
-    contenders = {"drafted": ours.drafted(arm, ground.prompts, left), "plain": ours.plain(arm, ground.prompts)}
+    arm = ours.load(name, ground.model, ground.work / "cache", RECIPES[name])
+    quarter = [replace(one, weighed=at % 4 == 0) for at, one in enumerate(ground.prompts[KIND])]
+    contenders = {"plain": ours.plain(arm, ground.prompts)}
+    for way, prompts in {"drafted": ground.prompts, "quarter": {KIND: quarter}}.items():
+        left = ground.work / f"{id}-{way}" / "artifacts"
+        ours.leave_answers(ground.baseline, prompts, left)
+        contenders[way] = ours.drafted(arm, prompts, left)
     rounds = race(id, contenders, [KIND], ground.rounds)
-    return shown(id, rounds), _row(id, standing(rounds, "drafted", "plain"))
+    beside = standing(rounds, "quarter", "plain")
+    return shown(id, rounds), row(id, standing(rounds, "drafted", "plain")) | {"quarter": beside.shown}
+
+
+def _llama(ground: Ground, id: str) -> Found:
+    """llama.cpp rounds activations to 8 bits, so it may say something else: how many tokens are equal is told.
+
+    Several rows count as served, with float32's ratio beside; one row counts in float32.
+    """
+    name, _, count = id.removeprefix("llama_").rpartition("_")
+    recipe, file = llama_peer.RECIPES[name], ground.work / f"{name}.gguf"
+    if not file.exists():
+        llama_peer.write_gguf(ground.model, recipe, ground.work / "cache", file)
+    every = ground.prompts[KIND]
+    prompts = ground.prompts if count != "1" else {str(at): [one] for at, one in enumerate(every[: ground.singles])}
+    ways: dict[str, Arithmetic] = {"float32": "float32"} if count == "1" else {"float32": "float32", "served": "served"}
+    contenders = {
+        way: ours.plain(endless(ours.load(way, ground.model, ground.work / "cache", recipe, arithmetic=how)), prompts)
+        for way, how in ways.items()
+    }
+    with llama_peer.serving(file, prompts, int(count), ground.work) as llama:
+        rounds = race(id, {**contenders, "llama": llama.contender}, [*prompts], ground.rounds)
+    stood = {way: standing(rounds, way, "llama") for way in ways}
+    counted = [*ways][-1]
+    mine = stood[counted]
+    spread = [min(mine.ratios), max(mine.ratios)]
+    more = {
+        "arithmetic": counted,
+        "against": {way: one.ratio for way, one in stood.items()},
+        "equal_tokens": {way: llama_peer.equal_tokens(rounds, way, "llama") for way in ways},
+        "xllamacpp": llama.version,
+    }
+    met = mine.ratio >= AT_LEAST[id]
+    return shown(id, rounds), REAL_SIZE.row(id, mine.ratio, met=met, spread=spread) | mine.shown | more
+
+
+def _memory(ground: Ground, id: str) -> Found:
+    """The most that a process held while it loaded a model and answered 12 prompts at once, to the weights and the keys
+    and values that are counted for it; the highest is the row's. int4 is made on the spot."""
+    measurements = list[dict[str, Any]]()
+    for size, folder in {"135m": ground.model, "05b": real_shapes.folder_of(ground, "05b")}.items():
+        for form, recipe in {"bfloat16": None, "int4": RECIPES["int4"]}.items():
+            held = served_memory.held_by(folder, arithmetic="float32", rows=real_shapes.AT_ONCE, recipe=recipe)
+            measurements.append({"memory": f"{size} {form}", **asdict(held)})
+    ratios = {
+        one["memory"]: {when: one[when] / one["counted"] for when in ("loading", "answering")} for one in measurements
+    }
+    most = [max(one.values()) for one in ratios.values()]
+    met = max(most) <= OF_COUNTED
+    return measurements, REAL_SIZE.row(id, max(most), met=met, spread=[min(most), max(most)]) | {"models": ratios}
 
 
 def _products(ground: Ground, id: str) -> Found:
     """The lowest share is the row's."""
     measurements = list[dict[str, Any]]()
-    for name, recipe in {"bfloat16": None, **RECIPES}.items():
+    for name, recipe in FORMATS.items():
         for shape in SHAPES:
             weight = torch.randn(shape, generator=torch.Generator().manual_seed(1)).mul_(0.05).bfloat16()
             packed = None if recipe is None else quantize_weight(weight, parse_recipe(recipe))

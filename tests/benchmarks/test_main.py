@@ -40,7 +40,8 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "static": "compiles no_spills products tensor_memory shared_memory int4_instructions",
     "quantize": "gptq_int4 gptq_int4_act_order gptq_int4_static gptq_int4_asym gptq_int3 gptq_int2 gptq_int8 awq_int4 "
     "awq_int3 smoothquant_w8a8 nvfp4_calibrated",
-    "real-size": "plain vllm_plain drafted_int8 drafted_int4 products drift load",
+    "real-size": "plain vllm_plain drafted_int8 drafted_int4 products drift load memory llama_q8_0_1 llama_q4_0_1 "
+    "llama_q8_0_12 llama_q4_0_12 plain_05b plain_15b int4_05b bf16_int4_135m",
     "quantize-time": "gptq coverage",
     "run-costs": "not_model",
     "kernels-cpu": "int4_rows_32_512 int4_rows_64_up int4_few_rows mxfp4_few_rows int4_bandwidth mxfp4_bandwidth",

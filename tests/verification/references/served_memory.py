@@ -1,6 +1,6 @@
-"""What a bfloat16 baseline holds when it answers as served, beside its file and beside what is counted for it.
+"""What a model holds when it answers, beside its file and beside what is counted for it.
 
-python -m tests.verification.references.served_memory FOLDER: a process of its own says it as JSON.
+python -m tests.verification.references.served_memory FOLDER OPTIONS: a process of its own says it as JSON.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from qualgate.records import ArmSpec, Prompt
+from qualgate.records.arms import Arithmetic
 from tests.benchmarks import peaks
 
-LAYERS, NEW_TOKENS = 32, 16
+LAYERS, NEW_TOKENS, SETS = 32, 16, 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,40 +47,51 @@ def held(rounds: int) -> list[Held]:
 
     RuntimeError where one fails.
     """
-    found = []
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work) / "model"
         size = peaks.write_model(folder, num_hidden_layers=LAYERS)
-        for _ in range(rounds):
-            command = [sys.executable, "-m", "tests.verification.references.served_memory", str(folder)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise RuntimeError(f"{' '.join(command)}: {done.stderr[-800:]}")
-            found.append(replace(Held(**json.loads(done.stdout.splitlines()[-1])), file=size))
-    return found
+        return [replace(held_by(folder), file=size) for _ in range(rounds)]
+
+
+def held_by(folder: Path, *, arithmetic: Arithmetic = "served", rows: int = SETS, recipe: object = None) -> Held:
+    """Of the model in `folder`, asked so many prompts of the shipped sets at once, in a process of its own.
+
+    recipe: as in a gate file, packed there; None runs the folder as it is. RuntimeError where the process fails.
+    """
+    options = {"arithmetic": arithmetic, "rows": rows, "recipe": recipe}
+    module = "tests.verification.references.served_memory"
+    command = [sys.executable, "-m", module, str(folder), json.dumps(options)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr[-800:]}")
+    return Held(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def main() -> None:
     """The child. What the first model brings along, libraries and their tables, is no part of the one that is measured,
     so a small one answers before."""
+    from qualgate.quant.recipes import parse_recipe
     from tests.benchmarks.questions import MODEL, asked
 
-    every = [one for kind in asked(1).values() for one in kind]
+    options = json.loads(sys.argv[2])
+    recipe = options["recipe"] and parse_recipe(options["recipe"])
+    rows = options["rows"]
+    every = [one for kind in asked(-(-rows // SETS)).values() for one in kind][:rows]
     prompts = [replace(one, max_new_tokens=NEW_TOKENS) for one in every]
-    answered(MODEL, prompts)
+    spec = ArmSpec(name="baseline", model=str(MODEL), quantize=recipe, arithmetic=options["arithmetic"])
+    answered(spec, prompts)
     gc.collect()
     floor = peaks._resident("VmRSS")
-    loading, answering, counted = answered(Path(sys.argv[1]), prompts)
+    loading, answering, counted = answered(replace(spec, model=sys.argv[1]), prompts)
     print(json.dumps(asdict(Held(loading=loading - floor, answering=answering - floor, counted=counted))))
 
 
-def answered(folder: Path, prompts: Sequence[Prompt]) -> tuple[int, int, int]:
+def answered(spec: ArmSpec, prompts: Sequence[Prompt]) -> tuple[int, int, int]:
     """(the most that the process held while the model was loaded, and while it answered, what is counted for it)."""
     from qualgate.engine.load import load_arm
     from tests.benchmarks.ours import plain
 
     peaks._forget_peak()
-    spec = ArmSpec(name="baseline", model=str(folder), arithmetic="served")
     with tempfile.TemporaryDirectory() as cache:
         arm = load_arm(spec, cache, {}, device="cpu")
         loading = peaks._resident("VmHWM")

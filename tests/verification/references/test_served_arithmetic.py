@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tests.benchmarks.ours import plain
+from tests.benchmarks.peer_process import Peer
 from tests.benchmarks.questions import asked
 from tests.benchmarks.race import Contender
-from tests.benchmarks.vllm_peer import Vllm
 from tests.verification.references import served_arithmetic as proof
 from tests.verification.references.served_arithmetic import loaded, parted, step_of
 from tests.verification.references.served_memory import Held
@@ -49,7 +49,7 @@ def test_answers_are_held_against_vllms_one_by_one(tmp_path, monkeypatch):
             return [(*first[:-1], first[-1] + 1), *others] if kind == "text" else [first, *others]
 
         assert dtype == "bfloat16"
-        yield Vllm(version="0", contender=Contender(answer=answer))
+        yield Peer(version="0", contender=Contender(answer=answer))
 
     monkeypatch.setattr("tests.benchmarks.vllm_peer.serving", serving)
     (agrees, margins), partings = proof.agreement(prompts, tmp_path)
