@@ -65,7 +65,7 @@ def equal_tokens(rounds: Sequence[Round], ours: str, theirs: str) -> float:
 
 def write_gguf(model: Path, recipe: object, cache: Path, out: Path) -> Path:
     """`model`, a Llama, as `recipe` quantizes it: the same codes and scales as blocks of Q8_0 or Q4_0, and what is not
-    quantized as it is.
+    quantized as it is: float16 where that holds it, else bfloat16.
 
     Its vocabulary has numbers for texts, since it is asked by token ids. ValueError for scales that float16 does not
     hold.
@@ -86,12 +86,13 @@ def write_gguf(model: Path, recipe: object, cache: Path, out: Path) -> Path:
             kind = gguf.GGMLQuantizationType[KINDS[module.packed.bits]]
             writer.add_tensor(target, raw.contiguous().numpy(), raw_dtype=kind)
     for name, parameter in arm.model.named_parameters():
-        values = parameter.detach().float().contiguous().numpy()
+        values = parameter.detach().float().contiguous()
         if parameter.dim() == 1:
-            writer.add_tensor(named(name), values)
+            writer.add_tensor(named(name), values.numpy())
         else:
-            kind = gguf.GGMLQuantizationType.BF16
-            writer.add_tensor(named(name), gguf.quants.quantize(values, kind), raw_dtype=kind)
+            exact = torch.equal(values.half().float(), values)  # float16 is what llama.cpp multiplies faster
+            kind = gguf.GGMLQuantizationType.F16 if exact else gguf.GGMLQuantizationType.BF16
+            writer.add_tensor(named(name), gguf.quants.quantize(values.numpy(), kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
