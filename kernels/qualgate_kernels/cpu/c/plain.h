@@ -1,5 +1,5 @@
 /* The same product in plain C over short vectors: scalar.c and avx2.c include this with their vector type. x is
- * float32; a panel holds one segment of one block as float32 [k][64], or as a dense weight's pairs of bfloat16.
+ * float32; a panel holds one segment of one block as float32 [k][64], or as pairs of bfloat16 for a single tile of rows.
  *
  * Wanted: PATH (the function's name), INLINE, ENTRY (attributes), lanes_t (a vector of floats), FMA(a, b, c),
  * EACH(a): a in every lane, WORDS(bytes): each a word, E2M1(codes): the values of 4-bit floats. */
@@ -104,6 +104,17 @@ INLINE void fill_halves(const weight_t *w, const uint8_t *codes, float *panel) {
     }
 }
 
+INLINE void fill_pairs(const weight_t *w, const uint8_t *codes, float *panel) {
+    for (int64_t k = 0; k < w->segment; k += 2, panel += 2 * BLOCK, codes += 4 * BLOCK)
+        for (int n = 0; n < BLOCK; n += LANES) {
+            words_t word;
+            memcpy(&word, codes + 4 * n, sizeof word);
+            const words_t even = word << 16, odd = word & 0xFFFF0000;
+            memcpy(panel + n, &even, sizeof even);
+            memcpy(panel + BLOCK + n, &odd, sizeof odd);
+        }
+}
+
 INLINE lanes_t value_at(const uint8_t *panel, const int pairs, int64_t k, const int odd, int n) {
     /* Of input feature k + odd, columns n and up; k is even. */
     words_t word;
@@ -169,7 +180,9 @@ ENTRY void PATH(const weight_t *w, int64_t block, const rows_t *rows, int64_t fi
         const float *offsets = w->offsets ? w->offsets + at : NULL;
         float scales[BLOCK];
         scales_of(w, at, scales);
-        if (w->code == CODE_F16) fill_halves(w, codes, panel);
+        const int pairs = w->code == CODE_BF16 && last - first == 1; /* more tiles of rows: widened once for all */
+        if (w->code == CODE_BF16 && !pairs) fill_pairs(w, codes, panel);
+        else if (w->code == CODE_F16) fill_halves(w, codes, panel);
         else if (w->code == CODE_E2M1) fill_codes(w, codes, at, panel, 4, CODE_E2M1);
         else if (w->code == CODE_E4M3) fill_codes(w, codes, at, panel, 8, CODE_E4M3);
         else if (w->code == CODE_E5M2) fill_codes(w, codes, at, panel, 8, CODE_E5M2);
@@ -179,7 +192,7 @@ ENTRY void PATH(const weight_t *w, int64_t block, const rows_t *rows, int64_t fi
         else if (w->bits == 5) fill_codes(w, codes, at, panel, 5, CODE_INT);
         else if (w->bits == 6) fill_codes(w, codes, at, panel, 6, CODE_INT);
         else if (w->bits == 8) fill_codes(w, codes, at, panel, 8, CODE_INT);
-        if (w->code == CODE_BF16) tiles(w, codes, 1, s, scales, offsets, rows, first, last, acc);
+        if (pairs) tiles(w, codes, 1, s, scales, offsets, rows, first, last, acc);
         else tiles(w, w->code == CODE_F32 ? codes : panel, 0, s, scales, offsets, rows, first, last, acc);
     }
 }
