@@ -22,8 +22,9 @@ class Divergences(NamedTuple):
     """Of rows of logits, each [rows].
 
     kl: KL(P || Q), float64 nats, 0 or more, and exactly 0 for equal logits; NaN if a logit of either is NaN or
-    infinite. logprobs: of the given tokens under Q, float64 nats, 0 or less; NaN if a logit of Q is NaN or infinite.
-    tokens: int64, P's likeliest, the first of equals; -1 if a logit of P is NaN or infinite.
+    infinite, and in C if two logits of a row are further apart than float32 holds. logprobs: of the given tokens under
+    Q, float64 nats, 0 or less; NaN if a logit of Q is NaN or infinite. tokens: int64, P's likeliest, the first of
+    equals; -1 if a logit of P is NaN or infinite.
     """
 
     kl: torch.Tensor

@@ -69,7 +69,7 @@ class Generation(Written):
     repeats: Annotated[int, Field(json_schema_extra={"minimum": 1, "maximum": MOST_REPEATS})] = 1
     """Answers to each case; more than one needs a temperature. Example: `repeats: 4`"""
     drift: float = Field(default=1.0, ge=0, le=1)
-    """Share of each evalset's cases whose drift is measured, where no rule is on `drift.kl_*` or
+    """Share of each evalset's cases with answers whose drift is measured, where no rule is on `drift.kl_*` or
     `drift.top1_agreement`; reading the baseline's answers takes time. Example: `drift: 0.2`
     """
 

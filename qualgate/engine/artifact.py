@@ -95,17 +95,17 @@ class Recorder:
         """Keep an event's states; those of one request arrive in the order of its answer."""
         if event.states is None:
             return
-        self._bytes += 0 if self.head.whole else 4 * event.states.numel()
+        rows, states = list(event.requests), event.states
+        if self._weighed is not None and not self._weighed.issuperset(rows):
+            places = [place for place, row in enumerate(rows) if row in self._weighed]
+            rows, states = [rows[place] for place in places], states[places]
+        self._bytes += 0 if self.head.whole else 4 * states.numel()
         if self._bytes > LOGITS_BYTES:
             raise UsageError(
                 "This model changes its logits after the output head in a way qualgate does not know, and keeping "
                 f"them whole takes more than {LOGITS_BYTES >> 20} MiB for one batch. Its drift cannot be measured in "
                 "this version."
             )
-        rows, states = list(event.requests), event.states
-        if self._weighed is not None and not self._weighed.issuperset(rows):
-            places = [place for place, row in enumerate(rows) if row in self._weighed]
-            rows, states = [rows[place] for place in places], states[places]
         self._rows += rows
         self._states.append(states.float().cpu())
 
@@ -172,6 +172,9 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
             raise ValueError("positions are missing")
         placed_prompts = zip(places_of(job, json.loads(about["cases"])), job.prompts, strict=True)
         rows = [row for place, prompt in placed_prompts for row in range(ends[place] - prompt.rows, ends[place])]
+        wanted = [prompt.weighed for prompt in job.prompts for _ in range(prompt.rows)]
+        if any(asked and not weighed[row] for asked, row in zip(wanted, rows, strict=True)):
+            raise ValueError("rows that are weighed are missing")
         head = _head(head_file, str(device)) if head_file else None
     except (OSError, KeyError, TypeError, ValueError) as error:
         # Also when the head alone is broken: it is made again together with an artifact.

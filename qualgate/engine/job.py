@@ -186,9 +186,7 @@ class _JobRunner:
             Sources(prompt=request.prompt, baseline=answer, siblings=[sibling[row] for sibling in siblings])
             for row, (request, answer) in enumerate(zip(requests, baseline.answers, strict=True))
         )
-        drafts = Drafts(known, tasks=[prompt.key.evalset for prompt in self._job.prompts])
-        self._rests = drafts.rests
-        return self._run(requests, drafts, agreement)
+        return self._run(requests, Drafts(known), agreement)
 
     def read(self, baseline: BaselineAnswers, agreement: _Agreement) -> None:
         """Read the baseline's answers that are weighed, and nothing else."""

@@ -1,17 +1,10 @@
-"""Log-likelihoods and KL divergence, from logits alone."""
+"""KL divergence, from logits alone."""
 
 from __future__ import annotations
 
 import torch
 
 FLOAT64_AT_ONCE = 2**20  # numbers: 8 MB in each of a few float64 tensors
-
-
-def given(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Return the log-prob in nats, float64 [positions], of tokens [positions] under logits [positions, vocabulary]."""
-    chunk = max(1, FLOAT64_AT_ONCE // logits.shape[-1])
-    pairs = zip(logits.split(chunk), tokens.split(chunk), strict=True)
-    return torch.cat([_own(_logs(logit_rows), token_rows) for logit_rows, token_rows in pairs])
 
 
 def kl_divergence(baseline_logits: torch.Tensor, variant_logits: torch.Tensor) -> torch.Tensor:
@@ -26,10 +19,6 @@ def kl_divergence(baseline_logits: torch.Tensor, variant_logits: torch.Tensor) -
 
 def _logs(logits: torch.Tensor) -> torch.Tensor:
     return logits.log_softmax(-1, dtype=torch.float64)
-
-
-def _own(logs: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    return logs.gather(-1, tokens[:, None])[:, 0].clamp_(max=0.0)
 
 
 def _kl(log_p: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:

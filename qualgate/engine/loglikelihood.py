@@ -13,11 +13,11 @@ import torch
 from qualgate.engine.artifact import BaselineAnswers, Recorder, read_artifact, write_artifact
 from qualgate.engine.choice import open_engine
 from qualgate.engine.drift import weigh
-from qualgate.engine.likelihood import given
 from qualgate.engine.overflow import why_broken
 from qualgate.engine.request import Engine, Event, Read, Request
 from qualgate.errors import InfrastructureError
 from qualgate.records import Completion, Drift, Job, JobResult, Prompt, Window
+from qualgate_kernels import dispatch
 
 if TYPE_CHECKING:
     from qualgate.engine.loaded import LoadedArm
@@ -65,7 +65,8 @@ def _take(event: Read, engine: Engine, weights: list[Weight], baseline: Baseline
     """Append the results of one `Read` event to the weights of its windows. baseline: measures drift as well, if
     given."""
     if baseline is None:
-        logprobs, kl, same_top = given(event.logits, event.answer), None, None
+        # As `weigh` has them: an identical variant's are the same to the bit.
+        logprobs, kl, same_top = dispatch.kl(event.logits, event.logits, event.answer).logprobs, None, None
     else:
         weighed = weigh(event, engine.head, baseline)
         logprobs, kl, same_top = weighed.given, weighed.kl.tolist(), (weighed.top == weighed.likeliest).tolist()

@@ -97,7 +97,9 @@ def _same_tokens(first: ArmIdentity, second: ArmIdentity) -> bool:
 def _drawn(sets: Sequence[Evalset], share: float) -> frozenset[tuple[str, str]]:
     """Return this share of each evalset's cases, rounded up, by their content: every run draws the same."""
     by_hash = {item.name: sorted(item.cases, key=lambda case: (case.hash, case.id)) for item in sets}
-    return frozenset((name, case.id) for name, cases in by_hash.items() for case in cases[: ceil(share * len(cases))])
+    return frozenset(
+        (name, case.id) for name, cases in by_hash.items() for case in cases[: ceil(share * len(cases) - 1e-9)]
+    )
 
 
 def _of_arm(

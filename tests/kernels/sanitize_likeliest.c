@@ -1,5 +1,5 @@
-/* Random logits, pairs of them, and rows of random weights, in buffers of exactly their size: the sanitizers have to find nothing.
- * What is found is held against double and against other threads; what does not fit together has to be refused, with
+/* Random logits, pairs of them, and rows of random weights, in buffers of exactly their size: the sanitizers have to
+ * find nothing. What is found is held against double and against other threads; what does not fit together has to be refused, with
  * nothing written. Arguments: seed, draws. */
 #include "weight.h"
 #include <math.h>
@@ -8,7 +8,8 @@
 #include <string.h>
 
 int qualgate_likeliest(const float *, int64_t, int64_t, int64_t *, float *, float *, uint8_t *, int, int);
-int qualgate_kl(const float *, const float *, int64_t, int64_t, const int64_t *, double *, double *, int64_t *, int, int);
+int qualgate_kl(const float *, const float *, int64_t, int64_t, const int64_t *, double *, double *, int64_t *, int,
+                int);
 int qualgate_rows(const weight_t *, const int64_t *, int64_t, void *, int);
 
 static uint64_t state;

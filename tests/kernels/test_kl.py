@@ -120,12 +120,18 @@ def test_a_broken_row_is_nan_alone(way, bad, place):
     assert by_q.tokens[3] == q[3].argmax()
 
 
-@pytest.mark.skipif(not PATHS, reason="the kernels were not compiled here")
-def test_leads_beyond_float32_are_no_divergence_of_zero():
-    p, q = torch.zeros(1, 64), torch.zeros(1, 64)
-    p[0, 1], p[0, 2] = 3e38, -3e38
-    for way in PATHS:
-        assert measure(way, p, q, torch.tensor([0])).kl[0] != 0
+@pytest.mark.parametrize("way", PATHS)
+@pytest.mark.parametrize("lowest", [-1e2, -1e4, -1e37, -1e38, -3.4e38])
+@pytest.mark.parametrize("masked", [1, 1000, 4000])
+def test_masked_tokens_of_the_baseline_count_as_the_twin_has_them(way, lowest, masked):
+    p, q = torch.zeros(1, 8192), torch.zeros(1, 8192)
+    p[0, -masked:] = lowest
+    kl = [measure(one, p, q, torch.tensor([0])).kl.item() for one in (way, "twin")]
+    assert kl[0] == pytest.approx(kl[1], abs=CLOSE)
+    assert kl[0] > 1e-5
+    if lowest == -3.4e38:
+        p[0, 0] = 3e38  # a lead that is beyond float32
+        assert math.isnan(measure(way, p, q, torch.tensor([0])).kl.item())
 
 
 def test_c_serves_large_vocabularies_on_the_cpu_and_the_twin_all_others(monkeypatch):

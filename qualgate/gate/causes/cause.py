@@ -30,7 +30,7 @@ from qualgate.records import CALL_UNREAD, ArmEvidence, RunEvidence, UnitEvidence
 from qualgate.records.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS
 from qualgate.text.numbers import counted
 
-Relation = Literal["", "same", "ended", "contradiction", "content"]
+Relation = Literal["", "same", "ended", "contradiction", "content", "unmeasured"]
 MOST = 0.5  # of the lost answers: a fact that holds for more of them is their cause
 ADAPTER = "the adapter alone differs: same weights below it, prompts, engine and ends"
 CAN_CONTRADICT = 5  # answers that diverge, in words or in teacher forcing: fewer prove nothing
@@ -128,11 +128,13 @@ def _of_identity(baseline: ArmEvidence, arm: ArmEvidence, without: Mapping[str, 
 def _says_its_own(baseline: ArmEvidence, witness: ArmEvidence) -> bool:
     """Whether every answer of the witness is known and agrees with its own weights, near ties aside."""
     relations = [relation(b, v) for b, v in _pairs(baseline, witness)]
-    return len(relations) == len(baseline.units) and "" not in relations and not contradictory(relations)
+    known = len(relations) == len(baseline.units) and not {"", "unmeasured"}.intersection(relations)
+    return known and not contradictory(relations)
 
 
 def contradictory(relations: Sequence[str]) -> bool:
-    """Whether most diverging answers differ between what was generated and what teacher forcing gives.
+    """Whether most diverging answers that were measured differ between what was generated and what teacher forcing
+    gives.
 
     A near tie may, since the two ran in batches of different shape. That is rare; an answer from a stale cache nearly
     always differs.
@@ -248,8 +250,8 @@ def relation(baseline: UnitEvidence, variant: UnitEvidence) -> Relation:
     """Classify how two answers to one case differ, given teacher forcing of the variant; "" = unknown.
 
     ended: one answer is a prefix of the other, and the variant's weights did not choose that end. content: the answers
-    diverge where the weights do, or nothing was measured. contradiction: they diverge elsewhere, or only one of answers
-    and weights diverges.
+    diverge where the weights do. contradiction: they diverge elsewhere, or only one of answers and weights diverges.
+    unmeasured: the answers diverge, and where the weights do was not measured.
     """
     before, after = _words(baseline), _words(variant)
     if before is None or after is None:
@@ -257,7 +259,9 @@ def relation(baseline: UnitEvidence, variant: UnitEvidence) -> Relation:
     shared = next((index for index, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
     divergence = variant.first_divergence if variant.kl else None
     if shared is not None:  # another word
-        return "content" if not variant.kl or divergence == shared else "contradiction"
+        if not variant.kl:
+            return "unmeasured"
+        return "content" if divergence == shared else "contradiction"
     if len(before) == len(after):
         if divergence is not None and divergence < len(before):
             return "contradiction"
@@ -265,7 +269,7 @@ def relation(baseline: UnitEvidence, variant: UnitEvidence) -> Relation:
     if len(after) < len(before) and divergence == len(after) and variant.finish_reason == "eos":
         return "content"  # the weights themselves end there
     if not variant.kl and variant.finish_reason == "eos":
-        return "content"
+        return "unmeasured"
     return "ended" if divergence is None or divergence >= min(len(before), len(after)) else "contradiction"
 
 

@@ -110,6 +110,22 @@ def test_answers_that_contradict_their_own_teacher_forcing_are_not_compared():
     assert quiet.exit == 12, "the baseline's answers out of a cache lose nothing, and prove nothing"
 
 
+@pytest.mark.parametrize("measured", [240, 144, 60, 24], ids=lambda count: f"{count} measured")
+def test_answers_without_drift_do_not_speak_for_those_that_contradict_their_own(measured):
+    evidence = answered(run(), lambda unit, before: ([*before[:12], 7], 4, "eos"))
+    (arm,) = evidence.variants
+    units = [
+        unit if at < measured else replace(unit, kl=(), top1_agreement=None, first_divergence=None, top1_differs=None)
+        for at, unit in enumerate(arm.units)
+    ]
+    without_drift_rules = replace(
+        POLICY, rules=tuple(rule for rule in POLICY.rules if not rule.metric.startswith("drift.kl"))
+    )
+    (verdict,) = decide_plain(of(evidence.baseline, replace(arm, units=tuple(units))), without_drift_rules)
+    assert (verdict.word, verdict.exit) == ("undecided", 12)
+    assert f"{measured} answers are not what its own weights say there" in verdict.reasons[0]
+
+
 LOST = answered(run(lost=0.3), other_words)
 SERVED = {"engine": "other", "served": "vllm 0.32.0"}
 

@@ -45,7 +45,8 @@ INLINE sums_t summed(const float *p, const float *q, int64_t count, float best_p
         int64_t i = first;
         for (; i + LANES <= last; i += LANES) {
             const lanes_t lead_p = at(p + i) - ALL(best_p), lead_q = at(q + i) - ALL(best_q);
-            const lanes_t e = exponential(lead_p);
+            const ints_t far = lead_p < ALL(-87.0f); /* `exponential` gives 1e-38 there, which a long lead would lift */
+            const lanes_t e = (lanes_t)((ints_t)exponential(lead_p) & ~far);
             sum_p += e;
             sum_q += exponential(lead_q);
             difference = FMA(e, lead_p - lead_q, difference);
