@@ -1,6 +1,6 @@
 /* Random logits, pairs of them, and rows of random weights, in buffers of exactly their size: the sanitizers have to
- * find nothing. What is found is held against double and against other threads; what does not fit together has to be refused, with
- * nothing written. Arguments: seed, draws. */
+ * find nothing. What is found is held against double and against other threads; what does not fit together has to be
+ * refused, with nothing written. Arguments: seed, draws. */
 #include "weight.h"
 #include <math.h>
 #include <stdio.h>
