@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 LARGE = 4096  # tokens of a vocabulary from which the kernel in C serves
 FLOAT64_AT_ONCE = 2**20  # numbers: 8 MB in each of a few float64 tensors
-GPU_AT_ONCE = 2**24  # on a GPU, whose launches cost more than its memory
+GPU_AT_ONCE = 2**23  # on a GPU, whose launches cost more than its memory: as many as drift hands over at once
 
 
 class Divergences(NamedTuple):

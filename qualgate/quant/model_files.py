@@ -42,7 +42,7 @@ class ModelFiles:
     path: Path  # the folder
     raw: Mapping[str, bytes]  # by name; what is not there is left out
     _parsed: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
-    _told: dict[Callable[[ModelFiles], Any], Any] = field(default_factory=dict, repr=False)
+    _results: dict[Callable[[ModelFiles], Any], Any] = field(default_factory=dict, repr=False)
 
     def has(self, name: str) -> bool:
         """Whether the folder had a file of that name."""
@@ -57,9 +57,9 @@ class ModelFiles:
 
     def once(self, tell: Callable[[ModelFiles], T]) -> T:
         """Return what `tell` makes of these files, worked out at the first call; not to be changed."""
-        if tell not in self._told:
-            self._told[tell] = tell(self)
-        return self._told[tell]
+        if tell not in self._results:
+            self._results[tell] = tell(self)
+        return self._results[tell]
 
     def text(self, name: str) -> str:
         """Return a UTF-8 text with `\n` for every kind of line end. Raises UsageError when it is none."""

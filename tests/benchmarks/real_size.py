@@ -55,7 +55,7 @@ POSITIONS = 768
 
 
 def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
-    """All rows, or those of `only`: some 20 minutes of two idle cores; quick: 3 cases, two rounds."""
+    """All rows, or those of `only`; quick: 3 cases, two rounds."""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         try:
