@@ -51,7 +51,7 @@ def test_drafted_answers_are_those_of_transformers_and_rows_not_asked_for_say_so
     assert set(row["kinds"]) == set(KINDS)
     assert row["met"] is None
     assert "7 cases" in row["reason"]
-    assert found["step_1"]["without_calls"] > found["step_1"]["measured"] > 1
+    assert found["step_1"]["without_calls"] > found["step_1"]["measured"] > 0
     assert {id for id, one in found.items() if one.get("reason", "").startswith("not asked")} == (
         set(DECODE.goals) - {"drafted_int8", "step_1"}
     )
