@@ -18,13 +18,14 @@ import streamlit as st
 from qualgate.records import Verdict
 from qualgate.report.nights import ShownNights, shown_nights
 from qualgate.report.summary import Report
-from qualgate.store import decisions, prunings, queries, runs
+from qualgate.store import decisions, prunings, queries, runs, signatures
 from qualgate.store import loads as stored_loads
 from qualgate.store.database import Store, open_store
-from qualgate.store.decisions import Action, Decision, Seen
+from qualgate.store.decisions import Decision, Said, Seen
 from qualgate.store.evidence_seal import evidence_seal
 from qualgate.store.loads import StoredLoad
 from qualgate.store.queries.night_lines import NightLine, WaitingDigest, night_lines, waiting_digests
+from qualgate.store.signing.keys import trusted_keys
 
 LOOKED_THROUGH = 600  # seconds until a run's evidence is checked again although its seal is the same
 WAITED = 1.0  # seconds that a page waits for that check before it is shown without
@@ -189,14 +190,10 @@ def pruned_runs(decision_list: Sequence[Decision]) -> dict[str, str]:
     return {run_id: str(pruning) for run_id, pruning in pruned.items()}
 
 
-def decide(
-    run_id: str, variant: str, action: Action, name: str, reason: str, verdict_sha256: str, seen: Seen
-) -> Decision:
+def decide(run_id: str, variant: str, said: Said, seen: Seen) -> Decision:
     """Record a person's decision about the verdict they see."""
     with _open() as store:
-        return decisions.append(
-            store, run_id, variant, action, name=name, reason=reason, verdict_sha256=verdict_sha256, seen=seen
-        )
+        return decisions.append(store, run_id, variant, said, seen)
 
 
 _CHECKS = ThreadPoolExecutor(2)
@@ -209,7 +206,11 @@ def _check(url: str, run_id: str, seal: str, opened: object) -> Future[tuple[str
 
 def _faults(url: str, run_id: str) -> tuple[str, ...]:
     with open_store(url, create=False) as store:
-        return runs.evidence(store, run_id).integrity
+        keys, damage = trusted_keys(), runs.evidence(store, run_id).integrity
+        if damage or not keys:
+            return damage
+        with store.read() as connection:
+            return tuple(signatures.faults(connection, run_id, keys))
 
 
 @st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import get_args
 
 import streamlit as st
@@ -11,7 +12,8 @@ from qualgate_app.data import ShownRun
 from qualgate_app.text import chip, escape, overrules, when
 
 from qualgate.errors import QualgateError
-from qualgate.store.decisions import Action, Seen
+from qualgate.store.decisions import REASONED, Action, Decision, Said, Seen, overruled
+from qualgate.store.plain import stamp
 from qualgate.store.queries import StoredVerdict
 from qualgate.text.escaping import visible
 
@@ -22,14 +24,14 @@ CAUTION = {
 }
 
 
+LASTS = {"until it is revoked": None, "for 30 days": 30, "for 90 days": 90, "for a year": 365}
+
+
 @dataclass(frozen=True)
 class Click:
-    """A person's decision, and the evidence shown to them at the time."""
+    """A person's decision, and what was shown to them at the time."""
 
-    action: Action
-    name: str
-    reason: str
-    verdict_sha256: str
+    said: Said
     seen: Seen
 
 
@@ -52,17 +54,25 @@ def show_decision(shown: ShownRun, stored: StoredVerdict) -> None:
 def _show_decided(stored: StoredVerdict) -> None:
     """Show the decisions on this variant, oldest first: about which verdict, and whether they overrule the gate."""
     for decision in stored.decisions:
-        about_this = decision.verdict_sha256 == stored.sha256
-        notes = "" if about_this else " · about an earlier verdict"
-        if about_this and overrules(decision.action, stored.verdict.word):
-            notes += " · <b>overrules the gate</b>"
         st.html(
-            f'<div class="qg-long">{chip(decision.action)} by <b>{escape(decision.name)}</b></div>'
+            f'<div class="qg-long">{chip(decision.action)} by <b>{escape(decision.by)}</b></div>'
             f'<div class="qg-long">{escape(decision.reason)}</div>'
-            f'<div class="quiet">{when(decision.created_at)}{notes} · '
+            f'<div class="quiet">{when(decision.created_at)}{_notes(decision, stored)} · '
             f"<code>{escape(decision.hash[:12])}</code></div>"
         )
     st.subheader("Decide again" if stored.decision else "Your decision", anchor="decide")
+
+
+def _notes(decision: Decision, stored: StoredVerdict) -> str:
+    """Return HTML about a decision: what it is about, what it overrules, and until when it holds."""
+    if decision.verdict_sha256 != stored.sha256:
+        return " · about an earlier verdict"
+    against = overrules(decision.action, stored.verdict.word)
+    notes = f" · <b>overrules the gate</b> {escape(decision.overrules)}".rstrip() if against else ""
+    if decision.expires_at is not None:
+        ended = "expired" if stored.decision is None and decision is stored.decisions[-1] else "holds until"
+        notes += f" · {ended} {when(decision.expires_at)}"
+    return notes
 
 
 def _show_form(shown: ShownRun, stored: StoredVerdict) -> None:
@@ -74,35 +84,47 @@ def _show_form(shown: ShownRun, stored: StoredVerdict) -> None:
     state = st.session_state
     if state.get("deciding") != form_id:  # a new verdict, or this one was decided: clear the form
         state.deciding, state.decide_reason, state.click, state.refused = form_id, "", None, ""
-    seen = Seen(stored.decisions[-1].hash if stored.decisions else None, shown.seal)
+        state.decide_overrules, state.decide_lasts = None, next(iter(LASTS))
+    seen = Seen(stored.sha256, stored.decisions[-1].hash if stored.decisions else None, shown.seal)
     closed = shown.checking or state.click is not None
     with st.form(f"decide {form_id}", border=False, enter_to_submit=False):
         st.text_input("Name", value=state.get("reviewer", ""), key="decide_name", max_chars=200)
-        st.text_area("Reason", key="decide_reason", height=80, max_chars=4000)
-        for column, action in zip(st.columns(2), get_args(Action), strict=True):
+        st.caption("Nobody signs in here, so a decision is kept as *unauthenticated*.")
+        if choices := overruled(stored.verdict):
+            st.selectbox("What an approval overrules", choices, index=None, key="decide_overrules",
+                         placeholder="Choose a rule", format_func=visible)  # fmt: skip
+        hint = f"To overrule the gate: {REASONED} characters or more" if choices else None
+        st.text_area("Reason", key="decide_reason", height=80, max_chars=4000, help=hint)
+        st.selectbox("An approval holds", list(LASTS), key="decide_lasts")
+        actions = [action for action in get_args(Action) if action != "revoke" or stored.decision is not None]
+        for column, action in zip(st.columns(len(actions)), actions, strict=True):
             column.form_submit_button(
                 action.capitalize(),
                 width="stretch",
                 disabled=closed or (word == "invalid" and action == "approve"),
                 on_click=_keep_click,
-                args=(action, stored.sha256, seen),
+                args=(action, seen),
             )
 
 
-def _keep_click(action: Action, verdict_sha256: str, seen: Seen) -> None:
+def _keep_click(action: Action, seen: Seen) -> None:
     state = st.session_state
-    state.click = Click(action, state.decide_name, state.decide_reason, verdict_sha256, seen)
-    state.refused = ""
+    said = Said(action=action, name=state.decide_name, reason=state.decide_reason)
+    if action == "approve":
+        days = LASTS[state.decide_lasts]
+        ends = None if days is None else stamp(datetime.now(UTC) + timedelta(days=days))
+        said = replace(said, overrules=state.get("decide_overrules") or "", expires_at=ends)
+    state.click, state.refused = Click(said, seen), ""
 
 
 def _write(run_id: str, variant: str, click: Click) -> None:
     """Record the decision that was clicked and redraw the page; a refusal is kept for it to show."""
     state = st.session_state
     try:
-        data.decide(run_id, variant, click.action, click.name, click.reason, click.verdict_sha256, click.seen)
+        data.decide(run_id, variant, click.said, click.seen)
     except QualgateError as error:
         state.click, state.refused = None, visible(str(error))
     else:
-        state.reviewer, state.deciding = click.name, ""
+        state.reviewer, state.deciding = click.said.name, ""
         st.toast("Recorded.", icon=":material/check:")
     st.rerun()

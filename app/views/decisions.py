@@ -40,7 +40,7 @@ else:
                     chip(decision.action),
                     _gate_word(decision.action, words.get(decision.verdict_sha256)),
                     escape(decision.variant),
-                    escape(decision.name),
+                    escape(decision.by),
                     escape(decision.reason),
                     escape(f"{decision.run_id} {pruned.get(decision.run_id, '')}".strip()),
                     f"<code>{escape(decision.hash[:12])}</code>",

@@ -80,9 +80,13 @@ sa.Table(
     sa.Column("action", sa.String(16), nullable=False),
     sa.Column("name", sa.Text(), nullable=False),
     sa.Column("reason", sa.Text(), nullable=False),
+    sa.Column("overrules", sa.Text(), nullable=False),
+    sa.Column("signed_in", sa.Text(), nullable=False),
+    sa.Column("expires_at", sa.String(32)),
     sa.Column("created_at", sa.String(32), nullable=False),
     sa.Column("prev_hash", sa.String(64), nullable=False),
     sa.Column("hash", sa.String(64), nullable=False),
+    sa.Column("signature", sa.Text()),
     sa.UniqueConstraint("hash"),
     sa.UniqueConstraint("prev_hash"),
     sa.Index(None, "run_id", "variant"),
@@ -128,6 +132,7 @@ sa.Table(
     sa.Column("policy_sha256", sa.String(64), nullable=False),
     sa.Column("body_json", sa.Text(), nullable=False),
     sa.Column("sha256", sa.String(64), nullable=False),
+    sa.Column("signature", sa.Text()),
     sa.Index(None, "run_id", "variant"),
 )
 sa.Table(

@@ -21,6 +21,7 @@ from qualgate.cli import (
     nightly,
     scoring,
     service,
+    signing,
     starting,
     watching,
 )
@@ -50,6 +51,8 @@ COMMANDS = (
     scoring.rescore,
     drift.drift,
     service.dashboard,
+    signing.attest,
+    signing.verify,
     watching.metrics,
     making.inspect,
     service.doctor,
@@ -61,6 +64,8 @@ GROUPS = {
     "draft": drafting.draft_app,
     "intake": intake.intake_app,
     "db": db.db_app,
+    "audit": signing.audit_app,
+    "key": signing.key_app,
 }
 
 

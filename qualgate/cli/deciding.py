@@ -144,15 +144,25 @@ def _from_store(
     """Decide again about a stored run, the newest by default. keep: store the verdict. nel_policy: replaces the run's
     rules."""
     from qualgate.intake.nel_policy import read_nel_policy
-    from qualgate.pipeline.stored import decide_again, peers_of
+    from qualgate.pipeline.stored import decide_again
 
     loaded = _loaded(gate_file)
     url = store_url(loaded.store_url if loaded else None, store)
     policy = read_nel_policy(nel_policy) if nel_policy is not None else None
     outcome = decide_again(url, run_id, loaded, policy, four_arm=four_arm, keep=keep)
-    peers_said = _peers(lambda: peers_of(url, outcome.run_id)) if peers else None
+    peers_said = _peers(lambda: _peers_of(url, outcome.run_id)) if peers else None
     report = shown_report(url, outcome.run_id, loaded, outcome=None if keep else outcome)
     return _Decision(report=report, exit=outcome.exit, nel=outcome.nel, peers_said=peers_said)
+
+
+def _peers_of(url: str, run_id: str) -> tuple[PeerSaid, ...]:
+    """Return the results of other tools' rules on a stored run; they decide nothing."""
+    from qualgate.gate.peers.said import what_peers_say
+    from qualgate.store import runs
+    from qualgate.store.database import open_store
+
+    with open_store(url, create=False) as store:
+        return what_peers_say(runs.evidence(store, run_id))
 
 
 def _tell(

@@ -24,6 +24,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "kernels": ("triton", "fused kernels and packed passes on a GPU"),
     "postgres": ("psycopg", "a store that several machines share"),
     "ray": ("ray", "workers on a cluster, `workers: {backend: ray}`, and runs handed to one: `qualgate submit`"),
+    "signing": ("securesystemslib", "signed verdicts and decisions, attestations: `qualgate key`, `audit`, `attest`"),
     "service": ("prometheus-client", "metrics for Prometheus: `qualgate metrics`"),
     "otel": ("opentelemetry-sdk", "OpenTelemetry traces of runs"),
     "bfcl": ("tree-sitter", "Java and JavaScript calls judged as BFCL does"),

@@ -11,7 +11,6 @@ from qualgate.errors import EvidenceMissing, UsageError
 from qualgate.gate.causes.noise_floor import without_noise_floor
 from qualgate.gate.decide import Decided, decide
 from qualgate.gate.peers.nel_policy import NelPolicy, as_text
-from qualgate.gate.peers.said import PeerSaid, what_peers_say
 from qualgate.intake.feedback import Feedback, read_feedback, with_corrections
 from qualgate.pipeline.arms import with_nel_policy
 from qualgate.pipeline.evidence import known, labels_of, reads_answers
@@ -22,7 +21,7 @@ from qualgate.pipeline.outcome import Outcome
 from qualgate.pipeline.staleness import changes_since, scored_otherwise, tested_otherwise
 from qualgate.records import Evalset, Policy, RunEvidence
 from qualgate.records.metrics import METRICS
-from qualgate.store import plain, queries, runs
+from qualgate.store import audit, plain, queries, runs
 from qualgate.store.database import Store, exists, open_store
 from qualgate.store.prunings import EvidencePruned
 
@@ -105,6 +104,7 @@ def standing(store: Store, run_id: str | None, gate: GateFile | None, sets: Sequ
     policy = with_sample(policy, gate.labels if gate is not None else None)
     if feedback is not None:
         policy = replace(policy, feedback=feedback.sha256)
+    audit.check_signed(store, run)
     evidence = known(store, run, answers=reads_answers(policy))
     evidence = replace(evidence, metrics=evidence.metrics | {item.name: item.metrics for item in sets})
     if not sets:
@@ -179,12 +179,6 @@ def _labels_today(gate: GateFile, policy: Policy) -> dict[tuple[str, str], tuple
     if all(rule.where is None and rule.scope in ("pooled", "evalset") for rule in policy.rules):
         return None
     return labels_of(load_set(ref, gate.path.parent) for ref in set_refs(gate))
-
-
-def peers_of(store_url: str, run_id: str) -> tuple[PeerSaid, ...]:
-    """Return the results of other tools' rules on a stored run; they decide nothing."""
-    with open_store(store_url, create=False) as store:
-        return what_peers_say(runs.evidence(store, run_id))
 
 
 def earlier_evidence(gate: GateFile) -> RunEvidence | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from unicodedata import category
 
 from sqlalchemy import Connection, Row, insert, select
 
 from qualgate.errors import IntegrityError, UsageError
+from qualgate.records import Verdict
 from qualgate.records.identity import content_hash
-from qualgate.store import plain
+from qualgate.store import plain, signatures
 from qualgate.store.database import Store
 from qualgate.store.evidence import check_evidence
 from qualgate.store.evidence_seal import evidence_seal
@@ -21,48 +23,74 @@ from qualgate.store.rows import check_run, check_verdict
 from qualgate.store.tables import decisions, runs, verdicts
 from qualgate.text.escaping import BLANK
 
-Action = Literal["approve", "block"]
+Action = Literal["approve", "block", "revoke"]
 GENESIS = "0" * 64  # previous hash of the first row
-CHAINED = ("run_id", "variant", "verdict_sha256", "action", "name", "reason", "created_at", "prev_hash")
+CHAINED = (
+    *("run_id", "variant", "verdict_sha256", "action", "name", "reason", "overrules", "signed_in", "expires_at"),
+    *("created_at", "prev_hash"),
+)
 DOUBLE_CLICK = timedelta(seconds=10)  # an identical decision within this time is a double click
+OVERRULED = ("block", "undecided")  # words that only a reasoned approval overrules; an invalid run is never approved
+REASONED = 20  # characters of the reason to overrule, at least
+FOREVER = timedelta(days=3660)  # no approval is longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Said:
+    """What a person decides."""
+
+    action: Action
+    name: str
+    reason: str
+    overrules: str = ""  # what an approval overrules, one of `overruled`
+    expires_at: str | None = (
+        None  # as `plain.stamp` writes; an approval after that time is none; None: it does not expire
+    )
+    signed_in: str = (
+        ""  # who signed in, as the login provider names them; "": nobody did, and the name is what was typed
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Said):
     """A person's decision about a verdict, one row of the chain."""
 
     run_id: str
     variant: str
     verdict_sha256: str  # of the verdict the person saw
-    action: Action
-    name: str
-    reason: str
     created_at: str
     hash: str
+
+    @property
+    def by(self) -> str:
+        """Who decided, for people."""
+        return f"{self.name} ({self.signed_in or 'unauthenticated'})"
+
+    def stands(self, now: str) -> bool:
+        """Whether it is in force at a time (UTC text): neither a revocation nor expired."""
+        return self.action != "revoke" and (self.expires_at is None or now < self.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The state that a person saw beside the verdict."""
+    """The state that a person saw."""
 
+    verdict: str  # sha256 of the verdict
     decision: str | None = None  # hash of the newest decision on the variant; None if there was none
     seal: str | None = None  # `evidence_seal` of the evidence that was checked for them; None: unchecked
 
 
-UNSEEN = Seen()
+def overruled(verdict: Verdict) -> tuple[str, ...]:
+    """Return what an approval may say that it overrules: the rules that are not proven, as "metric [slice]", the
+    critical ones first; the verdict itself where no rule failed; () where it overrules nothing."""
+    if verdict.word not in OVERRULED:
+        return ()
+    ordered = sorted(verdict.comparisons, key=lambda one: (one.tier != "critical", one.status != "broken"))
+    failed = dict.fromkeys(f"{one.metric} [{one.slice}]" for one in ordered if one.status != "proven")
+    return (*failed,) or (f"the verdict: {verdict.word}",)
 
 
-def append(
-    store: Store,
-    run_id: str,
-    variant: str,
-    action: Action,
-    *,
-    name: str,
-    reason: str,
-    verdict_sha256: str,
-    seen: Seen = UNSEEN,
-) -> Decision:
+def append(store: Store, run_id: str, variant: str, said: Said, seen: Seen) -> Decision:
     """Record a person's decision about the verdict they saw, and return it.
 
     An approval checks the run's evidence once more, which takes seconds for a large run. The same decision with the
@@ -70,28 +98,39 @@ def append(
 
     Raises:
         UsageError: Nothing is recorded, because name or reason is empty or invisible, the verdict, the evidence or
-            the decisions are no longer what they saw, an invalid run would be approved, or the run decides nothing.
+            the decisions are no longer what they saw, an approval that overrules the gate does not say why, an invalid
+            run would be approved, or the run decides nothing.
         IntegrityError: What the decision rests on is not what was recorded.
     """
-    name, reason = plain.storable(name).strip(), plain.storable(reason).strip()
-    if action not in ("approve", "block"):
-        raise UsageError(f"a decision is approve or block, not {action!r}.")
-    if not _seen(name) or not _seen(reason):
+    said = replace(said, name=plain.storable(said.name).strip(), reason=plain.storable(said.reason).strip())
+    if said.action not in get_args(Action):
+        raise UsageError(f"a decision is {', '.join(get_args(Action))}, not {said.action!r}.")
+    if not _seen(said.name) or not _seen(said.reason):
         raise UsageError("a decision needs a name and a reason, neither of them blank; fill in both.")
     row: dict[str, Any] = {
+        **asdict(said),
         "run_id": run_id,
         "variant": variant,
-        "verdict_sha256": verdict_sha256,
-        "action": action,
-        "name": name,
-        "reason": reason,
+        "verdict_sha256": seen.verdict,
         "created_at": plain.now(),
     }
-    if action == "approve":
+    _check_expiry(row)
+    if said.action == "approve":
         with store.read() as connection:
             _refuse_changed(connection, run_id, seen)
         check_evidence(store, run_id)  # the seal covers stored digests, so it misses a changed text or score
     return _append(store, row, seen)
+
+
+def _check_expiry(row: dict[str, Any]) -> None:
+    """Raise UsageError for an end that is none: of another action than an approval, past, or too far away."""
+    if (end := row["expires_at"]) is None:
+        return
+    if row["action"] != "approve":
+        raise UsageError("only an approval expires; leave the time out.")
+    made, ends = datetime.fromisoformat(row["created_at"]), datetime.fromisoformat(end)
+    if not made < ends <= made + FOREVER or plain.stamp(ends) != end:
+        raise UsageError(f"an approval must expire after it is made and within ten years, not at {end}.")
 
 
 @lasting
@@ -101,37 +140,75 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
     is not allowed."""
     run_id, variant, action = row["run_id"], row["variant"], row["action"]
     with store.write() as connection:
-        verdict = connection.execute(
+        stored = connection.execute(
             select(verdicts)
             .where(verdicts.c.run_id == run_id, verdicts.c.variant == variant)
             .order_by(verdicts.c.verdict_id.desc())
             .limit(1)
         ).one_or_none()
-        if verdict is None:
+        if stored is None:
             raise UsageError(f"run {run_id} has no verdict for {variant!r} yet; there is nothing to decide.")
-        if verdict.sha256 != row["verdict_sha256"]:
+        if stored.sha256 != seen.verdict:
             raise UsageError(f"the verdict for {variant!r} has changed since you opened it. Look at the new one first.")
         _refuse_changed(connection, run_id, seen)
         if action == "approve":
             refuse_pruned(connection, run_id)  # it may have been pruned since its evidence was checked
-        word = check_verdict(verdict).word
+        verdict = check_verdict(stored)
         _check_decides(connection, run_id)
-        if action == "approve" and word == "invalid":
+        if action == "approve" and verdict.word == "invalid":
             raise UsageError(f"{variant!r} cannot be approved: its run is invalid. Run it again.")
         recorded = chain(connection)
-        # The newest decision on this verdict's variant, or [] if there is none.
-        newest = [decision for decision in recorded if (decision.run_id, decision.variant) == (run_id, variant)][-1:]
-        if newest and newest[0].hash != seen.decision:
-            if _is_double_click(newest[0], row):
-                return newest[0]  # or it was committed and then the connection was lost
+        on_variant = [decision for decision in recorded if (decision.run_id, decision.variant) == (run_id, variant)]
+        newest = on_variant[-1] if on_variant else None
+        if newest is not None and newest.hash != seen.decision:
+            if _is_double_click(newest, row):
+                return newest  # or it was committed and then the connection was lost
             raise UsageError(
-                f"{newest[0].name} has decided {newest[0].action!r} for {variant!r} since you opened it. "
+                f"{newest.name} has decided {newest.action!r} for {variant!r} since you opened it. "
                 "Look at that decision first."
             )
+        _check_overruling(row, verdict, recorded)
+        _check_revoking(row, newest)
         chained = row | {"prev_hash": recorded[-1].hash if recorded else GENESIS}
         chained["hash"] = row_hash(chained)
-        connection.execute(insert(decisions), chained)
+        signature = signatures.of_decision(connection, chained)
+        connection.execute(insert(decisions), chained | {"signature": signature})
         return _decision(chained)
+
+
+def _check_overruling(row: dict[str, Any], verdict: Verdict, recorded: Sequence[Decision]) -> None:
+    """Raise UsageError unless an approval against the gate says which rule it overrules and why, in words of its own:
+    not those of the variant's or the person's last decision."""
+    choices = overruled(verdict) if row["action"] == "approve" else ()
+    if row["overrules"] not in (choices or ("",)):
+        named = "; ".join(choices)
+        raise UsageError(
+            f"the gate says {verdict.word}. An approval must say what it overrules, one of: {named}."
+            if choices
+            else f"this decision overrules nothing, not {row['overrules']!r:.80}."
+        )
+    if not choices:
+        return
+    words = _words(row["reason"])
+    if len(words) < REASONED:
+        raise UsageError(
+            f"the gate says {verdict.word}. To overrule it, give a reason of {REASONED} characters or more."
+        )
+    mine = [one for one in recorded if one.name == row["name"]][-1:]
+    others = [one for one in recorded if (one.run_id, one.variant) == (row["run_id"], row["variant"])][-1:]
+    if any(_words(one.reason) == words for one in (*mine, *others)):
+        raise UsageError("this is the reason of the last decision, word for word. Say why this verdict is overruled.")
+
+
+def _words(reason: str) -> str:
+    return " ".join(reason.casefold().split())
+
+
+def _check_revoking(row: dict[str, Any], newest: Decision | None) -> None:
+    """Raise UsageError for a revocation of nothing."""
+    about = newest is not None and newest.verdict_sha256 == row["verdict_sha256"] and newest.action != "revoke"
+    if row["action"] == "revoke" and not about:
+        raise UsageError(f"there is no decision about this verdict of {row['variant']!r} to revoke.")
 
 
 def _refuse_changed(connection: Connection, run_id: str, seen: Seen) -> None:

@@ -81,7 +81,12 @@ def verdict(text: str) -> Verdict:
 
 def now() -> str:
     """Return the current UTC time in the store's format."""
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return stamp(datetime.now(UTC))
+
+
+def stamp(time: datetime) -> str:
+    """Return a time with a zone in the store's format, whose order is that of the times."""
+    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def storable(text: str) -> str:

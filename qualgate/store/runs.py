@@ -29,7 +29,7 @@ from qualgate.records import (
     Verdict,
 )
 from qualgate.records.identity import content_hash
-from qualgate.store import plain, tables
+from qualgate.store import plain, signatures, tables
 from qualgate.store.answered import Answered, answered_rows, answered_units, planned_units, put_answered, take_back
 from qualgate.store.database import Store
 from qualgate.store.evidence import evidence, grown, no_such_run
@@ -350,23 +350,22 @@ def _add_verdicts(connection: Connection, run_id: str, decided: Iterable[Verdict
         body = plain.to_json(verdict)
         digest = verdict_digest(run_id, policy_json, body)
         newest = connection.execute(
-            select(verdicts.c.sha256)
+            select(verdicts)
             .where(verdicts.c.run_id == run_id, verdicts.c.variant == verdict.variant)
             .order_by(verdicts.c.verdict_id.desc())
             .limit(1)
-        ).scalar()
-        if newest == digest:  # the same verdict again: a person's decision about it still stands
+        ).one_or_none()
+        is_same = newest is not None and newest.sha256 == digest  # a person's decision about it still stands
+        if is_same and not signatures.is_due(connection, newest):
             continue
-        connection.execute(
-            insert(verdicts),
-            {
-                "run_id": run_id,
-                "variant": verdict.variant,
-                "word": verdict.word,
-                "created_at": plain.now(),
-                "policy_json": policy_json,
-                "policy_sha256": content_hash(policy_json),
-                "body_json": body,
-                "sha256": digest,
-            },
-        )
+        row = {
+            "run_id": run_id,
+            "variant": verdict.variant,
+            "word": verdict.word,
+            "created_at": plain.now(),
+            "policy_json": policy_json,
+            "policy_sha256": content_hash(policy_json),
+            "body_json": body,
+            "sha256": digest,
+        }
+        connection.execute(insert(verdicts), row | {"signature": signatures.of_verdict(connection, row)})

@@ -182,6 +182,7 @@ verdicts = Table(  # append-only
     Column("policy_sha256", String(64), nullable=False),
     Column("body_json", Text, nullable=False),
     Column("sha256", String(64), nullable=False),  # of run, policy and body
+    Column("signature", Text),  # see `signatures.py`; NULL: nobody's key signed it
     Index(None, "run_id", "variant"),
 )
 
@@ -192,12 +193,16 @@ decisions = Table(  # append-only, a hash chain
     Column("run_id", String(64), ForeignKey("runs.run_id"), nullable=False),
     Column("variant", String(200), nullable=False),
     Column("verdict_sha256", String(64), nullable=False),
-    Column("action", String(16), nullable=False),  # approve, block
+    Column("action", String(16), nullable=False),  # approve, block, revoke
     Column("name", Text, nullable=False),
     Column("reason", Text, nullable=False),
+    Column("overrules", Text, nullable=False),  # the rule that an approval overrules; "": none
+    Column("signed_in", Text, nullable=False),  # who, as the login provider names them; "": unauthenticated
+    Column("expires_at", String(32)),  # of an approval; NULL: it does not expire
     Column("created_at", String(32), nullable=False),
     Column("prev_hash", String(64), nullable=False),
     Column("hash", String(64), nullable=False),
+    Column("signature", Text),  # as of a verdict
     UniqueConstraint("prev_hash"),
     UniqueConstraint("hash"),
     Index(None, "run_id", "variant"),

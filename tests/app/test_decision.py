@@ -8,6 +8,7 @@ from qualgate_app import data
 
 from qualgate.store import queries
 from qualgate.store.database import open_store
+from qualgate.store.signing.keys import TRUSTED, make_key, public_path
 from tests.app.test_views import decide_in, press, shown
 from tests.store.tampering import tamper
 
@@ -54,7 +55,7 @@ def test_a_second_click_on_what_was_shown_before_is_the_same_decision(made, open
     for app in (first, second):
         page = shown(decide_in(app, "Approve", "Ada", "fine"))
         assert "Nothing was recorded." not in page
-        assert "by <b>Ada</b>" in page
+        assert "by <b>Ada (unauthenticated)</b>" in page
     assert decided(made) == [("approve", "Ada")]
 
 
@@ -64,3 +65,38 @@ def test_a_refusal_is_gone_once_the_decision_is_recorded(made, open_page):
     app.text_area(key="decide_reason").input("fine")
     assert "Nothing was recorded." not in shown(press(app, "Approve").run())
     assert decided(made) == [("approve", "Ada")]
+
+
+def test_an_approval_against_the_gate_asks_what_it_overrules_and_why(made, open_page):
+    app = open_page("verdict", run=made.complete, variant="int2-g32")
+    page = shown(decide_in(app, "Approve", "Ada", "I looked at each of the flips"))
+    assert "An approval must say what it overrules" in page
+    choices = app.selectbox(key="decide_overrules")
+    choices.select(choices.options[0])
+    app.text_area(key="decide_reason").input("too short")
+    assert "give a reason of 20 characters or more" in shown(press(app, "Approve").run())
+    app.text_area(key="decide_reason").input("I looked at each of the flips")
+    app.selectbox(key="decide_lasts").select("for 30 days")
+    page = shown(press(app, "Approve").run())
+    assert "<b>overrules the gate</b> exact_match [" in page
+    assert " · holds until 20" in page
+    assert decided(made) == [("approve", "Ada")]
+
+
+def test_a_decision_is_revoked_by_a_button_that_is_there_once_there_is_one(made, open_page):
+    app = open_page("verdict", run=made.complete, variant="int8")
+    assert "Revoke" not in [one.label for one in app.button]
+    decide_in(app, "Approve", "Ada", "fine")
+    page = shown(decide_in(app, "Revoke", "Grace", "of another model"))
+    assert "by <b>Grace (unauthenticated)</b>" in page
+    assert "Your decision" in page
+    assert decided(made) == [("revoke", "Grace"), ("approve", "Ada")]
+    assert "int8" in shown(open_page())
+
+
+def test_a_verdict_that_is_not_as_the_trusted_key_signed_it_is_not_decided(made, open_page, tmp_path, monkeypatch):
+    make_key(tmp_path / "key")
+    monkeypatch.setenv(TRUSTED, str(public_path(tmp_path / "key")))
+    page = shown(open_page("verdict", run=made.complete, variant="int8"))
+    assert "is not signed" in page
+    assert "invalid" in page

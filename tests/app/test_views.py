@@ -18,7 +18,7 @@ from qualgate.store import decisions, prune, queries, runs
 from qualgate.store.database import open_store
 from tests.gate.four import POLICY, alike, evidence
 from tests.gate.four_arm.test_verdict import CHEAPER
-from tests.store.made import make_plan, make_results, make_run
+from tests.store.made import make_plan, make_results, make_run, said
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,8 +65,7 @@ def test_every_page_tells_that_a_run_was_pruned(made, open_page):
         newer = make_run(store, make_plan(cases=60))
         for run_id in (made.complete, newer):
             for one in queries.run_summary(store, run_id).verdicts:
-                decisions.append(store, run_id, one.verdict.variant, "approve", name="Ada", reason="looked",
-                                 verdict_sha256=one.sha256)  # fmt: skip
+                decisions.append(store, run_id, one.verdict.variant, said(one), decisions.Seen(one.sha256))
         assert [one.run_id for one in prune.to_prune(store, "9999")[0]] == [made.complete]
         prune.prune_run(store, made.complete)
     for name, query in (
@@ -78,7 +77,7 @@ def test_every_page_tells_that_a_run_was_pruned(made, open_page):
         page = shown(open_page(name, **query))
         assert "pruned on 20" in page, name
     assert "invalid" in page
-    assert "Ada decided &#x27;approve&#x27;" in page
+    assert "Ada (unauthenticated) decided &#x27;approve&#x27;" in page
     assert "pruned on" not in shown(open_page("verdict", run=newer, variant="int8"))
 
 
@@ -275,7 +274,11 @@ def test_decisions_that_overrule_the_gate_are_marked_and_counted(made, open_page
         for variant, action in (("int8", "approve"), ("int4-g32", "approve"), ("int2-g32", "block")):
             seen = queries.run_summary(store, made.complete).verdict(variant)
             decisions.append(
-                store, made.complete, variant, action, name="Ada", reason="because", verdict_sha256=seen.sha256
+                store,
+                made.complete,
+                variant,
+                said(seen, action),
+                decisions.Seen(seen.sha256),
             )
     page = shown(open_page("decisions"))
     assert "1 of these 3 overrules the gate" in page

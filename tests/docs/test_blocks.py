@@ -203,6 +203,11 @@ def whole(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_github(value: dict[str, Any]) -> None:
+    for step in [step for job in value["jobs"].values() for step in job["steps"] if "run" in step]:
+        for words in commands(step["run"]):
+            parsed(words[1:]) if words[0] == "qualgate" else None
+    if "gate" not in value["jobs"]:
+        return
     action = yaml.safe_load((ROOT / ".github/actions/qualgate/action.yml").read_text(encoding="utf-8"))
     ours = [step for step in value["jobs"]["gate"]["steps"] if "qualgate" in step["uses"]]
     assert [step["uses"] for step in ours] == [f"OWNER/qualgate/.github/actions/qualgate@v{own_version()}"]

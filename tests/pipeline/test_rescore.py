@@ -106,8 +106,12 @@ def test_old_scores_verdicts_and_decisions_stay(url, run_id, next_version):
     with open_store(url) as store:
         seen = queries.run_summary(store, run_id).verdict("int2-g32")
         decisions.append(
-            store, run_id, "int2-g32", "block", name="Libe", reason="seen", verdict_sha256=seen.sha256
-        )  # fmt: skip
+            store,
+            run_id,
+            "int2-g32",
+            decisions.Said(action="block", name="Libe", reason="seen"),
+            decisions.Seen(seen.sha256),
+        )
         old = runs.evidence(store, run_id)
     before, verdicts = rows(url, RECORDED), rows(url, "select * from verdicts order by verdict_id")
     rescore(url, run_id, None)

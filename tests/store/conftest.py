@@ -101,7 +101,9 @@ def _fill(url: str) -> str:
                       for key, each in scored.items()}  # fmt: skip
             runs.record(store, other, replace(result, completions=said), marked)
         seen = queries.run_summary(store, run_id).verdict("int8").sha256
-        decisions.append(store, run_id, "int8", "block", name=HOSTILE, reason=HOSTILE, verdict_sha256=seen)
+        decisions.append(
+            store, run_id, "int8", decisions.Said(action="block", name=HOSTILE, reason=HOSTILE), decisions.Seen(seen)
+        )
         reply = Judgement(variant="int8", evalset="s", case_id="c", repeat=0, swapped=False, asked="f" * 64,
                           reply=HOSTILE, error="", served="m")  # fmt: skip
         judgements.add(store, other, "judge/1", [reply])

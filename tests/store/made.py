@@ -30,6 +30,8 @@ from qualgate.records import (
 from qualgate.records.identity import content_hash, sha256_text
 from qualgate.store import runs
 from qualgate.store.database import Store
+from qualgate.store.decisions import Action, Said, overruled
+from qualgate.store.queries import StoredVerdict
 
 NAMES = ("Libe", "Keni", "Ramede", "Nena", "Orsu", "Tamil", "Bekka", "Sorin", "Mavi", "Ilona")
 WRONG = {"int8": 0.0, "int4-g32": 0.012, "mxfp4": 0.03, "int2-g32": 0.22}  # share of answers each variant spoils
@@ -223,6 +225,15 @@ def _answered(key: UnitKey, case: Case, wrong: float) -> tuple[Completion, Drift
         top1_agreement=1.0 - wrong / 4, first_divergence=diverged, length_ratio=1.0,
     )  # fmt: skip
     return completion, drift, tuple(scores)
+
+
+def said(
+    stored: StoredVerdict, action: Action = "approve", name: str = "Ada", reason: str = "looked at all of it"
+) -> Said:
+    """A decision about this verdict; an approval against the gate overrules its first rule, with its own reason."""
+    overrules = next(iter(overruled(stored.verdict)), "") if action == "approve" else ""
+    own = f"{reason}, run {stored.sha256[:12]}" if overrules else reason
+    return Said(action=action, name=name, reason=own, overrules=overrules)
 
 
 def _spoiled(text: str, rng: random.Random) -> str:

@@ -49,9 +49,12 @@ def test_nobody_decides_about_a_trial(store, action):
     verdict = queries.run_summary(store, trial).verdicts[0]
     with pytest.raises(UsageError, match="is a trial: 12 of 36 cases"):
         decisions.append(
-            store, trial, verdict.verdict.variant, action, name="ana", reason="it looks fine",
-            verdict_sha256=verdict.sha256,
-        )  # fmt: skip
+            store,
+            trial,
+            verdict.verdict.variant,
+            decisions.Said(action=action, name="ana", reason="it looks fine"),
+            decisions.Seen(verdict.sha256),
+        )
     assert queries.list_decisions(store) == ()
 
 

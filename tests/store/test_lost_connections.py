@@ -89,7 +89,9 @@ def a_scoring(store: Store, run_id: str) -> object:
 
 def a_decision(store: Store, run_id: str) -> object:
     seen = queries.run_summary(store, run_id).verdict("int8").sha256
-    decisions.append(store, run_id, "int8", "block", name="Ada", reason="no", verdict_sha256=seen)
+    decisions.append(
+        store, run_id, "int8", decisions.Said(action="block", name="Ada", reason="no"), decisions.Seen(seen)
+    )
     return len(queries.run_summary(store, run_id).verdict("int8").decisions)
 
 

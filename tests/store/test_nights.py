@@ -11,7 +11,7 @@ from qualgate.store import decisions, queries
 from qualgate.store.nights import Night, add_digests, add_night, last_nights, note_attempt, undelivered, untold
 from qualgate.store.queries import retention
 from qualgate.store.queries.superseded import superseded
-from tests.store.made import make_plan, make_run
+from tests.store.made import make_plan, make_run, said
 
 FILE = "nightly.yaml"
 NIGHT = Night(
@@ -97,7 +97,13 @@ def test_nights_are_held_against_what_a_person_approved_last_else_what_the_gate_
     for run, variant in ((ids[1], "int8"), (ids[2], "int8"), (ids[3], "int2-g32")):
         stored = queries.run_summary(store, run).verdict(variant)
         action = "approve" if run != ids[3] else "block"
-        decisions.append(store, run, variant, action, name="Ana", reason="looked", verdict_sha256=stored.sha256)
+        decisions.append(
+            store,
+            run,
+            variant,
+            said(stored, action, "Ana"),
+            decisions.Seen(stored.sha256),
+        )
     found = {one.arm: one for one in queries.watched(store, ids[-1]) if one.metric == "exact_match"}
     assert found["int8"].run_ids == tuple(ids[2:])
     assert found["int8"].approved_by == "Ana"

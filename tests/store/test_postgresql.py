@@ -150,7 +150,9 @@ def test_roles_can_what_they_are_for_and_rewrite_nothing(pg, url):
     people = {role: open_store(as_role(pg, url, role)) for role in ROLES}
 
     def decide(role: str) -> None:
-        decisions.append(people[role], run_id, "int8", "block", name="Ada", reason="no", verdict_sha256=seen)
+        decisions.append(
+            people[role], run_id, "int8", decisions.Said(action="block", name="Ada", reason="no"), decisions.Seen(seen)
+        )
 
     for opened in people.values():
         assert runs.evidence(opened, run_id).integrity == ()

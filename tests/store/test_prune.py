@@ -27,7 +27,7 @@ from qualgate.store.sealed import sealed_row
 from qualgate.store.tables import scores, sealed
 from tests.command_line import qualgate
 from tests.store.conftest import HOSTILE
-from tests.store.made import make_plan, make_results, make_run
+from tests.store.made import make_plan, make_results, make_run, said
 from tests.store.tampering import tamper
 from tests.store.test_judgements import ONE as REPLY
 from tests.store.test_scorings import turned
@@ -101,14 +101,16 @@ def test_nothing_is_decided_by_a_pruned_run(store, pruned):
         lambda: decide_again(store.url, pruned, None),
         lambda: rescore(store.url, pruned, None),
         lambda: runs.evidence(store, pruned),
-        lambda: decisions.append(store, pruned, "int8", "approve", name="A", reason="b", verdict_sha256=seen),
+        lambda: decisions.append(
+            store, pruned, "int8", decisions.Said(action="approve", name="A", reason="b"), decisions.Seen(seen)
+        ),
         lambda: prune.prune_run(store, pruned),
     ):
         with pytest.raises(EvidencePruned, match=r"was pruned on \d{4}-\d\d-\d\d: .* so it is invalid"):
             act()
     assert EvidencePruned.exit == Exit.INFRASTRUCTURE
     assert everything(store) == before
-    decisions.append(store, pruned, "int8", "block", name="A", reason="b", verdict_sha256=seen)
+    decisions.append(store, pruned, "int8", decisions.Said(action="block", name="A", reason="b"), decisions.Seen(seen))
 
 
 def test_scores_and_an_approval_that_were_begun_before_are_not_stored(store, run_id, monkeypatch):
@@ -119,7 +121,9 @@ def test_scores_and_an_approval_that_were_begun_before_are_not_stored(store, run
         scorings.add(store, run_id, last.number, turned(last, "exact_match/3"))
     monkeypatch.setattr(decisions, "check_evidence", lambda *_: None)
     with pytest.raises(EvidencePruned):
-        decisions.append(store, run_id, "int8", "approve", name="A", reason="b", verdict_sha256=seen)
+        decisions.append(
+            store, run_id, "int8", decisions.Said(action="approve", name="A", reason="b"), decisions.Seen(seen)
+        )
     assert everything(store) == empty
 
 
@@ -273,11 +277,12 @@ def test_a_pruning_that_is_stopped_changes_nothing(store, run_id, monkeypatch):
 
 
 def decide(store, run_id, action):
-    seen = queries.run_summary(store, run_id).verdict("int8").sha256
+    stored = queries.run_summary(store, run_id).verdict("int8")
     with store.read() as connection:
         made = [one.hash for one in decisions.chain(connection) if one.run_id == run_id]
-    shown = decisions.Seen(decision=made[-1] if made else None)
-    decisions.append(store, run_id, "int8", action, name="Ada", reason="looked", verdict_sha256=seen, seen=shown)
+    decisions.append(
+        store, run_id, "int8", said(stored, action), decisions.Seen(stored.sha256, made[-1] if made else None)
+    )
 
 
 def test_the_newest_the_approved_and_the_runs_of_the_trend_stay(store):

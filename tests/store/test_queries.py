@@ -174,7 +174,13 @@ def test_of_a_nightly_gate_file_only_the_last_night_waits_and_others_wait_beside
     assert (queries.count_queue(store), queries.count_superseded(store)) == (12, 8)
     last = next(line for line in queries.queue(store) if line.run_id == support[2])
     verdict = queries.run_summary(store, last.run_id).verdict(last.variant)
-    decisions.append(store, last.run_id, last.variant, "block", name="Ana", reason="no", verdict_sha256=verdict.sha256)
+    decisions.append(
+        store,
+        last.run_id,
+        last.variant,
+        decisions.Said(action="block", name="Ana", reason="no"),
+        decisions.Seen(verdict.sha256),
+    )
     waiting = [line.variant for line in queries.queue(store) if line.run_id in support]
     assert last.variant not in waiting, "decided, it brings back no older night"
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, Table, and_, exists, func, select
+from sqlalchemy import Connection, Table, and_, bindparam, exists, func, or_, select
 from sqlalchemy.sql import ColumnElement
 
 from qualgate.errors import IntegrityError
+from qualgate.store import plain
 from qualgate.store.database import Store
 from qualgate.store.prunings import pruned_runs
 from qualgate.store.queries.deciding import DECIDES, nothing_decided
@@ -25,15 +26,17 @@ CURRENT_VERDICT = (  # the newest verdict of each variant in each run, found by 
     )
     .subquery("current_verdict")
 )
-CURRENT_DECISION = (  # the newest decision on each verdict
+CURRENT_DECISION = (  # the newest decision on each verdict, where it is in force
     select(decisions)
     .where(
+        decisions.c.action != "revoke",
+        or_(decisions.c.expires_at.is_(None), decisions.c.expires_at > bindparam("now", callable_=lambda: plain.now())),
         ~exists().where(
             _newer_decision.c.run_id == decisions.c.run_id,
             _newer_decision.c.variant == decisions.c.variant,
             _newer_decision.c.verdict_sha256 == decisions.c.verdict_sha256,
             _newer_decision.c.decision_id > decisions.c.decision_id,
-        )
+        ),
     )
     .subquery("current_decision")
 )

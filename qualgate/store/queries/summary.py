@@ -106,8 +106,9 @@ class StoredVerdict:
 
     @property
     def decision(self) -> Decision | None:
-        """The newest decision about this verdict; decisions about earlier verdicts do not count."""
-        return next((decision for decision in reversed(self.decisions) if decision.verdict_sha256 == self.sha256), None)
+        """The newest decision about this verdict, if it is in force; those about earlier verdicts do not count."""
+        newest = next((one for one in reversed(self.decisions) if one.verdict_sha256 == self.sha256), None)
+        return newest if newest is not None and newest.stands(plain.now()) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +249,7 @@ def as_pruned(run: RunSummary) -> RunSummary:
     """Return a pruned run with all verdicts invalid; the reasons quote the earlier verdicts."""
 
     def reasons(stored: StoredVerdict) -> tuple[str, ...]:
-        decided = f", and {stored.decision.name} decided {stored.decision.action!r}" if stored.decision else ""
+        decided = f", and {stored.decision.by} decided {stored.decision.action!r}" if stored.decision else ""
         earlier = (
             f"The verdict of {stored.created_at[:10]} was {stored.verdict.word!r}{decided}: {stored.verdict.reasons[0]}"
         )

@@ -88,7 +88,9 @@ def make_store(path: Path) -> str:
         assert [one.word for one in judged] == ["approve", "block"]
         runs.add_verdicts(store, run, judged, POLICY)
         seen = queries.run_summary(store, run).verdicts[0]
-        decisions.append(store, run, "int8", "block", name="Ada", reason="later", verdict_sha256=seen.sha256)
+        decisions.append(
+            store, run, "int8", decisions.Said(action="block", name="Ada", reason="later"), decisions.Seen(seen.sha256)
+        )
     with closing(sqlite3.connect(path)) as connection:
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {name}")  # damage asks no trigger, and no constraint

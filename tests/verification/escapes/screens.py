@@ -57,7 +57,13 @@ def attacked_store(path: Path) -> str:
         runs.finish(store, run, [replace(one, reasons=(*every, *one.reasons)) for one in judged], complete=True)
         seen = queries.run_summary(store, run).verdicts[0]
         text = "\n".join(every)
-        decisions.append(store, run, VARIANT, "block", name=text[-4_000:], reason=text, verdict_sha256=seen.sha256)
+        decisions.append(
+            store,
+            run,
+            VARIANT,
+            decisions.Said(action="block", name=text[-4_000:], reason=text),
+            decisions.Seen(seen.sha256),
+        )
     return run
 
 

@@ -116,9 +116,12 @@ def test_nobody_can_approve_what_rests_on_a_damaged_answer(made, tmp_path) -> No
         seen = queries.run_summary(store, made.run).verdicts[0]
         with pytest.raises(IntegrityError, match="the stored answer or its scores"):
             decisions.append(
-                store, made.run, "int8", "approve", name="Ada", reason="fine", verdict_sha256=seen.sha256,
-                seen=decisions.Seen(seen.decisions[-1].hash),
-            )  # fmt: skip
+                store,
+                made.run,
+                "int8",
+                decisions.Said(action="approve", name="Ada", reason="fine"),
+                decisions.Seen(seen.sha256, seen.decisions[-1].hash),
+            )
 
 
 def test_the_damaged_row_is_named(made, tmp_path) -> None:

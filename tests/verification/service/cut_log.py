@@ -38,11 +38,8 @@ def cut_log(seed: int, cuts: int) -> dict[str, int]:
                     store,
                     run_id,
                     "int8",
-                    "block",
-                    name="Ada",
-                    reason=f"look {number}",
-                    verdict_sha256=verdict,
-                    seen=decisions.Seen(last),
+                    decisions.Said(action="block", name="Ada", reason=f"look {number}"),
+                    decisions.Seen(verdict, last),
                 ).hash
                 acknowledged.append((log.stat().st_size, last))
             body = log.read_bytes()

@@ -1,0 +1,1 @@
+"""Keys, signed envelopes (DSSE), and attestations of model folders, checked without store or network."""

@@ -1,0 +1,96 @@
+"""Whether an attestation lets a model folder be deployed: by the folder, the policy, the keys and the clock alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qualgate.errors import Exit
+from qualgate.store.signing import statement
+from qualgate.store.signing.envelope import opened
+from qualgate.store.signing.manifest import differences, digest_of, manifest_of
+from qualgate.store.signing.statement import Attested
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import SSlibKey
+
+REVOKED = "application/vnd.qualgate.revoked+json"
+SKEW = timedelta(minutes=5)  # between the clocks of two machines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """The outcome of a check."""
+
+    attested: Attested
+    key: str  # id of the key that signed
+    exit: Exit
+    reasons: tuple[str, ...]  # why it is refused; () if it is not
+
+
+def check(
+    folder: Path,
+    attestation: Path,
+    policy: str,
+    keys: Sequence[SSlibKey],
+    now: datetime,
+    *,
+    revoked: str = "",
+    overruled: bool = False,
+) -> Checked:
+    """Check a folder against its attestation.
+
+    Args:
+        folder: The model folder to be deployed.
+        attestation: The file.
+        policy: The digest that the deployer's own rules have, see `pipeline.attest.policy_digest`.
+        keys: The trusted public keys.
+        now: The time, with its zone.
+        revoked: The text of a signed list of revoked approvals; "": none.
+        overruled: Accept what a person approved against the gate.
+
+    Raises:
+        IntegrityError: The attestation or the list is not what a trusted key signed.
+    """
+    text = attestation.read_text(encoding="utf-8", errors="replace")
+    body, key = opened(text, statement.PAYLOAD, keys)
+    said = statement.read(body)
+    refused: list[tuple[Exit, str]] = []
+    found = manifest_of(folder, leave_out=attestation)
+    if digest_of(found) != digest_of(said.files):
+        refused.append((Exit.INTEGRITY, f"these are not the files that were judged: {differences(said.files, found)}"))
+    if said.policy != policy:
+        refused.append((Exit.INTEGRITY, "the verdict was made by other rules than those of this policy"))
+    refused += _times(said, now)
+    if revoked:
+        refused += _revocations(said, opened(revoked, REVOKED, keys)[0], now)
+    refused += _result(said, overruled)
+    code = refused[0][0] if refused else Exit.APPROVE
+    return Checked(attested=said, key=key, exit=code, reasons=tuple(reason for _, reason in refused))
+
+
+def _times(said: Attested, now: datetime) -> list[tuple[Exit, str]]:
+    made, until = datetime.fromisoformat(said.made), datetime.fromisoformat(said.until)
+    if now + SKEW < made:
+        return [(Exit.UNDECIDED, f"it was made at {said.made}, which is in the future: one of the clocks is wrong")]
+    return [(Exit.UNDECIDED, f"it expired at {said.until}")] if now >= until else []
+
+
+def _revocations(said: Attested, body: Mapping[str, Any], now: datetime) -> list[tuple[Exit, str]]:
+    """Refuse by the list of revoked approvals, and by a list that is out of date."""
+    if now >= datetime.fromisoformat(str(body.get("until"))):
+        return [(Exit.UNDECIDED, f"the list of revoked approvals expired at {body['until']}: get a newer one")]
+    mine = [one for one in body["revoked"] if (one["run"], one["variant"]) == (said.run, said.variant)]
+    return [(Exit.BLOCK, f"the approval is revoked: {one['why']}") for one in mine if one["at"] >= said.made]
+
+
+def _result(said: Attested, overruled: bool) -> list[tuple[Exit, str]]:
+    if said.result == "PASSED" or (said.result == "WARNED" and overruled):
+        return []
+    if said.result == "WARNED":
+        return [(Exit.REVIEW, f"a person approved it against the gate, which said {said.word}: {said.decided}")]
+    decided = f", and {said.decided}" if said.decided else ""
+    return [(Exit.BLOCK, f"it is not approved: the gate said {said.word}{decided}")]
