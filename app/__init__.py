@@ -1,5 +1,6 @@
 """The reviewers' dashboard (Streamlit). Installed as `qualgate_app`; opened by `qualgate dashboard`."""
 
+LOGIN = "QUALGATE_LOGIN"  # set by `qualgate dashboard --login`: the file of the provider's settings
 STREAMLIT_CONFIG = {
     "server.address": "127.0.0.1",
     "server.headless": True,

@@ -18,12 +18,13 @@ import streamlit as st
 from qualgate.records import Verdict
 from qualgate.report.nights import ShownNights, shown_nights
 from qualgate.report.summary import Report
-from qualgate.store import decisions, prunings, queries, runs, signatures
+from qualgate.store import decisions, people, prunings, queries, runs, signatures
 from qualgate.store import loads as stored_loads
 from qualgate.store.database import Store, open_store
 from qualgate.store.decisions import Decision, Said, Seen
 from qualgate.store.evidence_seal import evidence_seal
 from qualgate.store.loads import StoredLoad
+from qualgate.store.people import Role
 from qualgate.store.queries.night_lines import NightLine, WaitingDigest, night_lines, waiting_digests
 from qualgate.store.signing.keys import trusted_keys
 
@@ -188,6 +189,13 @@ def pruned_runs(decision_list: Sequence[Decision]) -> dict[str, str]:
     with _open() as store, store.read() as connection:
         pruned = prunings.pruned_runs(connection, {decision.run_id for decision in decision_list})
     return {run_id: str(pruning) for run_id, pruning in pruned.items()}
+
+
+def role_of(identity: str) -> Role | None:
+    """Return the role of a person; None if they have none."""
+    with _open() as store, store.read() as connection:
+        granted = people.grants(connection).get(identity)
+    return None if granted is None or granted.role == "none" else granted.role
 
 
 def decide(run_id: str, variant: str, said: Said, seen: Seen) -> Decision:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 from qualgate_app.faults import explained
+from qualgate_app.person import admitted
 
 # Our own picture: Streamlit would fetch a page icon from the internet.
 GATE = (
@@ -33,4 +34,5 @@ page = st.navigation(
     position="top",
 )
 with explained():
-    page.run()
+    if admitted():
+        page.run()

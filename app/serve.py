@@ -18,7 +18,7 @@ from threading import Thread
 from urllib.parse import urlsplit
 
 import streamlit as st
-from qualgate_app import STREAMLIT_CONFIG
+from qualgate_app import LOGIN, STREAMLIT_CONFIG
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,8 +29,9 @@ ALLOWED_BY = "If you meant to come by this name, start it with: qualgate dashboa
 EVERY = ("0.0.0.0", "::")  # addresses to listen on that are no host's name
 
 
-def serve(port: int, address: str, base_path: str, hosts: Sequence[str]) -> None:
-    """Serve the pages until standard input ends. hosts: allowed host names besides this machine's own."""
+def serve(port: int, address: str, base_path: str, hosts: Sequence[str], login: str = "") -> None:
+    """Serve the pages until standard input ends. hosts: allowed host names besides this machine's own. login:
+    file with the section `[auth]` of Streamlit's secrets."""
     Thread(target=_end_with_input, daemon=True).start()
     guard = Middleware(Guarded, headers=security_headers(), local=(*LOCAL, address), hosts=hosts)
     app = st.App(Path(__file__).with_name("main.py"), middleware=[guard])
@@ -40,6 +41,7 @@ def serve(port: int, address: str, base_path: str, hosts: Sequence[str]) -> None
             "server.port": port,
             "server.address": address,
             "server.baseUrlPath": base_path,
+            **({"secrets.files": [login]} if login else {}),
             "server.corsAllowedOrigins": [f"https://{host}" for host in hosts],  # of a proxy with another name
         }
     )
@@ -138,4 +140,4 @@ def _host_name(address: str) -> str:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:])
+    serve(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:], os.environ.get(LOGIN, ""))

@@ -9,10 +9,12 @@ from typing import get_args
 import streamlit as st
 from qualgate_app import data
 from qualgate_app.data import ShownRun
-from qualgate_app.text import chip, escape, overrules, when
+from qualgate_app.person import Person, person
+from qualgate_app.text import chip, escape, label, overrules, when
 
-from qualgate.errors import QualgateError
+from qualgate.errors import QualgateError, UsageError
 from qualgate.store.decisions import REASONED, Action, Decision, Said, Seen, overruled
+from qualgate.store.people import DECIDES
 from qualgate.store.plain import stamp
 from qualgate.store.queries import StoredVerdict
 from qualgate.text.escaping import visible
@@ -86,10 +88,15 @@ def _show_form(shown: ShownRun, stored: StoredVerdict) -> None:
         state.deciding, state.decide_reason, state.click, state.refused = form_id, "", None, ""
         state.decide_overrules, state.decide_lasts = None, next(iter(LASTS))
     seen = Seen(stored.sha256, stored.decisions[-1].hash if stored.decisions else None, shown.seal)
-    closed = shown.checking or state.click is not None
+    mine = person()
+    closed = shown.checking or state.click is not None or not mine.may_decide
     with st.form(f"decide {form_id}", border=False, enter_to_submit=False):
-        st.text_input("Name", value=state.get("reviewer", ""), key="decide_name", max_chars=200)
-        st.caption("Nobody signs in here, so a decision is kept as *unauthenticated*.")
+        if mine.identity:
+            state.decide_name = mine.name
+            st.caption(_standing(mine))
+        else:
+            st.text_input("Name", value=state.get("reviewer", ""), key="decide_name", max_chars=200)
+            st.caption("Nobody signs in here, so a decision is kept as *unauthenticated*.")
         if choices := overruled(stored.verdict):
             st.selectbox("What an approval overrules", choices, index=None, key="decide_overrules",
                          placeholder="Choose a rule", format_func=visible)  # fmt: skip
@@ -107,9 +114,18 @@ def _show_form(shown: ShownRun, stored: StoredVerdict) -> None:
             )
 
 
+def _standing(mine: Person) -> str:
+    """Return who decides, or why they may not."""
+    if mine.role not in DECIDES:
+        return f"As {mine.role} you may not decide."
+    return (
+        f"You decide as {label(mine.identity)}." if mine.fresh else "You signed in hours ago. Sign in again to decide."
+    )
+
+
 def _keep_click(action: Action, seen: Seen) -> None:
     state = st.session_state
-    said = Said(action=action, name=state.decide_name, reason=state.decide_reason)
+    said = Said(action=action, name=state.decide_name, reason=state.decide_reason, signed_in=person().identity)
     if action == "approve":
         days = LASTS[state.decide_lasts]
         ends = None if days is None else stamp(datetime.now(UTC) + timedelta(days=days))
@@ -121,6 +137,8 @@ def _write(run_id: str, variant: str, click: Click) -> None:
     """Record the decision that was clicked and redraw the page; a refusal is kept for it to show."""
     state = st.session_state
     try:
+        if person().identity != click.said.signed_in or not person().may_decide:  # a role or a login ended meanwhile
+            raise UsageError("you are no longer signed in as somebody who may decide. Sign in again.")
         data.decide(run_id, variant, click.said, click.seen)
     except QualgateError as error:
         state.click, state.refused = None, visible(str(error))

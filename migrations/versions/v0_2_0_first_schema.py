@@ -54,6 +54,7 @@ sa.Table(
     sa.Column("expected_sha256", sa.String(64), nullable=False),
     sa.Column("sha256", sa.String(64), nullable=False),
     sa.Column("gate_name", sa.Text()),
+    sa.Column("made_by", sa.Text()),
     sa.Column("judging_json", sa.Text()),
     sa.Index(None, "created_at"),
     sa.Index(None, "plan_key", "status"),

@@ -19,6 +19,7 @@ from qualgate.cli import (
     looking,
     making,
     nightly,
+    people,
     scoring,
     service,
     signing,
@@ -66,6 +67,7 @@ GROUPS = {
     "db": db.db_app,
     "audit": signing.audit_app,
     "key": signing.key_app,
+    "people": people.people_app,
 }
 
 

@@ -13,7 +13,7 @@ GROUPS = {
     "Start here": ("init", "plan", "run", "config", "doctor", "demo"),
     "Judge": ("gate", "score", "rescore", "compare", "intake", "nightly", "trend"),
     "Look": ("runs", "report", "answers", "flips", "diff", "drift", "dashboard"),
-    "Sign": ("key", "audit", "attest", "verify"),
+    "Sign": ("people", "key", "audit", "attest", "verify"),
     "Load": ("load",),
     "Operate": ("db", "submit", "status", "wait", "cancel", "metrics"),
     "Develop": ("evalset", "inspect", "quantize", "draft"),

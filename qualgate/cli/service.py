@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import tomllib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -35,6 +36,10 @@ def dashboard(
             help="host name under which a proxy or container reaches the dashboard; may be repeated",
         ),
     ] = None,
+    login: Annotated[
+        Path | None,
+        typer.Option("--login", help="TOML file with the section [auth] of an OIDC provider: people sign in"),
+    ] = None,
     base_path: Annotated[
         str,
         typer.Option(
@@ -52,7 +57,7 @@ def dashboard(
     if importlib.util.find_spec("streamlit") is None:
         raise UsageError(needs("the dashboard", "dashboard"))
     hosts, base_path = [_host_name(name) for name in allow_host or ()], _base_path(base_path)
-    url = store_url_of(gate_file, store)
+    url, provider = store_url_of(gate_file, store), _login(login)
     _check_free(address, port)
     open_store(url, create=False).close()  # refuses a missing, older or newer store, as `runs` does
     url_host = f"[{address}]" if ":" in address else address
@@ -60,10 +65,12 @@ def dashboard(
     if address not in ("127.0.0.1", "localhost", "::1"):
         here = [] if address in ("0.0.0.0", "::") else [address]
         names = ", ".join(dict.fromkeys(["localhost", "127.0.0.1", *here, *hosts]))
-        say(f"anyone who reaches {url_host} can sign. It answers only to these names: {names} (--allow-host adds one)")
+        whoever = "people with a role" if provider else f"anyone who reaches {url_host}"
+        say(f"{whoever} can sign. It answers only to these names: {names} (--allow-host adds one)")
     command = [sys.executable, "-m", "qualgate_app.serve", str(port), address, base_path, *hosts]
     # The server ends when its stdin closes, which happens however this process ends.
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "QUALGATE_STORE": url}) as served:
+    environment = {**os.environ, "QUALGATE_STORE": url, "QUALGATE_LOGIN": provider}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as served:
         signal.signal(signal.SIGTERM, lambda *_: served.terminate())
         try:
             code = served.wait()
@@ -71,6 +78,21 @@ def dashboard(
             code = 0
         code = 0 if code == -signal.SIGTERM else code
     raise typer.Exit(Exit.APPROVE if code == 0 else Exit.INFRASTRUCTURE)
+
+
+def _login(file: Path | None) -> str:
+    """Return the absolute path of the login provider's settings, "" without; UsageError for a file without them."""
+    if file is None:
+        return ""
+    try:
+        section = tomllib.loads(file.read_text(encoding="utf-8")).get("auth")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{file}: cannot be read as TOML ({error}).") from None
+    needed = ("redirect_uri", "cookie_secret", "client_id", "client_secret", "server_metadata_url")
+    lacking = [name for name in needed if not (isinstance(section, dict) and section.get(name))]
+    if lacking:
+        raise UsageError(f"{file}: the section [auth] lacks {', '.join(lacking)}.")
+    return str(file.absolute())
 
 
 def _host_name(value: str) -> str:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, insert, select
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.records import Verdict
 from qualgate.records.identity import content_hash
-from qualgate.store import plain, signatures
+from qualgate.store import people, plain, signatures
 from qualgate.store.database import Store
 from qualgate.store.evidence import check_evidence
 from qualgate.store.evidence_seal import evidence_seal
@@ -157,6 +157,7 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
         _check_decides(connection, run_id)
         if action == "approve" and verdict.word == "invalid":
             raise UsageError(f"{variant!r} cannot be approved: its run is invalid. Run it again.")
+        _check_person(connection, row)
         recorded = chain(connection)
         on_variant = [decision for decision in recorded if (decision.run_id, decision.variant) == (run_id, variant)]
         newest = on_variant[-1] if on_variant else None
@@ -174,6 +175,23 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
         signature = signatures.of_decision(connection, chained)
         connection.execute(insert(decisions), chained | {"signature": signature})
         return _decision(chained)
+
+
+def _check_person(connection: Connection, row: dict[str, Any]) -> None:
+    """Raise UsageError unless the person may decide: by their role, and not on a run of their own. An admin may, with
+    a reason of its own."""
+    mine = people.check_may(connection, row["signed_in"], people.DECIDES, "decide")
+    if mine is None or row["action"] != "approve":
+        return
+    maker = connection.execute(select(runs.c.made_by).where(runs.c.run_id == row["run_id"])).scalar()
+    if maker not in (mine.person, *mine.makes_runs_as):
+        return
+    if mine.role != "admin":
+        raise UsageError(f"{mine.person} made run {row['run_id']} (as {maker}). Somebody else must approve it.")
+    if len(_words(row["reason"])) < REASONED:
+        raise UsageError(
+            f"you made this run. To approve it as an admin, give a reason of {REASONED} characters or more."
+        )
 
 
 def _check_overruling(row: dict[str, Any], verdict: Verdict, recorded: Sequence[Decision]) -> None:

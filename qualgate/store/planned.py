@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from qualgate.store.database import Store, if_absent
 from qualgate.store.rows import EVALSET, EXPECTED, arm_digest, expected_digest, run_digest
 from qualgate.store.tables import arms, cases, evalsets, runs, units
 
+MAKERS = ("QUALGATE_MADE_BY", "GITHUB_ACTOR", "GITLAB_USER_LOGIN")
 BATCH = 10_000  # cases in one transaction: some 50 ms
 LISTED = ("run_id", *EXPECTED, "status", "attempts", "error")
 
@@ -29,6 +32,17 @@ class PlannedRows:
     arms: list[dict[str, Any]]
     cases: Mapping[str, str]  # hash → body
     units: list[tuple[Any, ...]]  # columns of LISTED
+
+
+def maker() -> str:
+    """Return who makes a run, as this machine or its CI host names them; "" if it does not."""
+    named = next(filter(None, (os.environ.get(name) for name in MAKERS)), "")
+    if named:
+        return plain.storable(named)
+    try:
+        return plain.storable(getpass.getuser())
+    except (OSError, KeyError):  # a container's user without a name
+        return ""
 
 
 def planned_rows(plan: Plan) -> PlannedRows:
@@ -72,6 +86,7 @@ def planned_rows(plan: Plan) -> PlannedRows:
         "created_at": plain.now(),
         "gate_file": plan.gate_file,
         "gate_name": plan.gate_name or None,
+        "made_by": maker() or None,
         "policy_json": plain.policy_to_json(plan.policy),
         "expected_sha256": expected_digest([tuple(item[name] for name in EVALSET) for item in sets], expected),
     }

@@ -48,7 +48,7 @@ EXPECTED = ("arm", "evalset", "case_id", "repeat", "case_hash", "cluster")
 EVALSET = ("name", "version", "sha256", "metrics_json", "lenient_json", "normalizers_json")  # without the description
 STATUSES = ("running", "complete", "incomplete")  # of a run
 WRITTEN = timedelta(hours=1)  # most time between a run's id and its row, on a slow disk
-RUN = ("run_id", "plan_key", "gate_file", "gate_name", "policy_json", "expected_sha256")
+RUN = ("run_id", "plan_key", "gate_file", "gate_name", "made_by", "policy_json", "expected_sha256")
 ARM = ("run_id", "name", "position", "spec_json", "planned_json", "observed_json", "footprint_json")
 
 

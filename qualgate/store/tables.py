@@ -33,6 +33,7 @@ runs = Table(
     Column("expected_sha256", String(64), nullable=False),  # seals the closed list: evalsets and units
     Column("sha256", String(64), nullable=False),  # seals what the run was asked: gate file, policy, closed list
     Column("gate_name", Text),  # of the gate file
+    Column("made_by", Text),  # see `planned.maker`; NULL: not known
     Column("judging_json", Text),  # what asking its judge came to, which is no evidence; NULL where that is not known
     Index(None, "plan_key", "status"),
     Index(None, "created_at"),

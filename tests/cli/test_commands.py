@@ -17,7 +17,7 @@ COMMANDS = (
     "dashboard",
     "doctor", "draft", "inspect", "quantize", "score", "rescore", "intake", "drift", "load",
     "compare", "submit", "status", "wait", "cancel", "nightly", "trend",
-    "metrics", "key", "audit", "attest", "verify",
+    "metrics", "people", "key", "audit", "attest", "verify",
 )  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 
