@@ -76,7 +76,7 @@ def append(
     name, reason = plain.storable(name).strip(), plain.storable(reason).strip()
     if action not in ("approve", "block"):
         raise UsageError(f"a decision is approve or block, not {action!r}.")
-    if not _seen(name) or not _seen(reason):
+    if not is_readable(name) or not is_readable(reason):
         raise UsageError("a decision needs a name and a reason, neither of them blank; fill in both.")
     row: dict[str, Any] = {
         "run_id": run_id,
@@ -158,7 +158,7 @@ def _check_decides(connection: Connection, run_id: str) -> None:
         raise UsageError(f"run {run_id} is a {why}. It cannot be decided: make a run of all cases.")
 
 
-def _seen(text: str) -> bool:
+def is_readable(text: str) -> bool:
     """Whether the text has a visible character: a letter, digit, sign or symbol that is not blank."""
     return any(category(mark)[0] in "LNPS" and mark not in BLANK for mark in text)
 

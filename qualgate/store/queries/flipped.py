@@ -201,6 +201,14 @@ def count_flipped_cases(store: Store, run_id: str, variant: str, of: Sequence[Ju
         return totals
 
 
+def flipped_answers(store: Store, run_id: str, variant: str) -> frozenset[tuple[str, str, int]]:
+    """Return (evalset, case, repeat) of each answer with a score that changed between right and wrong."""
+    with store.read() as connection:
+        moved = _moved(connection, run_id, variant, (), None)
+        answers = select(moved.c.evalset, moved.c.case_id, moved.c.repeat).distinct()
+        return frozenset(tuple(row) for row in connection.execute(answers))
+
+
 def judged_by(verdict: Verdict, evalsets: Collection[str]) -> tuple[Judged, ...]:
     """Return the quality rules that decided: the broken critical ones, else all critical ones."""
     counted = [rule for rule in verdict.comparisons if rule.lost is not None and rule.tier == "critical"]
