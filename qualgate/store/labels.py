@@ -158,9 +158,7 @@ def labels(store: Store, run_id: str | None = None, variant: str | None = None) 
     return tuple(label for label in _counting(rows) if variant in (None, label.variant))
 
 
-def labels_of_cases(
-    store: Store, run_id: str, variant: str, shown: Sequence[CaseOfRun]
-) -> dict[CaseOfRun, CaseLabels]:
+def labels_of_cases(store: Store, run_id: str, variant: str, shown: Sequence[CaseOfRun]) -> dict[CaseOfRun, CaseLabels]:
     """Return the labels of these cases of a run, by case; cases without any are left out. Raises IntegrityError for a
     changed label."""
     key = units.c.evalset, units.c.case_id, units.c.repeat
@@ -215,10 +213,10 @@ def find_answer(
     if not matches:
         place = f"case {case!r:.200}" + (f" in evalset {evalset!r:.80}" if evalset is not None else "")
         number = f", answer {repeat}" if repeat else ""
-        raise UsageError(f"run {run_id} has no {place}{number} for {variant}. `qualgate flips` lists cases that changed.")
+        raise UsageError(f"run {run_id} has no {place}{number} for {variant}. `qualgate flips` lists changed cases.")
     if len(matches) > 1:
-        raise UsageError(f"case {case!r:.200} is in several evalsets: {', '.join(row.evalset for row in matches)}. Give "
-                         "--evalset.")  # fmt: skip
+        sets = ", ".join(row.evalset for row in matches)
+        raise UsageError(f"case {case!r:.200} is in several evalsets: {sets}. Give --evalset.")
     return UnitKey(variant, matches[0].evalset, matches[0].case_id, repeat)
 
 

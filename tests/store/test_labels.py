@@ -199,6 +199,6 @@ def test_a_case_id_of_two_evalsets_needs_the_evalset(store, monkeypatch):
 
     monkeypatch.setattr(plans, "_evalset", short_ids)
     run_id = make_run(store, make_plan(cases=2))
-    with pytest.raises(UsageError, match="in several evalsets: arithmetic, json_extract, tool_calls. Give --evalset"):
+    with pytest.raises(UsageError, match="in several evalsets: arithmetic, json_extract, tool_calls"):
         labels.find_answer(store, run_id, VARIANT, "0000")
     assert labels.find_answer(store, run_id, VARIANT, "0000", "tool_calls").evalset == "tool_calls"
