@@ -67,6 +67,11 @@ class Flip:
     noisy: bool | None = None  # whether the A/A arm changes a score of this case too; None: no such arm
 
     @property
+    def case(self) -> tuple[str, str, int]:
+        """Set, case, and which of several answers."""
+        return self.evalset, self.case_id, self.repeat
+
+    @property
     def case_name(self) -> str:
         """Name for people: case, and which of several answers."""
         return self.case_id + (f"#{self.repeat}" if self.repeat else "")
