@@ -10,7 +10,7 @@ from qualgate_app.address import keep, parameter
 from qualgate_app.faults import explained
 from qualgate_app.text import escape
 from qualgate_app.verdict.case import scores_text, show_case
-from qualgate_app.verdict.labels import label_cell, show_label_form, show_labels
+from qualgate_app.verdict.labels import label_cell, show_label_form
 
 from qualgate.records import NOISE, Comparison, UnitKey
 from qualgate.records.identity import canonical_json
@@ -44,8 +44,8 @@ def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> 
         case_filter, sort, word = _filters(run, counts)
         labels = data.labels(run.run_id, variant)
         keys = _with_label(data.case_keys(run.run_id, variant, case_filter, sort), word, labels)
-        st.caption(_count_text(run, case_filter, len(keys)))
-        st.caption(_progress_text(data.flipped_answers(run.run_id, variant), labels))
+        progress = _progress_text(data.flipped_answers(run.run_id, variant), labels)
+        st.caption(f"{_count_text(run, case_filter, len(keys))} · {progress}")
         if not keys:
             return
         names = [key.name for key in keys]
@@ -58,8 +58,9 @@ def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> 
         _table(page, pairs, labelled, index - first)
         _page_buttons(names, index)
         key, pair = keys[index], pairs[index - first]
-        show_labels(pair, labelled.get(key.case, UNLABELLED))
-        show_case(key, pair, data.case_detail(run.run_id, variant, key))
+        with st.container():  # the form keeps its place on the page, however much is shown above it
+            detail = data.case_detail(run.run_id, variant, key)
+            show_case(key, pair, detail, labelled.get(key.case, UNLABELLED))
         show_label_form(run.run_id, UnitKey(variant, *key.case), labels.get(key.case))
 
 

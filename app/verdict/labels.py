@@ -1,4 +1,4 @@
-"""Show a case's labels, and the form that labels the variant's answer."""
+"""The label of a case in the table, and the form that labels the variant's answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from qualgate_app.text import escape
 from qualgate.errors import QualgateError
 from qualgate.records import UnitKey
 from qualgate.store.labels import LONGEST_NAME, LONGEST_NOTE, NO_LABEL, WORDS, CaseLabels, Label
-from qualgate.store.queries import Compared
 from qualgate.text.escaping import visible
 
 
@@ -18,12 +17,6 @@ def label_cell(labels: CaseLabels) -> str:
     if labels.own is not None:
         return f"<b>{escape(labels.own.label)}</b>"
     return "–" if labels.other is None else f'<span class="quiet">{escape(labels.other.label)} in another run</span>'
-
-
-def show_labels(compared: Compared, labels: CaseLabels) -> None:
-    """Show a line for each label of a case."""
-    for line in labels.lines(compared.variant):
-        st.html(f'<div class="qg-long">{escape(line)}</div>')
 
 
 def show_label_form(run_id: str, unit: UnitKey, own: Label | None) -> None:
