@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from sqlalchemy import Connection, and_, or_, select
-from sqlalchemy import tuple_ as in_tuple
 
 from qualgate.errors import UsageError
 from qualgate.records import UnitKey
@@ -161,16 +160,20 @@ def labels(store: Store, run_id: str | None = None, variant: str | None = None) 
 def labels_of_cases(store: Store, run_id: str, variant: str, shown: Sequence[CaseOfRun]) -> dict[CaseOfRun, CaseLabels]:
     """Return the labels of these cases of a run, by case; cases without any are left out. Raises IntegrityError for a
     changed label."""
-    key = units.c.evalset, units.c.case_id, units.c.repeat
-    statement = select(*key, sealed).join_from(units, sealed, sealed.c.name == units.c.case_hash)
+    statement = select(units.c.evalset, units.c.case_id, units.c.repeat, sealed)
+    statement = statement.join_from(units, sealed, sealed.c.name == units.c.case_hash)
     statement = statement.where(units.c.run_id == run_id, units.c.arm == variant, sealed.c.kind == "label")
-    by_case: dict[CaseOfRun, list[Any]] = {}
+    by_case: dict[CaseOfRun, list[Any]] = {case: [] for case in shown}
     with store.read() as connection:
         for start in range(0, len(shown), BATCH):
-            chosen = statement.where(in_tuple(*key).in_(shown[start : start + BATCH]))
+            batch = set(shown[start : start + BATCH])
+            # By two lists SQLite finds units in their index; by a list of pairs it reads all units of the arm.
+            sets, ids = {case[0] for case in batch}, {case[1] for case in batch}
+            chosen = statement.where(units.c.evalset.in_(sets), units.c.case_id.in_(ids))
             for row in connection.execute(chosen.order_by(sealed.c.sealed_id)):
-                by_case.setdefault((row.evalset, row.case_id, row.repeat), []).append(row)
-    return {case: _case_labels(run_id, UnitKey(variant, *case), rows) for case, rows in by_case.items()}
+                if (case := (row.evalset, row.case_id, row.repeat)) in batch:
+                    by_case[case].append(row)
+    return {case: _case_labels(run_id, UnitKey(variant, *case), rows) for case, rows in by_case.items() if rows}
 
 
 def _case_labels(run_id: str, unit: UnitKey, rows: Sequence[Any]) -> CaseLabels:
