@@ -15,14 +15,16 @@ from typing import Any
 
 import streamlit as st
 
-from qualgate.records import Verdict
+from qualgate.records import UnitKey, Verdict
 from qualgate.report.nights import ShownNights, shown_nights
 from qualgate.report.summary import Report
 from qualgate.store import decisions, people, prunings, queries, runs, signatures
+from qualgate.store import labels as stored_labels
 from qualgate.store import loads as stored_loads
 from qualgate.store.database import Store, open_store
 from qualgate.store.decisions import Decision, Said, Seen
 from qualgate.store.evidence_seal import evidence_seal
+from qualgate.store.labels import CaseLabels, CaseOfRun, Label
 from qualgate.store.loads import StoredLoad
 from qualgate.store.people import Role
 from qualgate.store.queries.night_lines import NightLine, WaitingDigest, night_lines, waiting_digests
@@ -172,6 +174,30 @@ def case_detail(run_id: str, variant: str, key: queries.CaseKey) -> queries.Case
         return queries.case_detail(store, run_id, variant, key.evalset, key.case_id, key.repeat)
 
 
+def flipped_answers(run_id: str, variant: str) -> frozenset[CaseOfRun]:
+    """Return the answers with a score that changed between right and wrong."""
+    return _flipped_answers(url(), run_id, variant)
+
+
+def labels(run_id: str, variant: str) -> dict[CaseOfRun, Label]:
+    """Return the labels of a variant's answers, by case."""
+    with _open() as store:
+        found = stored_labels.labels(store, run_id, variant)
+    return {(label.evalset, label.case_id, label.repeat): label for label in found}
+
+
+def labels_of_cases(run_id: str, variant: str, keys: Sequence[queries.CaseKey]) -> dict[CaseOfRun, CaseLabels]:
+    """Return the labels of these cases, other runs' included; cases without any are left out."""
+    with _open() as store:
+        return stored_labels.labels_of_cases(store, run_id, variant, [key.case for key in keys])
+
+
+def set_label(run_id: str, unit: UnitKey, label: str, name: str, note: str, signed_in: str = "") -> Label:
+    """Record a person's label on an answer."""
+    with _open() as store:
+        return stored_labels.set_label(store, run_id, unit, label, name=name, note=note, signed_in=signed_in)
+
+
 def list_decisions(limit: int, offset: int) -> tuple[Decision, ...]:
     """Return decisions, the newest first. IntegrityError if their chain is broken."""
     with _open() as store:
@@ -247,3 +273,9 @@ def _case_keys(
 ) -> tuple[queries.CaseKey, ...]:
     with _open() as store:
         return queries.case_keys(store, run_id, variant, case_filter, sort)
+
+
+@st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
+def _flipped_answers(url: str, run_id: str, variant: str) -> frozenset[CaseOfRun]:
+    with _open() as store:
+        return queries.flipped_answers(store, run_id, variant)

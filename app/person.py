@@ -1,9 +1,10 @@
-"""Who signed in through the login provider, if the dashboard was started with one; and the page of those who did not."""
+"""Who signed in, if the dashboard was started with a login provider; and the page of those who did not."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import streamlit as st
@@ -53,8 +54,8 @@ def person() -> Person:
     return Person(identity, str(claims.get("name") or identity), data.role_of(identity), fresh)
 
 
-def _identity(claims: dict[str, object]) -> str:
-    """Return a verified address, else SUBJECT@ISSUER: whoever gives an address that nobody verified is not its owner."""
+def _identity(claims: Mapping[str, object]) -> str:
+    """Return a verified address, else SUBJECT@ISSUER: an address that nobody verified may be anybody's."""
     if claims.get("email") and claims.get("email_verified") is True:
         return str(claims["email"]).lower()
     return f"{claims.get('sub')}@{claims.get('iss')}"

@@ -6,6 +6,7 @@ import streamlit as st
 from qualgate_app.text import diff, escape, plain_block
 
 from qualgate.report.html_blocks import table_html
+from qualgate.store.labels import CaseLabels
 from qualgate.store.queries import Answer, CaseDetail, CaseKey, Compared
 from qualgate.store.queries.case_text import prompt_text, reference_text
 from qualgate.text.numbers import counted, ms_text, score_text
@@ -21,9 +22,11 @@ def _moved(before: float | None, after: float | None) -> str:
     return f"<b>{text}</b>" if before != after else text
 
 
-def show_case(key: CaseKey, compared: Compared, detail: CaseDetail) -> None:
-    """Show one case in full, with differences between the answers marked."""
+def show_case(key: CaseKey, compared: Compared, detail: CaseDetail, labels: CaseLabels) -> None:
+    """Show one case in full, with its labels and with differences between the answers marked."""
     st.html(f"<b>{escape(key.name)}</b>{' · changes in the A/A arm too' if key.noisy else ''}")
+    for line in labels.lines(compared.variant):
+        st.html(f'<div class="qg-long">{escape(line)}</div>')
     prompt, reference = st.columns(2)
     with prompt:
         st.html(f'<div class="quiet">prompt</div>{plain_block(prompt_text(detail.body))}')

@@ -10,15 +10,17 @@ from qualgate_app.address import keep, parameter
 from qualgate_app.faults import explained
 from qualgate_app.text import escape
 from qualgate_app.verdict.case import scores_text, show_case
+from qualgate_app.verdict.labels import label_cell, show_label_form
 
-from qualgate.records import NOISE, Comparison
+from qualgate.records import NOISE, Comparison, UnitKey
 from qualgate.records.identity import canonical_json
+from qualgate.store.labels import UNLABELLED, WORDS, CaseLabels, CaseOfRun, Label
 from qualgate.store.queries import SHOWS, SORTS, CaseFilter, CaseKey, Compared, FlipCount, RunSummary
 from qualgate.text.escaping import visible
 from qualgate.text.numbers import counted
 
 SIZE = 8  # rows of the table
-EVERY, ANY = "every case", "all"
+EVERY, ANY, NO_LABEL = "every case", "all", "unlabelled"
 CLIPPED = 160  # characters of an answer in the table
 
 
@@ -39,24 +41,32 @@ def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> 
     """Show the cases matching the address and the filters, the worst of them open until another is chosen."""
     st.subheader("Cases", anchor="cases")
     with explained():
-        case_filter, sort = _filters(run, counts)
-        keys = data.case_keys(run.run_id, variant, case_filter, sort)
-        st.caption(_count_text(run, case_filter, len(keys)))
+        case_filter, sort, word = _filters(run, counts)
+        labels = data.labels(run.run_id, variant)
+        keys = _with_label(data.case_keys(run.run_id, variant, case_filter, sort), word, labels)
+        progress = _progress_text(data.flipped_answers(run.run_id, variant), labels)
+        st.caption(f"{_count_text(run, case_filter, len(keys))} · {progress}")
         if not keys:
             return
         names = [key.name for key in keys]
-        opened = _opened((run.run_id, variant, case_filter, sort))
+        opened = _opened((run.run_id, variant, case_filter, sort, word))
         index = names.index(opened) if opened in names else 0
         first = index - index % SIZE
-        pairs = data.compared(run.run_id, keys[first : first + SIZE])
-        _table(keys[first : first + SIZE], pairs, index - first)
+        page = keys[first : first + SIZE]
+        pairs = data.compared(run.run_id, page)
+        labelled = data.labels_of_cases(run.run_id, variant, page)
+        _table(page, pairs, labelled, index - first)
         _page_buttons(names, index)
-        show_case(keys[index], pairs[index - first], data.case_detail(run.run_id, variant, keys[index]))
+        key, pair = keys[index], pairs[index - first]
+        with st.container():  # the form keeps its place on the page, however much is shown above it
+            detail = data.case_detail(run.run_id, variant, key)
+            show_case(key, pair, detail, labelled.get(key.case, UNLABELLED))
+        show_label_form(run.run_id, UnitKey(variant, *key.case), labels.get(key.case))
 
 
-def _filters(run: RunSummary, counts: tuple[FlipCount, ...]) -> tuple[CaseFilter, Any]:
-    """Show the filters and the order, kept in the page's address, and return both. counts: offers the metrics, and
-    chooses the cases that got worse at first if there are any."""
+def _filters(run: RunSummary, counts: tuple[FlipCount, ...]) -> tuple[CaseFilter, Any, str]:
+    """Show the filters and the order, kept in the page's address, and return the filter, the order and the label.
+    counts: offers the metrics, and chooses the cases that got worse at first if there are any."""
 
     def chosen(label: str, options: list[str], index: int = 0) -> Any:
         return st.selectbox(
@@ -67,14 +77,31 @@ def _filters(run: RunSummary, counts: tuple[FlipCount, ...]) -> tuple[CaseFilter
         show = chosen("Show", [EVERY, *SHOWS], int(any(count.lost for count in counts)))
         evalset = chosen("Set", [ANY, *(item.name for item in run.evalsets)])
         metric = chosen("Metric", [ANY, *dict.fromkeys(count.metric for count in counts)])
+        word = chosen("Label", [ANY, NO_LABEL, *WORDS])
         sort = chosen("Sort", list(SORTS), SORTS.index("KL"))
         search = st.text_input("Search", key="search", bind="query-params", width=160, max_chars=400)
-    return CaseFilter(
-        evalset=None if evalset == ANY else evalset,
-        show=None if show == EVERY else show,
-        metric=None if metric == ANY else metric,
-        search=search or "",
-    ), sort
+    return (
+        CaseFilter(
+            evalset=None if evalset == ANY else evalset,
+            show=None if show == EVERY else show,
+            metric=None if metric == ANY else metric,
+            search=search or "",
+        ),
+        sort,
+        word,
+    )
+
+
+def _with_label(keys: tuple[CaseKey, ...], word: str, labels: dict[CaseOfRun, Label]) -> tuple[CaseKey, ...]:
+    """Return the cases whose answer has this label of the filter."""
+    if word == ANY:
+        return keys
+    words = {case: label.label for case, label in labels.items()}
+    return tuple(key for key in keys if words.get(key.case, NO_LABEL) == word)
+
+
+def _progress_text(flips: frozenset[CaseOfRun], labels: dict[CaseOfRun, Label]) -> str:
+    return f"{len(flips & labels.keys()):,} of {counted(len(flips), 'flip')} labelled"
 
 
 def _count_text(run: RunSummary, case_filter: CaseFilter, count: int) -> str:
@@ -85,19 +112,21 @@ def _count_text(run: RunSummary, case_filter: CaseFilter, count: int) -> str:
     return text
 
 
-HEADS = ("case", "baseline", "variant", "scores", "KL", "tokens", "first difference")
+HEADS = ("case", "baseline", "variant", "scores", "KL", "tokens", "first difference", "label")
 
 
-def _table(keys: tuple[CaseKey, ...], pairs: tuple[Compared, ...], opened: int) -> None:
+def _table(
+    keys: tuple[CaseKey, ...], pairs: tuple[Compared, ...], labelled: dict[CaseOfRun, CaseLabels], opened: int
+) -> None:
     """Show a page of cases, each with a button that opens it. opened: index on this page of the open one."""
     st.html(f'<div class="qg-case qg-heads">{"".join(f"<div>{head}</div>" for head in HEADS)}</div>')
     for index, (key, compared) in enumerate(zip(keys, pairs, strict=True)):
         with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
-            st.html(_row(key, compared), width="stretch")
+            st.html(_row(key, compared, labelled.get(key.case, UNLABELLED)), width="stretch")
             st.button("Open", key=f"open {index}", disabled=index == opened, on_click=_open, args=(key.name,))
 
 
-def _row(key: CaseKey, compared: Compared) -> str:
+def _row(key: CaseKey, compared: Compared, labels: CaseLabels) -> str:
     """Return the row of one case as HTML; each cell carries its column's name for narrow screens."""
     cells = (
         f"<b>{escape(key.name)}</b>",
@@ -107,6 +136,7 @@ def _row(key: CaseKey, compared: Compared) -> str:
         "–" if key.kl is None else f"{key.kl:.3g}",
         f"{key.tokens[0]} → {key.tokens[1]}",
         "–" if compared.first_divergence is None else f"token {compared.first_divergence}",
+        label_cell(labels),
     )
     named = (f'<div data-name="{head}"><div>{cell}</div></div>' for head, cell in zip(HEADS, cells, strict=True))
     return f'<div class="qg-case">{"".join(named)}</div>'

@@ -70,6 +70,7 @@ def flips(
     from qualgate.store import queries
     from qualgate.store.database import open_store
     from qualgate.store.evidence import check_evidence
+    from qualgate.store.labels import UNLABELLED, labels_of_cases
 
     with open_store(store_url(None, store), create=False) as opened:
         names = [arm.name for arm in queries.run_summary(opened, run).arms if not arm.spec.is_baseline]
@@ -79,15 +80,21 @@ def flips(
         way: queries.Direction = "gained" if gained else "lost"
         flipped = queries.flips(opened, run, variant, metric=metric, evalset=evalset, direction=way, limit=limit)
         counts = queries.flip_counts(opened, run, variant)
+        labelled = labels_of_cases(opened, run, variant, [flip.case for flip in flipped])
+    labels = [labelled.get(flip.case, UNLABELLED) for flip in flipped]
     if as_json:
-        _say_json([{**asdict(flip), "parts_in": parts_in(flip), "sha256": hashes_of(flip)} for flip in flipped])
+        _say_json([
+            {**asdict(flip), "parts_in": parts_in(flip), "sha256": hashes_of(flip), "labels": asdict(label)}
+            for flip, label in zip(flipped, labels, strict=True)
+        ])  # fmt: skip
         return
     matching = [count for count in counts if metric in (None, count.metric) and evalset in (None, count.evalset)]
     if not matching:
         available = ", ".join(f"{count.metric} of {count.evalset}" for count in counts) or "none"
         raise UsageError(f"run {run} has no such scores of {variant}. It has: {available}.")
     total = sum(count.gained if gained else count.lost for count in matching)
-    print_flips(variant, flipped, total, sum(count.pairs for count in matching), way)
+    notes = [label.lines(flip.variant) for flip, label in zip(flipped, labels, strict=True)]
+    print_flips(variant, flipped, total, sum(count.pairs for count in matching), way, notes)
 
 
 def answers(

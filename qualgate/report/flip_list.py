@@ -20,24 +20,34 @@ MARK = "»"  # marks the divergence, for terminals without colours and for files
 WAYS: dict[Direction, str] = {"lost": "right before, wrong now", "gained": "wrong before, right now"}
 
 
-def print_flips(variant: str, shown: Sequence[Flip], total: int, pairs: int, direction: Direction) -> None:
-    """Print the flips `shown` out of `total`, among `pairs` of scores from both arms."""
+def print_flips(
+    variant: str,
+    shown: Sequence[Flip],
+    total: int,
+    pairs: int,
+    direction: Direction,
+    labels: Sequence[Sequence[str]] = (),
+) -> None:
+    """Print the flips `shown` out of `total`, among `pairs` of scores from both arms. labels: lines about each; (): no
+    label is shown."""
     console = screen.console()
     head = f"{visible_line(variant)}: {total:,} of {counted(pairs, 'score')}: {WAYS[direction]}"
     console.print(Text(head, style="bold"))
-    for flip in shown:
-        _print_flip(console, flip)
+    for flip, lines in zip(shown, labels or [()] * len(shown), strict=True):
+        _print_flip(console, flip, lines)
     if total > len(shown):
         console.print(Text(f"\n{total - len(shown):,} more: --limit {total} shows all", style="dim"))
 
 
-def _print_flip(console: Console, flip: Flip) -> None:
-    """Print a flip: why its score changed, the prompt, the reference, and both answers, the right one green from where
-    they part."""
+def _print_flip(console: Console, flip: Flip, labels: Sequence[str]) -> None:
+    """Print a flip: why its score changed, its labels, the prompt, the reference, and both answers, the right one green
+    from where they part."""
     note = "  (changes in the A/A arm too)" if flip.noisy else ""
     note = f"  parts in the {where}{note}" if (where := parts_in(flip)) else note
     console.print(Text.assemble("\n", (visible_line(flip.name), "bold"), f"  {visible_line(flip.metric)}{note}"))
     console.print(indented(Text(visible_line(flip.reason), style="yellow")))
+    for line in labels:
+        console.print(indented(Text(visible_line(line), style="cyan")))
     common, before, after = parted(flip.baseline, flip.variant)
     baseline_style, variant_style = ("green", "red") if flip.direction == "lost" else ("red", "green")
     for name, text in (

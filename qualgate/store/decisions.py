@@ -105,7 +105,7 @@ def append(store: Store, run_id: str, variant: str, said: Said, seen: Seen) -> D
     said = replace(said, name=plain.storable(said.name).strip(), reason=plain.storable(said.reason).strip())
     if said.action not in get_args(Action):
         raise UsageError(f"a decision is {', '.join(get_args(Action))}, not {said.action!r}.")
-    if not _seen(said.name) or not _seen(said.reason):
+    if not is_readable(said.name) or not is_readable(said.reason):
         raise UsageError("a decision needs a name and a reason, neither of them blank; fill in both.")
     row: dict[str, Any] = {
         **asdict(said),
@@ -253,7 +253,7 @@ def _check_decides(connection: Connection, run_id: str) -> None:
         raise UsageError(f"run {run_id} is a {why}. It cannot be decided: make a run of all cases.")
 
 
-def _seen(text: str) -> bool:
+def is_readable(text: str) -> bool:
     """Whether the text has a visible character: a letter, digit, sign or symbol that is not blank."""
     return any(category(mark)[0] in "LNPS" and mark not in BLANK for mark in text)
 

@@ -1,6 +1,9 @@
 """Roles of a PostgreSQL store, with grants that make history append-only in the database itself.
 
 The store's owner, who upgrades it, can do everything; nobody else can delete a row or change sealed data.
+
+An approver also labels cases. Labels are rows of `sealed`, beside scorings and early stops, which verdicts rest on. So
+a row policy lets an approver add labels alone to that table, and lets only the owner give people their roles.
 """
 
 from __future__ import annotations
@@ -11,12 +14,12 @@ from qualgate.errors import UsageError
 from qualgate.store.address import FORMS, is_postgresql
 from qualgate.store.database import open_store
 from qualgate.store.schema import APPEND_ONLY, WRITTEN_ONCE, metadata
-from qualgate.store.tables import decisions
+from qualgate.store.tables import decisions, sealed
 
 ROLES = {
     "reader": "sees every run, verdict and decision, and writes nothing: reports and the dashboard",
     "writer": "makes runs and verdicts too, and decides nothing: CI, jobs on a cluster",
-    "approver": "sees everything and records decisions, and nothing else: a person's dashboard",
+    "approver": "sees everything, records decisions and labels, and nothing else: a person's dashboard",
 }
 
 
@@ -36,8 +39,8 @@ def roles_sql(prefix: str = "qualgate", schema: str = "public") -> list[str]:
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", prefix):
         raise UsageError(f"--prefix {prefix!r:.60}: give lower-case letters, digits and _, such as qualgate")
     of_writer = needed()
-    numbered = {table.name: column.name for table in metadata.sorted_tables
-                if (column := table.autoincrement_column) is not None}  # fmt: skip
+    sequence_of = {table.name: f"{table.name}_{column.name}_seq" for table in metadata.sorted_tables
+                   if (column := table.autoincrement_column) is not None}  # fmt: skip
     quoted_schema = '"{}"'.format(schema.replace('"', '""'))
 
     def listed(names: list[str]) -> str:
@@ -45,7 +48,8 @@ def roles_sql(prefix: str = "qualgate", schema: str = "public") -> list[str]:
 
     reader, writer, approver = (f"{prefix}_{role}" for role in ROLES)
     everyone = f"{reader}, {writer}, {approver}"
-    sequences = listed([f"{name}_{column}_seq" for name, column in sorted(numbered.items()) if name != decisions.name])
+    sequences = listed([sequence for name, sequence in sorted(sequence_of.items()) if name != decisions.name])
+    signed = [decisions.name, sealed.name]  # tables with rows of people
     return [
         *(
             f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN "
@@ -59,9 +63,24 @@ def roles_sql(prefix: str = "qualgate", schema: str = "public") -> list[str]:
         f"GRANT SELECT ON {listed(of_writer['SELECT'])} TO {everyone};",
         *(f"GRANT {verb} ON {listed(of_writer[verb])} TO {writer};" for verb in ("INSERT", "UPDATE")),
         f"GRANT USAGE ON SEQUENCE {sequences} TO {writer};",
-        f"GRANT INSERT ON {quoted_schema}.{decisions.name} TO {approver};",
-        f"GRANT USAGE ON SEQUENCE {quoted_schema}.{decisions.name}_{numbered[decisions.name]}_seq TO {approver};",
+        f"GRANT INSERT ON {listed(signed)} TO {approver};",
+        f"GRANT USAGE ON SEQUENCE {listed([sequence_of[name] for name in signed])} TO {approver};",
+        *_row_policies(f"{quoted_schema}.{sealed.name}", writer, approver),
         f"-- then, for each person or machine: GRANT {writer} TO ci;",
+    ]
+
+
+def _row_policies(table: str, writer: str, approver: str) -> list[str]:
+    """Return statements that limit which rows of `sealed` a role adds. Whoever may read the table reads every row."""
+    policies = (
+        ("sealed_read", "SELECT TO PUBLIC USING (true)"),
+        (f"{writer}_adds", f"INSERT TO {writer} WITH CHECK (kind <> 'person')"),
+        (f"{approver}_labels", f"INSERT TO {approver} WITH CHECK (kind = 'label')"),
+    )
+    return [
+        f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;",
+        *(f"DROP POLICY IF EXISTS {name} ON {table};" for name, _ in policies),
+        *(f"CREATE POLICY {name} ON {table} FOR {what};" for name, what in policies),
     ]
 
 

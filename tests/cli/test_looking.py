@@ -73,7 +73,9 @@ def test_flips_show_prompt_reference_and_where_the_answers_part(stored):
     (machine,) = json.loads(
         asked("flips", second, "int4-g32", "--evalset", "arithmetic", "--limit", "1", "--json", url=url)
     )
-    assert machine == json.loads(json.dumps({**asdict(flip), "parts_in": "", "sha256": {}}))
+    assert machine == json.loads(
+        json.dumps({**asdict(flip), "parts_in": "", "sha256": {}, "labels": {"own": None, "other": None}})
+    )
     assert (machine["reference"], machine["prompt"]) == (body["answer"], f"user: {body['messages'][0]['content']}")
 
 
@@ -134,7 +136,7 @@ def test_hostile_text_moves_nothing_on_the_screen(stored, capsys):
     bad = replace(lines[0].variants[0], variant=ATTACK, reason=ATTACK, word=ATTACK, action="approve", name=ATTACK)
     print_runs([replace(lines[0], run_id=ATTACK, variants=(bad,))], 1)
     texts = dict.fromkeys(("metric", "evalset", "case_id", "reason", "prompt", "reference", "baseline"), ATTACK)
-    print_flips(ATTACK, [replace(flip, **texts, variant=f"x{ATTACK}") for flip in flips], 2, 2, "lost")
+    print_flips(ATTACK, [replace(flip, **texts, variant=f"x{ATTACK}") for flip in flips], 2, 2, "lost", [[ATTACK]] * 2)
     found = run_changes(url, first, second)
     scores = tuple(replace(one, arm=ATTACK, metric=ATTACK, case_id=ATTACK) for one in found.scores)
     rates = tuple(replace(one, variant=ATTACK, rule=ATTACK, slice=ATTACK) for one in found.rates)

@@ -7,15 +7,18 @@ import re
 import shutil
 import sys
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from sqlalchemy import text
 
 from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, StoreVersionError, UsageError
 from qualgate.errors.extras import install_command
+from qualgate.records import UnitKey
 from qualgate.store import (
     database,
     decisions,
+    labels,
     nights,
     postgresql,
     prune,
@@ -30,6 +33,7 @@ from qualgate.store.prunings import EvidencePruned
 from qualgate.store.queries.service import service_state
 from qualgate.store.roles import ROLES, apply_roles, roles_sql
 from qualgate.store.schema import APPEND_ONLY, WRITTEN_ONCE, metadata
+from qualgate.store.sealed import Kind, sealed_row, store_rows
 from tests.postgresql import Server
 from tests.store.made import make_plan, make_run
 
@@ -166,6 +170,16 @@ def test_roles_can_what_they_are_for_and_rewrite_nothing(pg, url):
         with pytest.raises(UsageError, match="permission denied for table decisions"):
             decide(role)
     decide("approver")
+    answer = UnitKey("int8", "arithmetic", "arithmetic-0000")
+    for role in ("writer", "approver"):
+        label = labels.set_label(people[role], run_id, answer, "flaky", name=role)
+        assert all(labels.labels(opened) == (label,) for opened in people.values())
+    with pytest.raises(UsageError, match="permission denied for table sealed"):
+        labels.set_label(people["reader"], run_id, answer, "flaky", name="reader")
+    for kind in set(get_args(Kind)) - {"label"}:
+        row = sealed_row(kind, {"forged": True}, run_id=run_id)
+        with pytest.raises(UsageError, match="row-level security"):
+            store_rows(people["approver"], [row])
     changes = [f"delete from {table}" for table in metadata.tables]
     changes += [f"truncate {table}" for table in metadata.tables]
     sealed = [table for table in metadata.tables if table in APPEND_ONLY | WRITTEN_ONCE]

@@ -67,6 +67,11 @@ class Flip:
     noisy: bool | None = None  # whether the A/A arm changes a score of this case too; None: no such arm
 
     @property
+    def case(self) -> tuple[str, str, int]:
+        """Set, case, and which of several answers."""
+        return self.evalset, self.case_id, self.repeat
+
+    @property
     def case_name(self) -> str:
         """Name for people: case, and which of several answers."""
         return self.case_id + (f"#{self.repeat}" if self.repeat else "")
@@ -199,6 +204,14 @@ def count_flipped_cases(store: Store, run_id: str, variant: str, of: Sequence[Ju
         for direction, count in counts:
             totals[direction] = count
         return totals
+
+
+def flipped_answers(store: Store, run_id: str, variant: str) -> frozenset[tuple[str, str, int]]:
+    """Return (evalset, case, repeat) of each answer with a score that changed between right and wrong."""
+    with store.read() as connection:
+        moved = _moved(connection, run_id, variant, (), None)
+        answers = select(moved.c.evalset, moved.c.case_id, moved.c.repeat).distinct()
+        return frozenset(tuple(row) for row in connection.execute(answers))
 
 
 def judged_by(verdict: Verdict, evalsets: Collection[str]) -> tuple[Judged, ...]:

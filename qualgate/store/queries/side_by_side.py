@@ -53,6 +53,11 @@ class CaseName:
     repeat: int
 
     @property
+    def case(self) -> tuple[str, str, int]:
+        """Set, case, and which of several answers."""
+        return self.evalset, self.case_id, self.repeat
+
+    @property
     def name(self) -> str:
         """Name for people: set, case, and which of several answers."""
         return f"{self.evalset}/{self.case_id}" + (f"#{self.repeat}" if self.repeat else "")

@@ -14,7 +14,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, func, insert, literal, select
 
-from qualgate.store import queries
+from qualgate.records import UnitKey
+from qualgate.store import labels, queries
 from qualgate.store.database import Store, open_store
 from qualgate.store.evidence_seal import evidence_seal
 from qualgate.store.rows import arm_digest, run_digest, verdict_digest
@@ -27,6 +28,7 @@ LONGEST = 0.1  # s
 UNITS, UNITS_QUICK, ROUNDS = 5_000_000, 20_016, 5
 CASES = 834  # of each of three sets: a run of four arms has 10,008 units
 PAGE = 25
+LABELS = 200  # of one variant of one run
 
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -46,6 +48,8 @@ def times(url: str, most: int) -> dict[str, float]:
     """Query → s, the middle one of five."""
     with open_store(url) as store:
         run_id = make_run(store, make_plan(cases=CASES, wrong={"int8": 0.0, "int4-g32": 0.012, "mxfp4": 0.03}))
+        for key in queries.case_keys(store, run_id, "mxfp4")[:LABELS]:
+            labels.set_label(store, run_id, UnitKey("mxfp4", *key.case), "acceptable", name="Ada")
         fill(store, run_id, most)
         return {name: _seconds(lambda asked=asked: asked(store)) for name, asked in _asked(store, run_id).items()}
 
@@ -116,6 +120,11 @@ def _asked(store: Store, run_id: str) -> dict[str, Callable[[Store], object]]:
         ),
         "cases by KL": lambda store: queries.case_keys(store, run_id, "mxfp4", sort="KL"),
         "a page of cases": lambda store: queries.compared(store, run_id, keys[:PAGE]),
+        "answers that flipped": lambda store: queries.flipped_answers(store, run_id, "mxfp4"),
+        "labels of a run": lambda store: labels.labels(store, run_id, "mxfp4"),
+        "labels of a page": lambda store: labels.labels_of_cases(
+            store, run_id, "mxfp4", [key.case for key in keys[:PAGE]]
+        ),
         "seal of the evidence": lambda store: _seal(store, run_id),
         "case": lambda store: queries.case_detail(store, run_id, "mxfp4", flip.evalset, flip.case_id),
         "drift by position": lambda store: queries.drift_by_position(store, run_id, "mxfp4"),

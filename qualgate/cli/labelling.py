@@ -1,0 +1,95 @@
+"""Label changed answers: `label` sets one, `labels` lists, exports and proposes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qualgate.cli.arguments import JsonOption, StoreOption, store_url
+from qualgate.cli.looking import RunArgument
+from qualgate.cli.stdout import say
+from qualgate.errors import UsageError
+
+FORMATS = ("terminal", "json", "jsonl", "csv")
+
+
+def label(
+    run: RunArgument,
+    case: Annotated[str, typer.Argument(metavar="CASE", help="id of a case, or EVALSET/ID")],
+    word: Annotated[
+        str,
+        typer.Argument(
+            metavar="LABEL", help="regression, acceptable, wrong-reference or flaky; none removes the label"
+        ),
+    ],
+    variant: Annotated[str, typer.Option("--variant", help="name of the variant whose answer is labelled")],
+    name: Annotated[str, typer.Option("--name", help="your name")],
+    note: Annotated[str, typer.Option("--note", help="why")] = "",
+    evalset: Annotated[str | None, typer.Option("--evalset", help="the case's evalset, if several have its id")] = None,
+    repeat: Annotated[int, typer.Option("--repeat", min=0, help="which of several answers to the case")] = 0,
+    store: StoreOption = None,
+) -> None:
+    """Label a variant's answer to one case. Labels change no score and no verdict; the next run shows them."""
+    from qualgate.report.screen import fit
+    from qualgate.store.database import open_store
+    from qualgate.store.labels import NO_LABEL, find_answer, set_label
+    from qualgate.text.escaping import visible_line
+
+    with open_store(store_url(None, store), create=False) as opened:
+        unit = find_answer(opened, run, variant, case, evalset, repeat)
+        stored = set_label(opened, run, unit, word.replace("-", " "), name=name, note=note)
+    done = "label removed" if stored.label == NO_LABEL else stored.text + stored.ending
+    say(fit(visible_line(f"{unit.question}: {done}")))
+
+
+def labels(
+    run: Annotated[str | None, typer.Option("--run", help="only labels of this run")] = None,
+    variant: Annotated[str | None, typer.Option("--variant", help="only labels of this variant")] = None,
+    propose: Annotated[
+        bool, typer.Option("--propose", help="print what the labels propose for the next run; changes nothing")
+    ] = False,
+    format: Annotated[str, typer.Option("--format", help="terminal, json, jsonl or csv")] = "terminal",
+    out: Annotated[Path | None, typer.Option("--out", help="write to this file; JSON lines by default")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the labels that people gave to changed answers, export them, or print what they propose: references to
+    correct, and cases for quarantine."""
+    from qualgate.report.label_list import labels_csv, labels_jsonl, print_labels, proposals, proposals_yaml
+    from qualgate.report.render import write_atomically
+    from qualgate.store import labels as stored_labels
+    from qualgate.store.database import open_store
+
+    if format not in FORMATS:
+        raise UsageError(f"--format {format:.40}: not one of {', '.join(FORMATS)}.")
+    form = "json" if as_json else format
+    if propose and form not in ("terminal", "json"):
+        raise UsageError(f"--propose prints YAML, or JSON with --json; it does not work with --format {form}.")
+    with open_store(store_url(None, store), create=False) as opened:
+        found = stored_labels.labels(opened, run, variant)
+    if propose:
+        proposed = proposals(found, datetime.now(UTC).date())
+        text = _json(asdict(proposed)) if form == "json" else proposals_yaml(proposed)
+    elif form == "json":
+        text = _json([asdict(stored) for stored in found])
+    elif form == "csv":
+        text = labels_csv(found)
+    else:
+        text = labels_jsonl(found)
+    if out is not None:
+        write_atomically(out, text)
+    elif propose or form != "terminal":
+        say(text, nl=False)
+    elif found:
+        print_labels(found)
+    else:
+        say("no labels yet: set them in `qualgate dashboard`, or with `qualgate label`")
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"
