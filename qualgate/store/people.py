@@ -34,7 +34,7 @@ class Grant:
     """A role given to a person, or taken from them."""
 
     person: str  # as the login provider names them: a verified address, else SUBJECT@ISSUER
-    role: Role | Literal["none"]
+    role: Literal["viewer", "labeller", "approver", "admin", "none"]
     makes_runs_as: tuple[str, ...] = ()  # names that runs have as their maker, see `planned.maker`
     by: str  # who granted it, as their machine names them
     signature: str | None = None  # by the granting machine's key

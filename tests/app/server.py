@@ -12,12 +12,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-@contextmanager
-def started(store: str, *options: str, base_path: str = "") -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Its address, once it answers, and the command's process. options: of the command, besides its store and port."""
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+@contextmanager
+def started(
+    store: str, *options: str, base_path: str = "", port: int = 0
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Its address, once it answers, and the command's process. options: of the command, besides its store and port."""
+    port = port or free_port()
     options += ("--base-path", base_path) if base_path else ()
     command = subprocess.Popen(
         [sys.executable, "-m", "qualgate", "dashboard", "--store", store, "--port", str(port), *options],
