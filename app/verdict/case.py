@@ -8,6 +8,7 @@ from qualgate_app.text import diff, escape, plain_block
 from qualgate.report.html_blocks import table_html
 from qualgate.store.queries import Answer, CaseDetail, CaseKey, Compared
 from qualgate.store.queries.case_text import prompt_text, reference_text
+from qualgate.text.escaping import visible
 from qualgate.text.numbers import counted, ms_text, score_text
 
 
@@ -21,8 +22,8 @@ def _moved(before: float | None, after: float | None) -> str:
     return f"<b>{text}</b>" if before != after else text
 
 
-def show_case(key: CaseKey, compared: Compared, detail: CaseDetail) -> None:
-    """Show one case in full, with differences between the answers marked."""
+def show_case(key: CaseKey, compared: Compared, detail: CaseDetail, again: str) -> None:
+    """Show one case in full, with differences between the answers marked. again: the command that answers it again."""
     st.html(f"<b>{escape(key.name)}</b>{' · changes in the A/A arm too' if key.noisy else ''}")
     prompt, reference = st.columns(2)
     with prompt:
@@ -47,6 +48,8 @@ def show_case(key: CaseKey, compared: Compared, detail: CaseDetail) -> None:
         for name, pair in compared.scores.items()
     ]
     st.html(table_html(["metric", "baseline", "variant", "why", "scorer"], rows))
+    st.caption("Answer this case again with both arms, and compare token by token:")
+    st.code(visible(again), language=None, wrap_lines=True)
 
 
 def _measured(answer: Answer) -> str:

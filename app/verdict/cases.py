@@ -14,6 +14,7 @@ from qualgate_app.verdict.case import scores_text, show_case
 from qualgate.records import NOISE, Comparison
 from qualgate.records.identity import canonical_json
 from qualgate.store.queries import SHOWS, SORTS, CaseFilter, CaseKey, Compared, FlipCount, RunSummary
+from qualgate.text.commands import again_command
 from qualgate.text.escaping import visible
 from qualgate.text.numbers import counted
 
@@ -51,7 +52,9 @@ def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> 
         pairs = data.compared(run.run_id, keys[first : first + SIZE])
         _table(keys[first : first + SIZE], pairs, index - first)
         _page_buttons(names, index)
-        show_case(keys[index], pairs[index - first], data.case_detail(run.run_id, variant, keys[index]))
+        key = keys[index]
+        again = again_command(run.run_id, variant, key.evalset, key.case_id, key.repeat, data.url())
+        show_case(key, pairs[index - first], data.case_detail(run.run_id, variant, key), again)
 
 
 def _filters(run: RunSummary, counts: tuple[FlipCount, ...]) -> tuple[CaseFilter, Any]:

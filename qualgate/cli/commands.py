@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from qualgate.cli import (
+    again,
     cluster,
     comparing,
     config,
@@ -47,6 +48,7 @@ COMMANDS = (
     looking.answers,
     looking.flips,
     looking.diff,
+    again.again,
     scoring.score,
     scoring.rescore,
     drift.drift,
