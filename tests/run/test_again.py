@@ -18,6 +18,7 @@ from qualgate.records import JobResult
 from tests.command_line import qualgate
 from tests.gated_model import write_evalset
 from tests.run.commands import changed, rows
+from tests.served.scripted import as_json, scripted, text_piece
 from tests.served.server.serving import serving
 
 CASE = "echo-003"
@@ -267,21 +268,6 @@ def test_an_answer_of_another_engine_need_not_repeat_and_that_is_said(finished, 
     assert "No known reason" not in done.stdout
 
 
-def test_a_hostile_answer_is_escaped(finished, altered):
-    folder, _ = finished
-    hostile_text = "\u202e\x1b[2J\x00\n::error::x"
-    altered(token_ids=(), text=hostile_text)
-    shown, done = again(folder, *FLIPPED), again(folder, *FLIPPED, "--json")
-    assert shown.returncode == Exit.INTEGRITY
-    assert "int2: differs from word 0 on" in shown.stdout
-    for hostile in ("\x1b", "\x00", "\u202e", "::error::"):
-        assert hostile in hostile_text
-        assert hostile not in shown.stdout
-    assert done.stdout.isascii()
-    assert "\\u202e" in shown.stdout
-    assert body_of(done)["answers"][1]["now"] == hostile_text
-
-
 SERVED = "  served: {{endpoint: '{0}', model: support, tokenizer: ./model}}\nevalsets"
 
 
@@ -297,4 +283,42 @@ def test_a_served_arm_answers_again_and_that_it_need_not_is_said(workspace, tmp_
     assert (body["same"], body["parting"]["unit"], body["parting"]["position"]) == (True, "token", None)
     assert [len(answer["doubts"]) for answer in body["answers"]] == [0, 1]
     gone = again(workspace, "--variant", "served", case="echo-001")
-    assert (gone.returncode, f"served ({address}): " in gone.stderr) == (Exit.INFRASTRUCTURE, True), gone.stderr
+    assert (gone.returncode, f"({address}): " in gone.stderr) == (Exit.INFRASTRUCTURE, True), gone.stderr
+
+
+TEXTS = """\
+version: 1
+baseline: {{endpoint: '{0}', model: m}}
+variants: {{v: {{endpoint: '{1}', model: m}}}}
+evalsets: [./echo.yaml]
+generation: {{temperature: 0.5}}
+gate: {{noise_floor: false, rules: [{{metric: exact_match, max_drop: 0.10}}]}}
+store: sqlite:///qualgate.db
+"""
+HOSTILE = "\u202e\x1b[2J\x00\n::error::x"
+
+
+def test_texts_of_servers_are_compared_word_for_word_and_escaped(workspace):
+    keep_cases(workspace, 1)
+
+    def say(server, text: str) -> None:
+        usage = {"prompt_tokens": 4, "completion_tokens": 3}
+        server.otherwise = lambda body: as_json({**text_piece(text, "stop"), "usage": usage})
+
+    with scripted() as one, scripted() as two:
+        say(one, "the cat sat")
+        say(two, "the dog sat")
+        (workspace / "gate.yaml").write_text(TEXTS.format(one.address, two.address))
+        qualgate("run", "gate.yaml", cwd=workspace)
+        same = again(workspace, case="echo-000")
+        say(two, f"the {HOSTILE}")
+        other, body = again(workspace, case="echo-000"), body_of(again(workspace, "--json", case="echo-000"))
+    assert (same.returncode, other.returncode) == (0, Exit.UNDECIDED), same.stderr
+    assert "v: the same as stored, word for word (5 words)" in same.stdout
+    assert "baseline and v differ from word 2 on" in same.stdout
+    assert same.stdout.count("may differ: its server draws tokens") == 2
+    assert 'v: differs from word 2 on: stored "dog", now "' in other.stdout
+    for hostile in ("\x1b", "\x00", "\u202e", "::error::"):
+        assert hostile not in other.stdout
+    assert "\\u202e" in other.stdout
+    assert [answer["now"] for answer in body["answers"]] == ["the cat sat", f"the {HOSTILE}"]
