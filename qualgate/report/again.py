@@ -47,7 +47,7 @@ def print_again(again: Again) -> None:
             Text("Nothing was generated: the answers would be another model's. Put back what the run was made with.")
         )
     for answer in again.answers:
-        console.print(Text(visible_line(_compared_line(answer)), style="" if answer.parting.same else "red"))
+        console.print(Text(_compared_line(answer), style="" if answer.parting.same else "red"))
         for doubt in answer.doubts:
             console.print(indented(Text(visible_line(f"may differ: {doubt}"), style="dim")))
     if again.parting is not None:
@@ -58,17 +58,17 @@ def print_again(again: Again) -> None:
 
 def _compared_line(answer: AnswerAgain) -> str:
     """Say whether an arm's new answer is the stored one, and if not, from where on it is another."""
-    parting = answer.parting
+    parting, arm = answer.parting, visible_line(answer.arm)
     if parting.same:
         each = "token for token" if parting.unit == "token" else "word for word"
-        return f"{answer.arm}: the same as stored, {each} ({counted(parting.sizes[1], parting.unit)})"
+        return f"{arm}: the same as stored, {each} ({counted(parting.sizes[1], parting.unit)})"
     unexplained = "" if answer.doubts else ". No known reason: another CPU, GPU or library could be one"
     if parting.position is None:
-        return f"{answer.arm}: the same text, ended by {' and now by '.join(parting.ended)}{unexplained}"
+        return f"{arm}: the same text, ended by {' and now by '.join(parting.ended)}{unexplained}"
     before, after = (_piece(piece) or "nothing more" for piece in parting.rows[0])
     sizes = f"{parting.sizes[0]:,} stored, {parting.sizes[1]:,} now"
     return (
-        f"{answer.arm}: differs from {parting.unit} {parting.position} on: stored {before}, now {after} "
+        f"{arm}: differs from {parting.unit} {parting.position} on: stored {before}, now {after} "
         f"({parting.unit}s: {sizes}){unexplained}"
     )
 
