@@ -9,6 +9,7 @@ from qualgate.report.html_blocks import table_html
 from qualgate.store.labels import CaseLabels
 from qualgate.store.queries import Answer, CaseDetail, CaseKey, Compared
 from qualgate.store.queries.case_text import prompt_text, reference_text
+from qualgate.text.escaping import visible
 from qualgate.text.numbers import counted, ms_text, score_text
 
 
@@ -22,8 +23,9 @@ def _moved(before: float | None, after: float | None) -> str:
     return f"<b>{text}</b>" if before != after else text
 
 
-def show_case(key: CaseKey, compared: Compared, detail: CaseDetail, labels: CaseLabels) -> None:
-    """Show one case in full, with its labels and with differences between the answers marked."""
+def show_case(key: CaseKey, compared: Compared, detail: CaseDetail, labels: CaseLabels, again: str) -> None:
+    """Show one case in full, with its labels and with differences between the answers marked. again: the command that
+    answers it again."""
     st.html(f"<b>{escape(key.name)}</b>{' · changes in the A/A arm too' if key.noisy else ''}")
     for line in labels.lines(compared.variant):
         st.html(f'<div class="qg-long">{escape(line)}</div>')
@@ -50,6 +52,8 @@ def show_case(key: CaseKey, compared: Compared, detail: CaseDetail, labels: Case
         for name, pair in compared.scores.items()
     ]
     st.html(table_html(["metric", "baseline", "variant", "why", "scorer"], rows))
+    st.caption("Answer this case again with both arms, and compare token by token:")
+    st.code(visible(again), language=None, wrap_lines=True)
 
 
 def _measured(answer: Answer) -> str:

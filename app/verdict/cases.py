@@ -16,6 +16,7 @@ from qualgate.records import NOISE, Comparison, UnitKey
 from qualgate.records.identity import canonical_json
 from qualgate.store.labels import UNLABELLED, WORDS, CaseLabels, CaseOfRun, Label
 from qualgate.store.queries import SHOWS, SORTS, CaseFilter, CaseKey, Compared, FlipCount, RunSummary
+from qualgate.text.commands import again_command
 from qualgate.text.escaping import visible
 from qualgate.text.numbers import counted
 
@@ -60,7 +61,8 @@ def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> 
         key, pair = keys[index], pairs[index - first]
         with st.container():  # the form keeps its place on the page, however much is shown above it
             detail = data.case_detail(run.run_id, variant, key)
-            show_case(key, pair, detail, labelled.get(key.case, UNLABELLED))
+            again = again_command(run.run_id, variant, key.evalset, key.case_id, key.repeat, data.url())
+            show_case(key, pair, detail, labelled.get(key.case, UNLABELLED), again)
         show_label_form(run.run_id, UnitKey(variant, *key.case), labels.get(key.case))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from qualgate.cli import (
+    again,
     cluster,
     comparing,
     config,
@@ -51,6 +52,7 @@ COMMANDS = (
     looking.diff,
     labelling.label,
     labelling.labels,
+    again.again,
     scoring.score,
     scoring.rescore,
     drift.drift,

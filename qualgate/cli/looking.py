@@ -15,6 +15,7 @@ from qualgate.errors import UsageError, close_names
 
 if TYPE_CHECKING:
     from qualgate.config import GateFile
+    from qualgate.store.queries import Compared, Flip
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="a run's id; `qualgate runs` lists them")]
 
@@ -95,6 +96,7 @@ def flips(
     total = sum(count.gained if gained else count.lost for count in matching)
     notes = [label.lines(flip.variant) for flip, label in zip(flipped, labels, strict=True)]
     print_flips(variant, flipped, total, sum(count.pairs for count in matching), way, notes)
+    _name_again(run, variant, flipped, store)
 
 
 def answers(
@@ -139,6 +141,18 @@ def answers(
     else:
         recorded = "by the scores that the run recorded; it was scored again since" if newest else ""
         print_answers(variant, cases, total, summary.scorings[scoring_number - 1].text if scoring_number else recorded)
+        _name_again(run, variant, cases, store)
+
+
+def _name_again(run: str, variant: str, shown: Sequence[Flip | Compared], store: str | None) -> None:
+    """Name the command that answers the first of the shown cases again."""
+    from qualgate.report.screen import fit
+    from qualgate.text.commands import again_command
+    from qualgate.text.escaping import visible_line
+
+    for case in shown[:1]:
+        command = again_command(run, variant, case.evalset, case.case_id, case.repeat, store or "")
+        say(fit(f"\nAnswer a case again and compare: {visible_line(command)}"))
 
 
 def show_few_cases(gate: GateFile, run_id: str) -> None:

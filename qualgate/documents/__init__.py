@@ -4,7 +4,7 @@ from qualgate.documents.faults import Fault, nearest, quote, refuse
 from qualgate.documents.misspelt import is_own, misspelt
 from qualgate.documents.safe_yaml import read_safe_yaml
 from qualgate.documents.source import Document
-from qualgate.documents.strict_yaml import read_yaml
+from qualgate.documents.strict_yaml import parse_yaml, read_yaml
 from qualgate.documents.typed import ABSENT, Written, as_model, dotted, percent, plain_number, planned, stated
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "is_own",
     "misspelt",
     "nearest",
+    "parse_yaml",
     "percent",
     "plain_number",
     "planned",

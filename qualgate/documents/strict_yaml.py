@@ -36,6 +36,11 @@ def read_yaml(path: Path) -> Document:
     text, fault = read_text(path)
     if fault is not None:
         return Document(path=path, text="", value=None, faults=(fault,))
+    return parse_yaml(path, text)
+
+
+def parse_yaml(path: Path, text: str) -> Document:
+    """Parse the text of a file that may no longer exist, as `read_yaml` does. path: named in faults."""
     reader = _Reader(path)
     try:
         value = reader.document(yaml.parse(text, yaml.SafeLoader))

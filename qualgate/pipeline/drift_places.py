@@ -10,7 +10,8 @@ tokenizer that changes what it decodes), there are no places.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 PLACES = ("thought", "tool_name", "json_key", "digit", "end", "elsewhere")
 
 Span = tuple[int, int]  # characters [start, stop)
+Spelled = Callable[[tuple[int, ...]], list[bytes] | None]  # token ids → their bytes; None if an id is no token
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)  # an unclosed string reaches to the end
 _COLON = re.compile(r"\s*+:")
@@ -59,6 +61,24 @@ def token_bytes(token: str, *, spaced: bool = False) -> bytes:
         return bytes(_BYTES[character] for character in token)
     except KeyError:
         return token.encode("utf-8", "surrogatepass")
+
+
+def speller(tokenizer: Any) -> Spelled:
+    """Return the function from token ids to the bytes of each token. tokenizer: transformers' own."""
+    spaced = "▁" in tokenizer.get_vocab()
+
+    def spelled(ids: tuple[int, ...]) -> list[bytes] | None:
+        """Return the bytes of each token; None if an id is no token of this tokenizer."""
+        if any(not 0 <= token < len(tokenizer) for token in ids):
+            return None
+        tokens = tokenizer.convert_ids_to_tokens(list(ids))
+        return (
+            [token_bytes(token, spaced=spaced) for token in tokens]
+            if all(isinstance(token, str) for token in tokens)
+            else None
+        )
+
+    return spelled
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -14,10 +14,10 @@ from qualgate.pipeline.evidence import labels_of
 from qualgate.pipeline.jobs import cases_of, remaining, scores_of, worker_settings, workers_for
 from qualgate.pipeline.locks import interrupted
 from qualgate.pipeline.outcome import Progress
-from qualgate.pipeline.served_arms import probing
+from qualgate.pipeline.served_arms import Running, probing
 from qualgate.pipeline.spending import ledger_of, spending
 from qualgate.pipeline.streams import Streams
-from qualgate.records import JobFailure, JobResult, Plan
+from qualgate.records import Job, JobFailure, JobResult, Plan
 from qualgate.served.launch import with_servers
 from qualgate.store import runs
 from qualgate.store.database import Store
@@ -51,10 +51,7 @@ def generate(
     progress("", len(stored), total)
     open_jobs = remaining([job for job in plan.jobs if settling.wants(job)], record.done)
     stopped = lambda: stop() is not None  # noqa: E731
-    how = worker_settings(gate, plan), workers_for(gate, plan), stopped
-    run = lambda jobs: run_jobs(jobs, *how, needed=settling.wants, tell=warn)  # noqa: E731
-    answered = probing(run, warn, ledger_of(gate, plan.artifacts))
-    outcomes = streams.and_again(open_jobs, lambda jobs: with_servers(jobs, gate.path.parent, stopped, answered))
+    outcomes = streams.and_again(open_jobs, job_runner(gate, plan, stopped, warn, settling.wants))
 
     with spending(gate, plan, store, record.run_id) as spent:
         for outcome in outcomes:
@@ -87,3 +84,18 @@ def generate(
     if (received := stop()) is not None:
         raise interrupted(received, f"stopped with {len(stored)} of {counted(total, 'unit')} done and stored")
     return tuple(failure for arm, failure in failures if settling.needed(arm))
+
+
+def job_runner(
+    gate: GateFile,
+    plan: Plan,
+    stopped: Callable[[], bool],
+    warn: Callable[[str], None],
+    needed: Callable[[Job], bool] = lambda job: True,
+) -> Running:
+    """Return a function that runs jobs of the plan on workers and yields their results. Servers that the gate file
+    starts run meanwhile, and every server is probed first. stopped, needed: see `run_jobs`."""
+    how = worker_settings(gate, plan), workers_for(gate, plan), stopped
+    run = lambda jobs: run_jobs(jobs, *how, needed=needed, tell=warn)  # noqa: E731
+    answered = probing(run, warn, ledger_of(gate, plan.artifacts))
+    return lambda jobs: with_servers(jobs, gate.path.parent, stopped, answered)

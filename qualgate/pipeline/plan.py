@@ -91,7 +91,7 @@ def _read_sets(so_far: PlanSoFar) -> PlanSoFar:
     return replace(so_far, sets=sets)
 
 
-def _read_folders(so_far: PlanSoFar) -> PlanSoFar:
+def read_arm_folders(so_far: PlanSoFar) -> PlanSoFar:
     """Read the folders of models, drafts and tokenizers, and complete the arms' KV caches."""
     own_specs = [spec for arm in so_far.arms if arm.served is None for spec in (arm, *draft_models(arm))]
     models = tuple(dict.fromkeys(spec.model for spec in own_specs))
@@ -151,7 +151,7 @@ STEPS: tuple[Callable[[PlanSoFar], PlanSoFar | None], ...] = (
     lambda so_far: check_served_alike(so_far.gate),
     lambda so_far: check_served(so_far.gate, so_far.sets),
     lambda so_far: replace(so_far, gate=with_weights(so_far.gate)),
-    _read_folders,
+    read_arm_folders,
     lambda so_far: replace(so_far, sets=resolved_sets(so_far.sets, so_far.gate, so_far.folders, so_far.tell)),
     lambda so_far: replace(so_far, gate=with_config_differences(so_far.gate, so_far.folders)),
     lambda so_far: check_arms(so_far.gate, so_far.folders, so_far.sets, so_far.tell),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from qualgate.engine.prompts import load_tokenizer
 from qualgate.errors import IntegrityError, UsageError
-from qualgate.pipeline.drift_places import PLACES, marked_tokens, token_bytes
+from qualgate.pipeline.drift_places import PLACES, Spelled, marked_tokens, speller
 from qualgate.quant.model_files import read_files, readable
 from qualgate.quant.tokenizer_files import tokenizer_content
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence
@@ -24,7 +23,6 @@ from qualgate.store import queries, runs
 from qualgate.store.database import open_store
 
 Question = tuple[str, str, int]  # evalset, case id, repeat
-Spelled = Callable[[tuple[int, ...]], list[bytes] | None]  # token ids → their bytes; None if an id is no token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,20 +109,7 @@ def _speller(folder: Path, baseline: ArmEvidence) -> tuple[Spelled | None, str]:
     except UsageError as error:
         return None, str(error)
 
-    spaced = "▁" in tokenizer.get_vocab()
-
-    def spelled(ids: tuple[int, ...]) -> list[bytes] | None:
-        """Return the bytes of each token; None if an id is no token of this tokenizer."""
-        if any(not 0 <= token < len(tokenizer) for token in ids):
-            return None
-        tokens = tokenizer.convert_ids_to_tokens(list(ids))
-        return (
-            [token_bytes(token, spaced=spaced) for token in tokens]
-            if all(isinstance(token, str) for token in tokens)
-            else None
-        )
-
-    return spelled, ""
+    return speller(tokenizer), ""
 
 
 def _marks(answer: queries.Said, spelled: Spelled) -> dict[str, NDArray[np.bool_]] | None:

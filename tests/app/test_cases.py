@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from urllib.parse import parse_qsl
 
@@ -110,3 +111,11 @@ def test_a_case_that_the_baseline_changes_against_itself_is_named_and_last(made,
     page = shown(open_page("verdict", run=run_id, variant=VARIANT, case=keys[-1].name))
     assert "changes in the A/A arm too" in page
     assert "and comes last" in page
+
+
+def test_the_open_case_names_the_command_that_answers_it_again(made, opened):
+    app, lost = opened(), stored(made, "KL", show="lost")
+    [command] = [shlex.split(one.value) for one in app.code if "qualgate again" in one.value]
+    evalset, _, case_id = lost[0].partition("/")
+    options = ["--variant", VARIANT, "--evalset", evalset, "--store", made.url]
+    assert command == ["qualgate", "again", made.complete, case_id, *options]

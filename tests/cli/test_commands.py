@@ -13,8 +13,8 @@ from qualgate.errors import Exit
 from tests.command_line import in_a_process, qualgate
 
 COMMANDS = (
-    "init", "demo", "run", "plan", "gate", "report", "runs", "answers", "flips", "diff", "config", "evalset", "db",
-    "dashboard", "label", "labels",
+    "init", "demo", "run", "plan", "gate", "report", "runs", "answers", "flips", "diff", "again", "config", "evalset",
+    "db", "dashboard", "label", "labels",
     "doctor", "draft", "inspect", "quantize", "score", "rescore", "intake", "drift", "load",
     "compare", "submit", "status", "wait", "cancel", "nightly", "trend",
     "metrics", "people", "key", "audit", "attest", "verify",
