@@ -16,12 +16,11 @@ from qualgate.cli import (
     evalsets,
     intake,
     judging,
-    labelling,
     loading,
     looking,
     making,
     nightly,
-    people,
+    reviewing,
     scoring,
     service,
     signing,
@@ -50,8 +49,8 @@ COMMANDS = (
     looking.answers,
     looking.flips,
     looking.diff,
-    labelling.label,
-    labelling.labels,
+    reviewing.label,
+    reviewing.labels,
     again.again,
     scoring.score,
     scoring.rescore,
@@ -72,7 +71,7 @@ GROUPS = {
     "db": db.db_app,
     "audit": signing.audit_app,
     "key": signing.key_app,
-    "people": people.people_app,
+    "people": reviewing.people_app,
 }
 
 

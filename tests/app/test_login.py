@@ -6,7 +6,6 @@ import re
 import urllib.request
 
 import pytest
-from oidc_provider_mock import User, run_server_in_thread
 from playwright.sync_api import expect
 
 from qualgate.store import queries
@@ -17,10 +16,13 @@ from tests.app.test_browser import BUSY, browser, pytestmark  # noqa: F401
 from tests.command_line import qualgate
 
 ADA = "ada@example.org"
+pytestmark = [*pytestmark, pytest.mark.filterwarnings("ignore::DeprecationWarning")]  # of the provider's libraries
 
 
 @pytest.fixture
 def provider():
+    from oidc_provider_mock import User, run_server_in_thread
+
     people = (
         User(sub="ada", claims={"email": "Ada@Example.org", "email_verified": True, "name": "Ada Lovelace"}),
         User(sub="eve", claims={"email": ADA, "email_verified": False, "name": "Eve"}),
