@@ -10,7 +10,8 @@ from qualgate.store.tables import arms, runs, sealed, units
 
 
 def evidence_seal(connection: Connection, run_id: str) -> str:
-    """Return the sha256 of the seals of the run, its arms, answers, later scorings and early stops.
+    """Return the sha256 of the seals of the run, its arms, answers, later scorings and early stops, and of the times
+    and attempts that no seal covers.
 
     It changes with everything that qualgate records, but not with a text or score changed in the database;
     `check_evidence` finds those.
@@ -22,9 +23,9 @@ def _sealed(run_id: str) -> tuple[Select, ...]:
     """Return the queries whose rows make up the seal, each in a fixed order. The order of the queries is part of the
     seal."""
     return (
-        select(runs.c.status, runs.c.sha256).where(runs.c.run_id == run_id),
+        select(runs.c.status, runs.c.sha256, runs.c.created_at, runs.c.finished_at).where(runs.c.run_id == run_id),
         select(arms.c.name, arms.c.sha256).where(arms.c.run_id == run_id).order_by(arms.c.position),
-        select(units.c.status, units.c.sha256).where(units.c.run_id == run_id).order_by(units.c.unit_id),
+        select(units.c.status, units.c.sha256, units.c.attempts).where(units.c.run_id == run_id).order_by(units.c.unit_id),
         *(rows_of(kind, run_id=run_id).with_only_columns(sealed.c.part, sealed.c.sha256) for kind in JUDGED_BY),
     )
 
