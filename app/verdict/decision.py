@@ -15,9 +15,10 @@ from qualgate_app.text import chip, escape, label, overrules, when
 from qualgate.errors import QualgateError, UsageError
 from qualgate.store.decisions import REASONED, Action, Decision, Said, Seen, overruled
 from qualgate.store.people import DECIDES
-from qualgate.store.plain import stamp
+from qualgate.store.plain import now, stamp
 from qualgate.store.queries import StoredVerdict
 from qualgate.text.escaping import visible
+from qualgate.text.numbers import counted
 
 CAUTION = {
     "invalid": "An invalid run cannot be approved. Run it again.",
@@ -71,8 +72,10 @@ def _notes(decision: Decision, stored: StoredVerdict) -> str:
         return " · about an earlier verdict"
     against = overrules(decision.action, stored.verdict.word)
     notes = f" · <b>overrules the gate</b> {escape(decision.overrules)}".rstrip() if against else ""
+    if decision.needed:
+        notes += f" · <b>{counted(decision.needed, 'more approval')} needed</b>, by somebody else"
     if decision.expires_at is not None:
-        ended = "expired" if stored.decision is None and decision is stored.decisions[-1] else "holds until"
+        ended = "holds until" if now() < decision.expires_at else "expired"
         notes += f" · {ended} {when(decision.expires_at)}"
     return notes
 
@@ -103,7 +106,9 @@ def _show_form(shown: ShownRun, stored: StoredVerdict) -> None:
         hint = f"To overrule the gate: {REASONED} characters or more" if choices else None
         st.text_area("Reason", key="decide_reason", height=80, max_chars=4000, help=hint)
         st.selectbox("An approval holds", list(LASTS), key="decide_lasts")
-        actions = [action for action in get_args(Action) if action != "revoke" or stored.decision is not None]
+        last = next(iter(stored.decisions[-1:]), None)
+        stands = last is not None and last.verdict_sha256 == stored.sha256 and last.action != "revoke"
+        actions = [action for action in get_args(Action) if action != "revoke" or stands]
         for column, action in zip(st.columns(len(actions)), actions, strict=True):
             column.form_submit_button(
                 action.capitalize(),

@@ -84,6 +84,7 @@ sa.Table(
     sa.Column("overrules", sa.Text(), nullable=False),
     sa.Column("signed_in", sa.Text(), nullable=False),
     sa.Column("expires_at", sa.String(32)),
+    sa.Column("needed", sa.Integer(), nullable=False),
     sa.Column("created_at", sa.String(32), nullable=False),
     sa.Column("prev_hash", sa.String(64), nullable=False),
     sa.Column("hash", sa.String(64), nullable=False),

@@ -293,6 +293,8 @@ class Gate(Written):
     """A NeMo Evaluator policy, version 1, that decides in place of `rules`. Example: `nel_policy: gate_policy.yaml`"""
     review: Literal["never", "always"] = "never"
     """`always` asks for a person where all rules are proven. Example: `review: always`"""
+    approvals: Annotated[int, Field(ge=1, le=9)] = 1
+    """How many people must approve a verdict in the dashboard until it counts as approved. Example: `approvals: 2`"""
     stop: Literal["end", "early"] = "end"
     """`early` stops generating for a variant once its verdict is settled. Example: `stop: early`"""
     noise_floor: bool = ABSENT

@@ -162,6 +162,7 @@ class Policy:
     rules: tuple[Rule, ...]
     alpha: float = 0.05  # one-sided
     review: Literal["never", "always"] = "never"
+    approvals: int = 1  # people who must approve one verdict until it counts as approved
     slo: Slo | None = None
     prices: Prices | None = None
     feedback: str = ""  # sha256 of the feedback file that is part of the evidence; "" = none asked for

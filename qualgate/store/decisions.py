@@ -11,7 +11,7 @@ from unicodedata import category
 from sqlalchemy import Connection, Row, insert, select
 
 from qualgate.errors import IntegrityError, UsageError
-from qualgate.records import Verdict
+from qualgate.records import Policy, Verdict
 from qualgate.records.identity import content_hash
 from qualgate.store import people, plain, signatures
 from qualgate.store.database import Store
@@ -27,7 +27,7 @@ Action = Literal["approve", "block", "revoke"]
 GENESIS = "0" * 64  # previous hash of the first row
 CHAINED = (
     *("run_id", "variant", "verdict_sha256", "action", "name", "reason", "overrules", "signed_in", "expires_at"),
-    *("created_at", "prev_hash"),
+    *("needed", "created_at", "prev_hash"),
 )
 DOUBLE_CLICK = timedelta(seconds=10)  # an identical decision within this time is a double click
 OVERRULED = ("block", "undecided")  # words that only a reasoned approval overrules; an invalid run is never approved
@@ -58,6 +58,7 @@ class Decision(Said):
     run_id: str
     variant: str
     verdict_sha256: str  # of the verdict the person saw
+    needed: int  # approvals by other people that are still needed; 0: it counts
     created_at: str
     hash: str
 
@@ -67,8 +68,8 @@ class Decision(Said):
         return f"{self.name} ({self.signed_in or 'unauthenticated'})"
 
     def stands(self, now: str) -> bool:
-        """Whether it is in force at a time (UTC text): neither a revocation nor expired."""
-        return self.action != "revoke" and (self.expires_at is None or now < self.expires_at)
+        """Whether it is in force at a time (UTC text): whole, neither a revocation nor expired."""
+        return self.action != "revoke" and not self.needed and (self.expires_at is None or now < self.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +171,33 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
             )
         _check_overruling(row, verdict, recorded)
         _check_revoking(row, newest)
+        row |= _together(row, plain.policy(stored.policy_json), on_variant)
         chained = row | {"prev_hash": recorded[-1].hash if recorded else GENESIS}
         chained["hash"] = row_hash(chained)
         signature = signatures.of_decision(connection, chained)
         connection.execute(insert(decisions), chained | {"signature": signature})
         return _decision(chained)
+
+
+def _together(row: dict[str, Any], policy: Policy, earlier: Sequence[Decision]) -> dict[str, Any]:
+    """Return how many more approvals a decision needs, and when it expires: with the first of those that it counts.
+    earlier: the decisions on its variant."""
+    counted: dict[str, Decision] = {}
+    for one in earlier:
+        if one.verdict_sha256 != row["verdict_sha256"] or one.action != "approve":
+            counted = {}  # a block or a revocation begins anew
+        elif one.expires_at is None or row["created_at"] < one.expires_at:
+            counted[one.signed_in or one.name] = one
+    counted.pop(row["signed_in"] or row["name"], None)
+    if row["action"] != "approve":
+        return {"needed": 0}
+    needed = max(0, policy.approvals - 1 - len(counted))
+    ends = (
+        [row["expires_at"], *(one.expires_at for one in counted.values())]
+        if policy.approvals > 1
+        else [row["expires_at"]]
+    )
+    return {"needed": needed, "expires_at": min(filter(None, ends), default=None)}
 
 
 def _check_person(connection: Connection, row: dict[str, Any]) -> None:

@@ -25,7 +25,9 @@ def _sealed(run_id: str) -> tuple[Select, ...]:
     return (
         select(runs.c.status, runs.c.sha256, runs.c.created_at, runs.c.finished_at).where(runs.c.run_id == run_id),
         select(arms.c.name, arms.c.sha256).where(arms.c.run_id == run_id).order_by(arms.c.position),
-        select(units.c.status, units.c.sha256, units.c.attempts).where(units.c.run_id == run_id).order_by(units.c.unit_id),
+        select(units.c.status, units.c.sha256, units.c.attempts)
+        .where(units.c.run_id == run_id)
+        .order_by(units.c.unit_id),
         *(rows_of(kind, run_id=run_id).with_only_columns(sealed.c.part, sealed.c.sha256) for kind in JUDGED_BY),
     )
 

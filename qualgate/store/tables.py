@@ -200,6 +200,7 @@ decisions = Table(  # append-only, a hash chain
     Column("overrules", Text, nullable=False),  # the rule that an approval overrules; "": none
     Column("signed_in", Text, nullable=False),  # who, as the login provider names them; "": unauthenticated
     Column("expires_at", String(32)),  # of an approval; NULL: it does not expire
+    Column("needed", Integer, nullable=False),  # approvals by other people that are still needed; 0: it counts
     Column("created_at", String(32), nullable=False),
     Column("prev_hash", String(64), nullable=False),
     Column("hash", String(64), nullable=False),

@@ -30,6 +30,7 @@ CURRENT_DECISION = (  # the newest decision on each verdict, where it is in forc
     select(decisions)
     .where(
         decisions.c.action != "revoke",
+        decisions.c.needed == 0,
         or_(decisions.c.expires_at.is_(None), decisions.c.expires_at > bindparam("now", callable_=lambda: plain.now())),
         ~exists().where(
             _newer_decision.c.run_id == decisions.c.run_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 from collections import Counter
@@ -84,4 +85,4 @@ def _other(value, rng: random.Random):
         return flipped(value.encode(), rng).decode("utf-8", "replace").replace("\0", "\ufffd")
     if isinstance(value, bytes):
         return flipped(value, rng)
-    return value ^ 1 if isinstance(value, int) else value + 1e-9
+    return value ^ 1 if isinstance(value, int) else math.nextafter(value, math.inf)
