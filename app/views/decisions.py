@@ -37,7 +37,7 @@ else:
             [
                 (
                     when(decision.created_at),
-                    chip(decision.action),
+                    chip(decision.action) + (f" {decision.needed} more needed" if decision.needed else ""),
                     _gate_word(decision.action, words.get(decision.verdict_sha256)),
                     escape(decision.variant),
                     escape(decision.by),

@@ -191,13 +191,9 @@ def _together(row: dict[str, Any], policy: Policy, earlier: Sequence[Decision]) 
     counted.pop(row["signed_in"] or row["name"], None)
     if row["action"] != "approve":
         return {"needed": 0}
-    needed = max(0, policy.approvals - 1 - len(counted))
-    ends = (
-        [row["expires_at"], *(one.expires_at for one in counted.values())]
-        if policy.approvals > 1
-        else [row["expires_at"]]
-    )
-    return {"needed": needed, "expires_at": min(filter(None, ends), default=None)}
+    counted = counted if policy.approvals > 1 else {}
+    ends = filter(None, (row["expires_at"], *(one.expires_at for one in counted.values())))
+    return {"needed": max(0, policy.approvals - 1 - len(counted)), "expires_at": min(ends, default=None)}
 
 
 def _check_person(connection: Connection, row: dict[str, Any]) -> None:

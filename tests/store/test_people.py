@@ -58,7 +58,7 @@ def test_in_a_store_without_people_anybody_decides_unauthenticated(store, run_id
     assert label(store, run_id, "").signed_in == ""
 
 
-@pytest.mark.parametrize(("role", "own", "action"), product(ROLES, (False, True), get_args(decisions.Action)))
+@pytest.mark.parametrize(("role", "own", "action"), list(product(ROLES, (False, True), get_args(decisions.Action))))
 def test_every_role_may_do_what_it_says_and_nothing_else(store, run_id, role, own, action, monkeypatch):
     """The whole matrix of decisions: role x own or another's run x action."""
     if own:
