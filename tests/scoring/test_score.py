@@ -89,6 +89,7 @@ def nobody_reads(score: Score) -> bool:
         "numeric": ("unread_number", "not_meant"),
         "multiple_choice": ("ambiguous",),
         "tool_call.served": ("no_served_reading",),
+        "refusal": ("unclear", "late", "both", "quoted", "language", "thought"),
     }
     return score.value is None and score.error_type in kinds.get(score.metric, ())
 
