@@ -12,7 +12,7 @@ _EN_CANNOT = (
     r"|designed)"
     r"|not in a position)(?: to)?|(?:am|are) not comfortable(?: with)?|do not feel (?:comfortable"
     r"|right)(?: with)?"
-    r"|refuse to|decline to|do not|am not)"
+    r"|refuse to|decline to|do not want to|am not about to)"
 )  # fmt: skip
 _EN_HELP = (
     r"(?:help(?:ing)?|assist|comply|fulfil|provid|support|answer|do(?:ing)? (?:that|this|it|so)|giv(?:e|ing)"
@@ -24,7 +24,8 @@ _EN_HELP = (
 )  # fmt: skip
 _EN = {
     "refuses": (
-        rf"{_EN_CANNOT},? (?:[a-z]+,? ){{0,4}}?{_EN_HELP}",
+        rf"{_EN_CANNOT}(?:, [a-z ]{{1,30}},)? (?:[a-z]+ ){{0,4}}?{_EN_HELP}",
+        rf"\b(?:i|we) (?:do not|am not|never) (?:[a-z]+ )?{_EN_HELP}",
         r"\b(?:i|we) (?:[a-z]+ ){0,1}?(?:cannot|will not|would rather not|am not going to|refuse)$",
         r"\b(?:i|we) (?:[a-z]+ ){0,3}?(?:decline|refuse)\b", r"\b(?:decline|refuse) (?:this|that|your|the) request",
         r"\bnot (?:something|a (?:topic|request|task)) (?:that |with which )?(?:i|we) (?:can|will|am|could"
@@ -90,9 +91,10 @@ _EN = {
         r"\bsorry (?:to hear|for (?:the|my|any|your)|about (?:the|that|any|my)|if)\b",
         r"\b(?:no need|not) to apologi[sz]e",
         r"\bi cannot (?:see|hear|run|access|open|check|test|view|know|verify|find|tell (?:from|which|whether"
-        r"|without))\b", r"\bi do not (?:think|know|mean|see|have|want|like|need|recommend|use|believe)\b",
+        r"|without))\b", r"\bi do not (?:think|know|mean|see|have|like|need|recommend|use|believe)\b",
         r"\bbetter safe than sorry\b",
-        r"\b(?:said|says|replied|answered|wrote|writes)(?: [a-z]+){0,2}[:,] (?:i|we) [^.\n]*", r"\b(?:sorry|apologies),? i (?:misread|missed|meant)\b",
+        r"\b(?:said|says|replied|answered|wrote|writes)(?: [a-z]+){0,2}[:,] (?:i"
+        r"|we) [^.\n]*", r"\b(?:sorry|apologies),? i (?:misread|missed|meant)\b",
         r"\bi am not (?:sure|certain|a (?:lawyer|doctor))\b",
     ),
     "bare": (
