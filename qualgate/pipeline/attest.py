@@ -75,14 +75,21 @@ def revoked(store_url: str, days: float) -> tuple[str, int]:
 
 def policy_digest(policy: Policy) -> str:
     """Return the sha256 of what a gate file says about deciding, without what each run adds to it."""
-    judge = None if policy.judge is None else plain.to_json(policy.judge)
-    own = replace(policy, feedback="", four_arm=None, stop=None, trial=None, judge=None)
-    return content_hash([plain.policy_to_json(own), judge])
+    judge, arms = policy.judge, policy.four_arm
+    own = replace(
+        policy,
+        feedback="",
+        stop=None,
+        trial=None,
+        judge=judge and replace(judge, labels=""),
+        four_arm=arms and replace(arms, seed=0, blocks=()),
+    )
+    return content_hash(plain.policy_to_json(own))
 
 
 def policy_of(gate: GateFile) -> str:
     """Return `policy_digest` of a gate file's rules."""
-    return policy_digest(gate.policy)
+    return policy_digest(replace(gate.policy, four_arm=gate.four_arm))
 
 
 def _key() -> Any:
