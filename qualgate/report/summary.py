@@ -31,6 +31,7 @@ class Report:
     trajectories: dict[str, tuple[queries.Trajectories, ...]] = field(default_factory=dict)  # variant → by evalset
     readings: dict[str, tuple[queries.Readings, ...]] = field(default_factory=dict)  # the same, of two readings or more
     source: Source = field(default_factory=Source)
+    link: str = ""  # http(s) address of a page with more, for the format `comment`
     warn_only: bool = False  # the command that made it exits 0 whatever `exit` says
 
     @property
