@@ -195,7 +195,7 @@ def labels(run_id: str, variant: str) -> dict[CaseOfRun, Label]:
     """Return the labels of a variant's answers, by case."""
     with _open() as store:
         found = stored_labels.labels(store, run_id, variant)
-    return {(label.evalset, label.case_id, label.repeat): label for label in found}
+    return {label.case: label for label in found}
 
 
 def labels_of_cases(run_id: str, variant: str, keys: Sequence[queries.CaseKey]) -> dict[CaseOfRun, CaseLabels]:
