@@ -30,18 +30,18 @@ def show_sizes(run: RunSummary, stored: StoredVerdict) -> None:
     on_disk = size.bytes_on_disk if size else None
     _gain(cells, "Weights on disk", on_disk, full.bytes_on_disk if full else None)
     if (held := _held(arm)) is not None:
-        _gain(cells, "In memory, read per token", held, _held(baseline), help=MEMORY_HELP, width=200)
+        _gain(cells, "In memory, read per token", held, _held(baseline), help=MEMORY_HELP, width=190)
     memory_note = "in memory; what is not quantized is held in float32 while it runs"
-    cells.metric("Bits a weight", f"{size.effective_bits:.2f}" if size else "–", help=memory_note, width=160)
+    cells.metric("Bits a weight", f"{size.effective_bits:.2f}" if size else "–", help=memory_note, width=120)
     _time(cells, stored.verdict)
     by = ", ".join(metric if evalset is None else f"{metric} of {escape(evalset)}" for metric, evalset in deciding)
     help = f"cases, each once, by {by or 'any score'}: the broken rules, or the critical ones where none is"
-    cells.metric("Right → wrong", moved["lost"], help=help, width=160)
-    cells.metric("Wrong → right", moved["gained"], help=help, width=160)
+    cells.metric("Right → wrong", moved["lost"], help=help, width=130)
+    cells.metric("Wrong → right", moved["gained"], help=help, width=130)
 
 
 def _gain(
-    cells: DeltaGenerator, name: str, size: int | None, full: int | None, help: str | None = None, width: int = 160
+    cells: DeltaGenerator, name: str, size: int | None, full: int | None, help: str | None = None, width: int = 150
 ) -> None:
     """Show a size in bytes, and how much smaller or larger it is than the baseline's. None: unknown."""
     ratio = _ratio_text(full / size if size and full else None, "smaller", "larger")

@@ -62,7 +62,6 @@ def _evidence(run: RunSummary, stored: StoredVerdict) -> None:
     """Show everything that speaks for or against the variant, the reasons first."""
     report = data.report(run, stored.verdict)
     _why(run, stored.verdict)
-    _since_last_run(run, stored.verdict)
     show_sizes(run, stored)
     if stored.verdict.word != "invalid":  # damaged evidence is not drawn
         show_cases(run, stored.verdict.variant, report.flip_counts[stored.verdict.variant])
@@ -120,7 +119,8 @@ def _header(run: RunSummary, stored: StoredVerdict) -> None:
 
 
 def _why(run: RunSummary, verdict: Verdict) -> None:
-    """Show the reasons of the verdict, each with a link to the cases it is about, if there are such."""
+    """Show the reasons of the verdict, each with a link to the cases it is about, if there are such; after the first
+    one, what changed since the last run."""
     sets = {item.name for item in run.evalsets}
     for index, reason in enumerate(verdict.reasons or ("no reason was recorded",)):
         measured = next((comparison for comparison in verdict.comparisons if _is_about(reason, comparison)), None)
@@ -131,6 +131,7 @@ def _why(run: RunSummary, verdict: Verdict) -> None:
                 st.page_link("views/verdict.py", label="Cases", icon=":material/table_rows:", query_params=query)
         if not index:
             st.caption(MEANING.get(verdict.word, ""))
+            _since_last_run(run, verdict)
 
 
 def _since_last_run(run: RunSummary, verdict: Verdict) -> None:

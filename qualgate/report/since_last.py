@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from qualgate.records import Comparison, Verdict
 from qualgate.store.queries import VerdictBefore
 
-NAMED = 4  # most rules named
+NAMED = 3  # most rules named
 NO_RULE = "no such rule"
 _WORST_FIRST = ("broken", "undecided", "proven")
 
