@@ -5,6 +5,7 @@ from __future__ import annotations
 from qualgate.report.blocks import Lines, Section
 from qualgate.store.decisions import Decision
 from qualgate.store.queries import StoredVerdict
+from qualgate.text.numbers import counted
 
 
 def decision_sections(stored: StoredVerdict) -> list[Section]:
@@ -19,6 +20,8 @@ def _line(decision: Decision, stored: StoredVerdict) -> str:
     notes = [f"{decision.action} by {decision.by} on {decision.created_at[:10]}"]
     if decision.verdict_sha256 != stored.sha256:
         notes.append("about an earlier verdict")
+    if decision.needed:
+        notes.append(f"{counted(decision.needed, 'more approval')} needed, by somebody else")
     if decision.overrules:
         notes.append(f"overrules {decision.overrules}")
     if decision.expires_at is not None:

@@ -165,13 +165,14 @@ def verdict_words(store: Store, sha256s: Sequence[str]) -> dict[str, str]:
 
 
 _ended = decisions.alias("ended")
-_NO_LONGER = (  # when the newest decision on the verdict, which is not in force, expired or was revoked
+_NO_LONGER = (  # when the newest whole decision on the verdict, which is not in force, expired or was revoked
     select(func.coalesce(_ended.c.expires_at, _ended.c.created_at))
     .where(
         CURRENT_DECISION.c.action.is_(None),
         _ended.c.run_id == arms.c.run_id,
         _ended.c.variant == arms.c.name,
         _ended.c.verdict_sha256 == CURRENT_VERDICT.c.sha256,
+        _ended.c.needed == 0,
     )
     .order_by(_ended.c.decision_id.desc())
     .limit(1)
