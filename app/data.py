@@ -52,6 +52,12 @@ def queue(size: int, page: int) -> tuple[tuple[queries.VariantLine, ...], int, i
         return queries.queue(store, size, size * page), page, total
 
 
+def next_in_queue(run_id: str, variant: str) -> queries.VariantLine | None:
+    """Return the variant that waits next in the queue after this one; None if no other waits."""
+    with _open() as store:
+        return queries.next_in_queue(store, run_id, variant)
+
+
 def list_runs(size: int, page: int) -> tuple[tuple[queries.RunLine, ...], int, int]:
     """Return one page of runs (at most the last), its number, and the total number of runs."""
     with _open() as store:
@@ -141,6 +147,12 @@ def run_summary(run_id: str) -> ShownRun:
     return ShownRun(queries.as_damaged(run, faults), False, None) if faults else ShownRun(run, False, seal)
 
 
+def verdict_before(run_id: str, variant: str) -> queries.VerdictBefore | None:
+    """Return the verdict in the last run of the same gate file; None if there is none."""
+    with _open() as store:
+        return queries.verdict_before(store, run_id, variant)
+
+
 def report(run: queries.RunSummary, verdict: Verdict) -> Report:
     """Return the report of one variant, without the texts of its answers. Damaged evidence is not read."""
     if verdict.word == "invalid":
@@ -183,7 +195,7 @@ def labels(run_id: str, variant: str) -> dict[CaseOfRun, Label]:
     """Return the labels of a variant's answers, by case."""
     with _open() as store:
         found = stored_labels.labels(store, run_id, variant)
-    return {(label.evalset, label.case_id, label.repeat): label for label in found}
+    return {label.case: label for label in found}
 
 
 def labels_of_cases(run_id: str, variant: str, keys: Sequence[queries.CaseKey]) -> dict[CaseOfRun, CaseLabels]:

@@ -10,17 +10,17 @@ def page_of(name: str) -> int:
     return st.session_state.get(f"{name}_page", 0)
 
 
-def turn(name: str, page: int, total: int, size: int) -> None:
-    """Show buttons to the pages before and after `page`, if there is more than one."""
+def turn(name: str, page: int, total: int, size: int, buttons: tuple[str, str] = ("Newer", "Older")) -> None:
+    """Show buttons to the pages before and after `page`, if there is more than one. buttons: their labels."""
     if total <= size:
         return
     last = (total - 1) // size
     with st.container(horizontal=True, vertical_alignment="center"):
-        if st.button("Newer", disabled=page == 0):
+        if st.button(buttons[0], disabled=page == 0):
             st.session_state[f"{name}_page"] = page - 1
             st.rerun()
         st.caption(f"page {page + 1} of {last + 1}")
-        if st.button("Older", disabled=page >= last):
+        if st.button(buttons[1], disabled=page >= last):
             st.session_state[f"{name}_page"] = page + 1
             st.rerun()
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import html
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 
 from qualgate.report import html_blocks
 from qualgate.report.diff import EMPTY, marked
 from qualgate.text.escaping import visible
+from qualgate.text.numbers import counted
 
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]()<>#+\-.!|~$:]")
 
@@ -54,3 +55,12 @@ def _block(content: str) -> str:
 def when(stamp: str | None) -> str:
     """Format a stored time, to the minute."""
     return "–" if stamp is None else f"{datetime.fromisoformat(stamp):%Y-%m-%d %H:%M} UTC"
+
+
+def waits(since: str, now: datetime | None = None) -> str:
+    """Return how long something waits: "waits for 3 days". since: a stored time. now: for tests."""
+    minutes = max(0, int(((now or datetime.now(UTC)) - datetime.fromisoformat(since)).total_seconds()) // 60)
+    if minutes < 60:
+        return f"waits for {counted(minutes, 'minute')}"
+    hours = minutes // 60
+    return f"waits for {counted(hours, 'hour') if hours < 48 else counted(hours // 24, 'day')}"

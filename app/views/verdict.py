@@ -6,7 +6,8 @@ import streamlit as st
 from qualgate_app import data
 from qualgate_app.address import keep, parameter
 from qualgate_app.blocks import show_sections
-from qualgate_app.paging import link_loads
+from qualgate_app.faults import explained
+from qualgate_app.paging import link, link_loads
 from qualgate_app.text import chip, escape, label, when
 from qualgate_app.verdict.cases import cases_query, show_cases
 from qualgate_app.verdict.decision import show_decision
@@ -17,6 +18,7 @@ from qualgate.errors import QualgateError, UsageError
 from qualgate.records import Comparison, Verdict
 from qualgate.report.four_arms import choice_section
 from qualgate.report.sections import variant_sections
+from qualgate.report.since_last import since_last_text
 from qualgate.store.queries import RunSummary, StoredVerdict
 from qualgate.text.numbers import counted
 
@@ -52,6 +54,8 @@ def show() -> None:
         _evidence(run, stored)
     with decision:
         show_decision(shown, stored)
+        if following := data.next_in_queue(run.run_id, variant):
+            link(f"Next in queue: {label(following.variant)}", following.run_id, following.variant)
 
 
 def _evidence(run: RunSummary, stored: StoredVerdict) -> None:
@@ -115,7 +119,8 @@ def _header(run: RunSummary, stored: StoredVerdict) -> None:
 
 
 def _why(run: RunSummary, verdict: Verdict) -> None:
-    """Show the reasons of the verdict, each with a link to the cases it is about, if there are such."""
+    """Show the reasons of the verdict, each with a link to the cases it is about, if there are such; after the first
+    one, what changed since the last run."""
     sets = {item.name for item in run.evalsets}
     for index, reason in enumerate(verdict.reasons or ("no reason was recorded",)):
         measured = next((comparison for comparison in verdict.comparisons if _is_about(reason, comparison)), None)
@@ -126,6 +131,20 @@ def _why(run: RunSummary, verdict: Verdict) -> None:
                 st.page_link("views/verdict.py", label="Cases", icon=":material/table_rows:", query_params=query)
         if not index:
             st.caption(MEANING.get(verdict.word, ""))
+            _since_last_run(run, verdict)
+
+
+def _since_last_run(run: RunSummary, verdict: Verdict) -> None:
+    """Show what changed since the last run of this gate file, with a link to it; nothing if there is none."""
+    with explained():
+        last = data.verdict_before(run.run_id, verdict.variant)
+        if last is None:
+            return
+        with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
+            head = f"<b>Since the last run of this gate file</b> ({when(last.created_at)}): "
+            text = escape(since_last_text(last, verdict))
+            st.html(f'<div class="qg-long">{head}{text}</div>', width="stretch")
+            link("Last run", last.run_id, verdict.variant)
 
 
 def _is_about(reason: str, comparison: Comparison) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -34,9 +36,16 @@ if TYPE_CHECKING:
 
 FormatOption = Annotated[
     str,
-    typer.Option("--format", help="terminal, json, markdown, html, junit, github, annotations, gitlab or sarif"),
+    typer.Option(
+        "--format", help="terminal, json, markdown, html, junit, comment, github, annotations, gitlab or sarif"
+    ),
+]
+LinkOption = Annotated[
+    str, typer.Option("--link", help="http or https address of the full report, linked in --format comment")
 ]
 OutOption = Annotated[Path | None, typer.Option("--out", help="write to this file instead of the terminal")]
+
+LONGEST_LINK = 1000  # characters
 
 
 def gate(
@@ -65,6 +74,7 @@ def gate(
     ] = None,
     format: FormatOption = "terminal",
     out: OutOption = None,
+    link: LinkOption = "",
     no_write: Annotated[
         bool, typer.Option("--no-write", help="only read the store; the verdict is not stored")
     ] = False,
@@ -74,9 +84,7 @@ def gate(
     """Decide again from stored evidence, without generating: by the gate file's rules, refusing evidence older than the
     files it names; or (with --store alone) by the run's own rules, about what was stored then. Or decide from
     files of anyone's scores: two, or one for each of four arms."""
-    form = _form(format, as_json, out)
-    if peers and form not in ("terminal", "json"):
-        raise UsageError(f"--peers works with --format terminal and json, not with {form}.")
+    form = _form(format, as_json, out, link, peers=peers)
     if baseline_scores is None and variant_scores is None and not arm:
         if looks is not None:
             raise UsageError("--looks is for score files; a store counts its own looks.")
@@ -93,7 +101,7 @@ def gate(
     else:
         files = {"variant": variant_scores} if variant_scores is not None else four_arm_files(arm or [])
         decided = _from_files(gate_file, baseline_scores, files, nel_policy, looks, peers=peers)
-    report = replace(decided.report, warn_only=warn_only)
+    report = replace(decided.report, warn_only=warn_only, link=link)
     tell_host(report, annotated=form == "annotations" and out is None)
     _tell(report, form, out, decided.peers_said, decided.nel)
     if out is not None:  # the log still needs the verdict
@@ -194,13 +202,35 @@ def _tell(
         say(text, nl=False)
 
 
-def _form(format: str, as_json: bool, out: Path | None) -> str:
-    """Return the requested format; Markdown for a file by default. UsageError for an unknown one."""
+def _form(format: str, as_json: bool, out: Path | None, link: str, *, peers: bool = False) -> str:
+    """Return the requested format; Markdown for a file by default. UsageError for an unknown one, for a link that is no
+    web address, and for a link or peers that the format does not show."""
     from qualgate.report.formats import FORMATS
 
     if format not in ("terminal", *FORMATS):
         raise UsageError(f"--format {format}: not one of terminal, {', '.join(FORMATS)}.")
-    return "json" if as_json else "markdown" if format == "terminal" and out is not None else format
+    form = "json" if as_json else "markdown" if format == "terminal" and out is not None else format
+    if peers and form not in ("terminal", "json"):
+        raise UsageError(f"--peers works with --format terminal and json, not with {form}.")
+    if link and form != "comment":
+        raise UsageError(f"--link works with --format comment, not with {form}.")
+    if link and not _is_web_address(link):
+        raise UsageError(
+            f"--link takes an http or https address of at most {LONGEST_LINK:,} characters, without blanks, quotes, "
+            "brackets < > and passwords."
+        )
+    return form
+
+
+def _is_web_address(link: str) -> bool:
+    """Whether this is an http(s) address that can stand in Markdown as it is."""
+    if len(link) > LONGEST_LINK or not re.fullmatch(r"https?://[!#-;=?-\[\]_a-z{|}~^]+", link, re.IGNORECASE):
+        return False
+    try:
+        parts = urlsplit(link)
+        return bool(parts.hostname) and parts.username is None and (parts.port or 1) > 0
+    except ValueError:
+        return False
 
 
 def _peers(ask: Callable[[], tuple[PeerSaid, ...]]) -> tuple[PeerSaid, ...]:
@@ -218,16 +248,17 @@ def report(
     run_id: RunOption = None,
     format: FormatOption = "terminal",
     out: OutOption = None,
+    link: LinkOption = "",
     as_json: JsonOption = False,
     schema: Annotated[bool, typer.Option("--schema", help="print the JSON Schema of the JSON report and exit")] = False,
 ) -> None:
     """Show a stored run's verdicts with their numbers. The same stored evidence gives the same bytes;
     evidence that is not what was recorded ends with 14."""
     if not schema:
-        form = _form(format, as_json, out)
+        form = _form(format, as_json, out, link)
         url, run_id = stored_run(gate_file, store, run_id)
         stored = shown_report(url, run_id, _loaded(gate_file))
-        _tell(stored, form, out)
+        _tell(replace(stored, link=link), form, out)
         raise typer.Exit(Exit.INTEGRITY if stored.exit is Exit.INTEGRITY else Exit.APPROVE)
     from qualgate.report.formats.body import report_schema
     from qualgate.report.render import write_atomically

@@ -9,6 +9,7 @@ from qualgate.records import Comparison
 from qualgate.report import screen
 from qualgate.report.blocks import Cell, Lines, Note, Section, Table
 from qualgate.report.comparison_text import value_text
+from qualgate.report.since_last import NO_RULE, rule_pairs
 from qualgate.report.terminal_blocks import print_sections
 from qualgate.store import queries
 from qualgate.store.database import open_store
@@ -115,17 +116,11 @@ def _differences(run_before: RunSummary, run_after: RunSummary) -> Iterator[str]
 
 def _changed_rates(run_before: RunSummary, run_after: RunSummary, variant: str) -> Iterator[Rate]:
     """Yield the comparisons whose shown numbers differ, or that one run lacks (then None)."""
-    comparisons_before, comparisons_after = _comparisons(run_before, variant), _comparisons(run_after, variant)
-    for rule, slice_ in dict.fromkeys([*comparisons_before, *comparisons_after]):
-        before, after = comparisons_before.get((rule, slice_)), comparisons_after.get((rule, slice_))
+    stored = (run_before.verdict(variant), run_after.verdict(variant))
+    for pair in rule_pairs(*(one.verdict if one else None for one in stored)):
+        before, after = pair.before, pair.after
         if before is None or after is None or _fields(before) != _fields(after):
-            yield Rate(variant=variant, rule=rule, slice=slice_, before=before, after=after)
-
-
-def _comparisons(run: RunSummary, variant: str) -> dict[tuple[str, str], Comparison]:
-    """Return a variant's comparisons by rule and slice; {} if it has no verdict."""
-    stored = run.verdict(variant)
-    return {(c.rule, c.slice): c for c in stored.verdict.comparisons} if stored else {}
+            yield Rate(variant=variant, rule=pair.rule, slice=pair.slice, before=before, after=after)
 
 
 def _fields(comparison: Comparison) -> tuple:
@@ -168,7 +163,7 @@ def _answers(changes: RunChanges, arm: str, metric: str) -> str:
 
 def _numbers(comparison: Comparison | None) -> str:
     if comparison is None:
-        return "no such rule"
+        return NO_RULE
     metric = comparison.metric
     rates = f"{value_text(metric, comparison.baseline)} → {value_text(metric, comparison.variant)}"
     return f"{comparison.status} (n {comparison.n:,}, baseline → variant {rates})"

@@ -14,6 +14,7 @@ from qualgate.report.four_arms import choice_line
 from qualgate.report.source import Source, stored_source
 from qualgate.store import queries
 from qualgate.store.database import open_store
+from qualgate.store.labels import CaseOfRun, Label, labels
 from qualgate.text.escaping import visible_line
 
 FLIPS_SHOWN = 20  # right → wrong answers quoted for each variant
@@ -30,7 +31,9 @@ class Report:
     drift: dict[str, tuple[queries.PositionDrift, ...]] = field(default_factory=dict)  # variant → along the answers
     trajectories: dict[str, tuple[queries.Trajectories, ...]] = field(default_factory=dict)  # variant → by evalset
     readings: dict[str, tuple[queries.Readings, ...]] = field(default_factory=dict)  # the same, of two readings or more
+    labels: dict[str, dict[CaseOfRun, Label]] = field(default_factory=dict)  # variant → case → a person's label
     source: Source = field(default_factory=Source)
+    link: str = ""  # http(s) address of a page with more, for the format `comment`
     warn_only: bool = False  # the command that made it exits 0 whatever `exit` says
 
     @property
@@ -129,5 +132,6 @@ def load_report(
             drift={v: queries.drift_by_position(store, chosen, v) for v in variants},
             trajectories={v: by_set for v in variants if (by_set := queries.trajectories(store, chosen, v))},
             readings={v: by_set for v in variants if (by_set := queries.readings(store, chosen, v))},
+            labels={v: {label.case: label for label in labels(store, chosen, v)} for v in variants},
             source=source or stored_source(run.gate_file, run.policy),
         )

@@ -55,6 +55,11 @@ class Label:
         return UnitKey(self.variant, self.evalset, self.case_id, self.repeat)
 
     @property
+    def case(self) -> CaseOfRun:
+        """Set, case, and which of several answers."""
+        return self.evalset, self.case_id, self.repeat
+
+    @property
     def text(self) -> str:
         """For people: "labelled flaky by Ada on 2026-12-01"."""
         return f"labelled {self.label} by {self.name} on {self.created_at[:10]}"

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from sqlalchemy import text
 
 from qualgate.gate.four_arm.verdict import decide_four
 from qualgate.gate.verdict import decide_plain
-from qualgate.records import Policy, Rule, Verdict
+from qualgate.records import Comparison, Policy, Rule, Verdict
 from qualgate.store import decisions, prune, queries, runs
 from qualgate.store.database import open_store
 from tests.gate.four import POLICY, alike, evidence
@@ -51,6 +52,67 @@ def test_the_queue_lists_what_waits_for_a_person(made, open_page):
     assert "approve" in page
     assert "block" in page
     assert "int2-g32" in page
+
+
+def test_the_queue_shows_how_long_each_variant_waits_the_blocked_one_first(made, open_page):
+    page = shown(open_page())
+    assert "waits for " in page
+    assert page.index("int2-g32") < page.index("int8")
+
+
+def links(app) -> dict[str, str]:
+    """Label of each link to a page → its query."""
+    return {one.proto.label.replace("\\", ""): one.proto.query_string for one in app.get("page_link")}
+
+
+def test_the_next_variant_in_the_queue_is_linked_and_after_a_decision_it_is_the_one_that_followed(made, open_page):
+    with open_store(made.url) as store:
+        order = [(line.run_id, line.variant) for line in queries.queue(store)]
+    for this, following in pairwise([*order, order[0]]):
+        app = open_page("verdict", run=this[0], variant=this[1])
+        assert f"variant={following[1]}" in links(app)[f"Next in queue: {following[1]}"]
+    app = decide_in(open_page("verdict", run=order[1][0], variant=order[1][1]), "Block", "Ada", "it loses too much")
+    assert f"Next in queue: {order[2][1]}" in links(app)
+
+
+def test_a_verdict_shows_what_changed_since_the_last_run_with_a_link_to_it(made, open_page):
+    plan = make_plan(cases=60)
+    assert "Since the last run" not in shown(open_page("verdict", run=made.complete, variant="int8"))
+    with open_store(made.url) as store:
+        newer = make_run(store, plan, {"int8": 0.3})
+    app = open_page("verdict", run=newer, variant="int8")
+    page = shown(app)
+    assert "Since the last run of this gate file</b> (20" in page
+    assert "approve → block; exact_match [pooled]: proven → broken" in page
+    assert f"run={made.complete}" in links(app)["Last run"]
+    with open_store(made.url) as store:
+        make_run(store, plan, {"int8": 0.3})
+        third = queries.latest_run(store)
+    assert "block, as before; no rule has another result" in shown(open_page("verdict", run=third, variant="int8"))
+
+
+def test_a_verdict_shows_what_is_gained_in_bytes_and_time_where_they_were_measured(made, open_page):
+    plan = make_plan(cases=20, wrong={"int8": 0.0})
+    with open_store(made.url) as store:
+        record = runs.begin(store, plan)
+        for result, scored in make_results(plan, {}):
+            held = {"memory.weights": 8e6 if result.arm == "baseline" else 2e6}
+            runs.record(store, record.run_id, replace(result, footprint=replace(result.footprint, facts=held)), scored)
+        rule = Comparison(
+            rule="latency.tpot:max_ratio", metric="latency.tpot", slice="pooled", tier="critical", status="proven",
+            n=60, baseline=0.03, variant=0.02,
+        )  # fmt: skip
+        verdict = Verdict(variant="int8", word="approve", exit=0, reasons=("fine",), comparisons=(rule,))
+        runs.finish(store, record.run_id, [verdict], complete=True)
+    gains = {
+        one.label: (one.value, one.delta) for one in open_page("verdict", run=record.run_id, variant="int8").metric
+    }
+    assert gains["In memory, read per token"] == ("1.91 MiB", "4.0× smaller")
+    assert gains["Time per token"] == ("20.0 ms", "1.5× faster")
+    assert gains["Weights on disk"][1] == "2.0× smaller"
+    bare = {one.label for one in open_page("verdict", run=made.complete, variant="int8").metric}
+    assert {"Weights on disk", "Bits a weight"} < bare
+    assert not bare & {"In memory, read per token", "Time per token"}, "only what was measured"
 
 
 def test_runs_show_their_state_and_what_became_of_each_variant(made, open_page):

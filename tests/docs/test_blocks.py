@@ -44,6 +44,7 @@ OTHERS = {
     "exit",
     "flock",
     "git",
+    "glab",
     "lm_eval",
     "mail",
     "pip",

@@ -39,7 +39,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 # What a report and the dashboard show alike: the sections of a report as blocks, a load's tables, the diff of two
-# answers, the pictures.
+# answers, the pictures, the changes since the last run.
 SHARED_WITH_APP = {"qualgate.report"} | {
     f"qualgate.report.{name}"
     for name in (
@@ -53,6 +53,7 @@ SHARED_WITH_APP = {"qualgate.report"} | {
         "plots",
         "run_list",
         "sections",
+        "since_last",
         "summary",
     )
 }

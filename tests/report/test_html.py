@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from html import escape
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from qualgate.records import UnitKey, Verdict
 from qualgate.report.formats import rendered
-from qualgate.report.summary import Report
+from qualgate.report.summary import Report, load_report
+from qualgate.store import decisions, labels, queries, runs
+from qualgate.store.database import open_store
+from qualgate.store.decisions import Said
+from qualgate.store.plain import stamp
 from tests.report.reading import Page
+from tests.store.made import make_plan, make_run
 
 OURS = {
     "html", "head", "meta", "title", "style", "body", "main", "header", "h1", "h2", "h3", "p", "div", "a", "section",
@@ -112,3 +120,34 @@ def test_each_flip_shows_what_was_asked_and_expected(report: Report) -> None:
         for flip in flips:
             assert flip.prompt
             assert f"prompt{flip.prompt}reference{flip.reference}baseline" in said
+
+
+def test_the_page_and_the_markdown_show_who_decided_and_the_labels_of_the_quoted_cases(tmp_path: Path) -> None:
+    url, ends = f"sqlite:///{tmp_path / 'q.db'}", stamp(datetime.now(UTC) + timedelta(days=30))
+    with open_store(url) as store:
+        run_id = make_run(store, make_plan(cases=20, wrong={"int2-g32": 0.4}))
+        stored = queries.run_summary(store, run_id).verdict("int2-g32")
+        assert stored is not None
+        (first, second) = queries.flips(store, run_id, "int2-g32", direction="lost", limit=2)
+        unit = UnitKey("int2-g32", *first.case)
+        labels.set_label(store, run_id, unit, "regression", name="Bo <b>", note="![x](http://evil)")
+        said = Said(
+            action="approve", name="Ada <img>", reason="the customer accepts this loss",
+            expires_at=ends, overrules="exact_match [pooled]",
+        )  # fmt: skip
+        decisions.append(store, run_id, "int2-g32", said, decisions.Seen(stored.sha256))
+    report = load_report(url)
+    page = Page(rendered(report, "html"))
+    text = "".join(page.text)
+    for shown in (text, rendered(report, "markdown").replace("\\", "").replace("&lt;", "<").replace("&gt;", ">")):
+        assert "approve by Ada <img> (unauthenticated) on 20" in shown
+        line = f"overrules exact_match [pooled], holds until {ends[:10]}: the customer accepts this loss"
+        assert line in shown
+        assert "about an earlier verdict" not in shown
+    assert text.count("labelled regression by Bo <b> on 20") == 1
+    assert text.index(first.name) < text.index("labelled regression") < text.index(second.name)
+    assert not {tag for tag, _ in page.tags} - OURS
+    again = Verdict(variant="int2-g32", word="block", exit=10, reasons=("again",))
+    with open_store(url) as store:
+        runs.add_verdicts(store, run_id, [again], runs.policy(store, run_id))
+    assert "about an earlier verdict" in "".join(Page(rendered(load_report(url), "html")).text)

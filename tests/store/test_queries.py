@@ -10,8 +10,8 @@ from sqlalchemy import event, text, update
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.gate.causes.noise_floor import flips as flips_of
 from qualgate.gate.verdict import decide_plain
-from qualgate.records import CALL_UNREAD, Policy, Trial
-from qualgate.store import decisions, queries, runs
+from qualgate.records import CALL_UNREAD, Policy, Trial, Verdict
+from qualgate.store import decisions, prune, queries, runs
 from qualgate.store.database import open_store
 from qualgate.store.tables import runs as runs_table
 from tests.store.conftest import JUDGED
@@ -183,6 +183,55 @@ def test_of_a_nightly_gate_file_only_the_last_night_waits_and_others_wait_beside
     )
     waiting = [line.variant for line in queries.queue(store) if line.run_id in support]
     assert last.variant not in waiting, "decided, it brings back no older night"
+
+
+def test_the_queue_lists_the_most_severe_verdicts_first_and_of_one_kind_the_longest_wait(store):
+    def finished(model: str, *words: str) -> str:
+        plan = make_plan(cases=3, wrong=dict.fromkeys([f"v{place}" for place in range(len(words))], 0.0))
+        run_id = make_run(store, replace(plan, arms=tuple(replace(arm, model=model) for arm in plan.arms)))
+        verdicts = [Verdict(variant=f"v{place}", word=w, exit=12, reasons=("",)) for place, w in enumerate(words)]
+        runs.add_verdicts(store, run_id, verdicts, runs.policy(store, run_id))
+        return run_id
+
+    def decide(run_id: str, variant: str, action: str) -> None:
+        stored = queries.run_summary(store, run_id).verdict(variant)
+        last = stored.decisions[-1].hash if stored.decisions else None
+        said = decisions.Said(action=action, name="Ada", reason="a reason that is long enough", overrules="")
+        decisions.append(store, run_id, variant, said, decisions.Seen(stored.sha256, last))
+
+    old, new = finished("old", "approve", "undecided", "block"), finished("new", "review", "undecided", "invalid")
+    order = [(new, "v2"), (old, "v2"), (old, "v1"), (new, "v1"), (new, "v0"), (old, "v0")]
+    assert [(line.run_id, line.variant) for line in queries.queue(store)] == order
+    assert [(line.run_id, line.variant) for line in queries.queue(store, 2, 2)] == order[2:4]
+    after = [queries.next_in_queue(store, *this) for this in order]
+    assert [(line.run_id, line.variant) for line in after if line] == [*order[1:], order[0]], (
+        "after the last, the first"
+    )
+    decide(old, "v1", "block")
+    following = queries.next_in_queue(store, old, "v1")
+    assert (following.run_id, following.variant) == order[3], "one that was just decided keeps its place"
+    decide(old, "v1", "revoke")
+    again = [(line.run_id, line.variant) for line in queries.queue(store)]
+    assert again == [*order[:2], order[3], order[2], *order[4:]], "it waits since the revocation"
+    assert queries.next_in_queue(store, "no such run", "v0").variant == "v2"
+    for run_id, variant in order[1:]:
+        decide(run_id, variant, "block")
+    assert queries.next_in_queue(store, *order[0]) is None
+
+
+def test_the_verdict_before_is_of_the_last_complete_run_of_the_same_gate_file_that_was_not_pruned(store):
+    plan = make_plan(cases=3)
+    runs_ = [make_run(store, plan) for _ in range(3)]
+    make_run(store, replace(plan, arms=tuple(replace(arm, model="models/sales") for arm in plan.arms)))
+    make_run(store, plan, jobs=1)
+    last = make_run(store, plan)
+    found = queries.verdict_before(store, last, "int8")
+    assert (found.run_id, found.verdict) == (runs_[-1], queries.run_summary(store, runs_[-1]).verdict("int8").verdict)
+    assert found.created_at == queries.run_summary(store, runs_[-1]).created_at
+    assert queries.verdict_before(store, runs_[0], "int8") is None
+    assert queries.verdict_before(store, last, "no such variant") is None
+    prune.prune_run(store, runs_[-1])
+    assert queries.verdict_before(store, last, "int8").run_id == runs_[-2]
 
 
 def test_the_latest_run_of_a_gate_file_has_its_arms_and_sets_and_no_others(store):

@@ -16,6 +16,7 @@ FORMATS = {  # --format → module, function
     "markdown": ("markdown", "report_as_markdown"),
     "html": ("html", "report_as_html"),
     "junit": ("junit", "report_as_junit"),
+    "comment": ("comment", "report_as_comment"),
     "github": ("github", "report_as_step_summary"),
     "annotations": ("github", "report_as_annotations"),
     "gitlab": ("gitlab", "report_as_code_quality"),

@@ -12,12 +12,14 @@ from pathlib import Path
 from qualgate.records import FourArm
 from qualgate.report import diff, plots
 from qualgate.report.blocks import Lines, Section
+from qualgate.report.decisions import decision_sections
 from qualgate.report.four_arms import choice_details
 from qualgate.report.html_blocks import block_html, chip, section_html
 from qualgate.report.html_blocks import text_html as _text
 from qualgate.report.page import page
 from qualgate.report.sections import setting_sections, variant_sections
 from qualgate.report.summary import Report
+from qualgate.store.labels import Label
 from qualgate.store.queries import ArmLine, Flip, StoredVerdict
 from qualgate.text.escaping import visible
 
@@ -86,9 +88,11 @@ def _choice(answer: FourArm) -> str:
 
 
 def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
-    """Render a variant's section with the anchor `v{index}`: verdict, reasons, then every measurement of it."""
+    """Render a variant's section with the anchor `v{index}`: verdict, reasons, people's decisions, then every
+    measurement of it."""
     verdict, name = stored.verdict, stored.verdict.variant
     head = f'<section id="v{index}"><h2>{_text(name)} {chip(verdict.word)}</h2>{block_html(Lines(verdict.reasons))}'
+    head += "".join(map(section_html, decision_sections(stored)))
     parts, quoted = [*map(section_html, variant_sections(report, stored))], report.flips.get(name, ())
     if quoted and verdict.word != "invalid":  # damaged evidence is not shown
         unquoted = report.lost.get(name, 0) - len(quoted)
@@ -96,16 +100,17 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
         parts.append(f"<h3>Right before, wrong now{first}</h3>")
         if any(flip.noisy is not None for flip in quoted):
             parts.append(f"<p class=quiet>{RANKED}</p>")
-        parts += map(_flip, quoted)
+        labels = report.labels.get(name, {})
+        parts += (_flip(flip, labels.get(flip.case)) for flip in quoted)
     figures = "\n".join(parts)
     if verdict.word == "approve":  # folded: few readers need the figures of an approved variant
         figures = f"<details><summary>Its figures</summary>{figures}</details>"
     return f"{head}{figures}</section>"
 
 
-def _flip(flip: Flip) -> str:
+def _flip(flip: Flip, label: Label | None) -> str:
     """Render a flip: its reason, the prompt, the reference and both answers with differences marked, as far as they are
-    known: score files may hold no texts."""
+    known: score files may hold no texts. label: a person's on the variant's answer."""
     before, after = _answers(flip.baseline, flip.variant)
     head = f"<b>{_text(flip.name)}</b> ({_text(flip.metric)}){': ' if flip.reason else ''}{_text(flip.reason)}"
     question = _pair(("prompt", _quoted(flip.prompt)), ("reference", _quoted(flip.reference)))
@@ -114,7 +119,8 @@ def _flip(flip: Flip) -> str:
     notes = "" if flip.first_divergence is None else f" · first other token: {flip.first_divergence}"
     notes += f" · parts in the {where}" if (where := diff.parts_in(flip)) else ""
     notes += " · changes in the A/A arm too" if flip.noisy else ""
-    return f'<article class="flip"><p>{head}<span class=quiet>{notes}</span></p>{question}{answers}</article>'
+    labelled = f"<p>{_text(label.text + label.ending)}</p>" if label is not None else ""
+    return f'<article class="flip"><p>{head}<span class=quiet>{notes}</span></p>{labelled}{question}{answers}</article>'
 
 
 def _pair(*sides: tuple[str, str]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from qualgate.report.blocks import Block, Cell, Figure, Lines, Note, Paste, Section, Table, Terms
+from qualgate.report.decisions import decision_sections
 from qualgate.report.four_arms import choice_line, choice_section
 from qualgate.report.sections import BOUNDS, setting_sections, variant_sections
 from qualgate.report.summary import Report
@@ -34,7 +35,8 @@ def report_as_markdown(report: Report) -> str:
         verdict = stored.verdict
         lines += ["", f"## {escaped(verdict.variant)}: {escaped(verdict.word)}", ""]
         lines += [f"- {escaped(reason)}" for reason in verdict.reasons]
-        lines += chain.from_iterable(section_lines(section, 3) for section in variant_sections(report, stored))
+        sections = (*decision_sections(stored), *variant_sections(report, stored))
+        lines += chain.from_iterable(section_lines(section, 3) for section in sections)
         flips = report.flips.get(verdict.variant, ())
         if flips:
             lines += ["", "Answers that were right and are wrong now, the first ones:"]

@@ -27,6 +27,7 @@ from qualgate.store.queries.pages import (
     count_superseded,
     list_decisions,
     list_runs,
+    next_in_queue,
     queue,
     verdict_words,
 )
@@ -57,6 +58,7 @@ from qualgate.store.queries.summary import (
 )
 from qualgate.store.queries.times import AnswerTime, answer_times
 from qualgate.store.queries.trajectories import ScoredPair, Trajectories, Trajectory, TurnLine, gathered, trajectories
+from qualgate.store.queries.verdict_before import VerdictBefore, verdict_before
 
 __all__ = [
     "READINGS",
@@ -89,6 +91,7 @@ __all__ = [
     "Trajectory",
     "TurnLine",
     "VariantLine",
+    "VerdictBefore",
     "Watched",
     "answer_times",
     "as_damaged",
@@ -118,6 +121,7 @@ __all__ = [
     "list_decisions",
     "list_runs",
     "newest_complete",
+    "next_in_queue",
     "queue",
     "read_by",
     "readings",
@@ -125,6 +129,7 @@ __all__ = [
     "side_by_side",
     "trajectories",
     "unstored",
+    "verdict_before",
     "verdict_words",
     "verdicts_at",
     "watched",

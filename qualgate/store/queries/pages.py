@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import Connection, and_, case, func, or_, select
 from sqlalchemy.sql import ColumnElement
 
+from qualgate.errors import EXIT_ORDER
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, chain
 from qualgate.store.prunings import pruned_runs
@@ -18,7 +20,7 @@ from qualgate.store.queries.progress import unit_counts
 from qualgate.store.queries.superseded import Called, called, superseded
 from qualgate.store.rows import check_arm, check_run, check_verdict
 from qualgate.store.sealed import rows_of
-from qualgate.store.tables import arms, runs, sealed, verdicts
+from qualgate.store.tables import arms, decisions, runs, sealed, verdicts
 
 PAGE = 50
 NO_VERDICT = -1  # in place of a verdict's number
@@ -37,6 +39,7 @@ class VariantLine:
     name: str | None
     called: Called = field(default_factory=Called)
     superseded_by: str = ""  # the newest run of the same gate file; "" if it is this one
+    since: str = ""  # it waits since the run finished, or an approval expired or was revoked; "" under way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,7 @@ def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine
         rescored_at = {row.run_id: row.at for row in connection.execute(scorings)}
         pruned = pruned_runs(connection, ids)
         lines = defaultdict(list)
-        for line in _variant_lines(connection, arms.c.run_id.in_(ids), superseded(connection)):
+        for line in _variant_lines(connection, arms.c.run_id.in_(ids), superseded(connection), _NEWEST_FIRST):
             lines[line.run_id].append(line)
     return tuple(
         RunLine(
@@ -104,18 +107,40 @@ def count_runs(store: Store) -> int:
 
 
 def queue(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[VariantLine, ...]:
-    """Return variants of complete runs that decide, whose newest verdict has no decision, newest run first. Of one
-    gate file only the newest run is listed."""
+    """Return variants of complete runs that decide, whose newest verdict has no decision: the most severe verdict
+    first, and of one word the one that waits longest. Of one gate file only the newest run is listed."""
     with store.read() as connection:
         passed = superseded(connection)
-        newest = runs.c.run_id.not_in(passed.keys())
-        return tuple(_variant_lines(connection, and_(_WAITING, newest), passed, limit, offset))
+        return tuple(_variant_lines(connection, _in_queue(passed), passed, _QUEUE_ORDER, limit, offset))
+
+
+def next_in_queue(store: Store, run_id: str, variant: str) -> VariantLine | None:
+    """Return the line of `queue` after this variant, decided or not, or from the last one the first line; None if no
+    other variant waits."""
+    with store.read() as connection:
+        passed = superseded(connection)
+        this = and_(arms.c.run_id == run_id, arms.c.name == variant)
+        ordered = [
+            (row.run_id, row.variant)
+            for row in connection.execute(_LINES.where(or_(this, _in_queue(passed))).order_by(*_QUEUE_ORDER))
+        ]
+        place = ordered.index((run_id, variant)) if (run_id, variant) in ordered else -1
+        after = [*ordered[place + 1 :], *ordered[: max(place, 0)]]
+        if not after:
+            return None
+        of_next = and_(arms.c.run_id == after[0][0], arms.c.name == after[0][1])
+        return next(iter(_variant_lines(connection, of_next, passed, _QUEUE_ORDER)))
+
+
+def _in_queue(passed: Mapping[str, str]) -> ColumnElement[bool]:
+    """Return the SQL condition of the queue. passed: result of `superseded`."""
+    return and_(_WAITING, runs.c.run_id.not_in(passed.keys()))
 
 
 def count_queue(store: Store) -> int:
     """Return the length of `queue` without a limit."""
     with store.read() as connection:
-        waiting = _LINES.where(_WAITING, runs.c.run_id.not_in(superseded(connection).keys()))
+        waiting = _LINES.where(_in_queue(superseded(connection)))
         return connection.execute(select(func.count()).select_from(waiting.subquery())).scalar_one()
 
 
@@ -139,12 +164,28 @@ def verdict_words(store: Store, sha256s: Sequence[str]) -> dict[str, str]:
         return {row.sha256: check_verdict(row).word for row in rows}
 
 
+_ended = decisions.alias("ended")
+_NO_LONGER = (  # when the newest whole decision on the verdict, which is not in force, expired or was revoked
+    select(func.coalesce(_ended.c.expires_at, _ended.c.created_at))
+    .where(
+        CURRENT_DECISION.c.action.is_(None),
+        _ended.c.run_id == arms.c.run_id,
+        _ended.c.variant == arms.c.name,
+        _ended.c.verdict_sha256 == CURRENT_VERDICT.c.sha256,
+        _ended.c.needed == 0,
+    )
+    .order_by(_ended.c.decision_id.desc())
+    .limit(1)
+    .correlate(arms, CURRENT_VERDICT, CURRENT_DECISION)
+    .scalar_subquery()
+)
 _LINES = (
     select(
         arms.c.run_id,
         arms.c.name.label("variant"),
         runs.c.created_at,
         func.coalesce(CURRENT_VERDICT.c.verdict_id, NO_VERDICT).label("verdict_id"),
+        func.coalesce(_NO_LONGER, runs.c.finished_at, "").label("since"),
     )
     .join(runs, runs.c.run_id == arms.c.run_id)
     .outerjoin(
@@ -166,23 +207,23 @@ _WAITING = and_(
     CURRENT_DECISION.c.action.is_(None),
     DECIDES,
 )
+_NEWEST_FIRST = (runs.c.created_at.desc(), arms.c.run_id, arms.c.position)
+_QUEUE_ORDER = (
+    case({exit.name.lower(): place for place, exit in enumerate(EXIT_ORDER)}, value=CURRENT_VERDICT.c.word, else_=0),
+    "since", *_NEWEST_FIRST,
+)  # fmt: skip
 
 
 def _variant_lines(
     connection: Connection,
     which: ColumnElement[bool],
     passed: Mapping[str, str],
+    order: Sequence[ColumnElement[Any] | str],
     limit: int | None = None,
     offset: int | None = None,
 ) -> Iterable[VariantLine]:
     """Yield the lines of the variants. passed: result of `superseded`."""
-    rows = connection.execute(
-        _LINES.where(which)
-        .order_by(runs.c.created_at.desc(), arms.c.run_id, arms.c.position)
-        .limit(limit)
-        .offset(offset)
-    )
-    lines = rows.all()
+    lines = connection.execute(_LINES.where(which).order_by(*order).limit(limit).offset(offset)).all()
     check_verdicts_placed(connection)
     ids = [row.verdict_id for row in lines if row.verdict_id != NO_VERDICT]
     by_id = {row.verdict_id: row for row in connection.execute(select(verdicts).where(verdicts.c.verdict_id.in_(ids)))}
@@ -202,4 +243,5 @@ def _variant_lines(
             name=newest_decision.name if newest_decision else None,
             called=calls.get(row.run_id, Called()),
             superseded_by=passed.get(row.run_id, ""),
+            since=row.since,
         )

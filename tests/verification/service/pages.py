@@ -105,6 +105,8 @@ def _asked(store: Store, run_id: str) -> dict[str, Callable[[Store], object]]:
     return {
         "queue": lambda store: queries.queue(store, PAGE, 0),
         "count of the queue": queries.count_queue,
+        "next in the queue": lambda store: queries.next_in_queue(store, run_id, "mxfp4"),
+        "verdict before": lambda store: queries.verdict_before(store, run_id, "mxfp4"),
         "runs": lambda store: queries.list_runs(store, PAGE, 0),
         "count of runs": queries.count_runs,
         "newest run": queries.latest_run,
