@@ -138,6 +138,8 @@ def run_summary(run_id: str) -> ShownRun:
         with store.read() as connection:
             seal = evidence_seal(connection, run_id)
         opened = st.session_state.setdefault(f"opened {run_id}", store.written)
+        signed = [(one.sha256, *(decision.hash for decision in one.decisions)) for one in run.verdicts]
+        opened = (opened, signed) if trusted_keys() else opened
     check = _check(url(), run_id, seal, opened)
     if not wait([check], timeout=WAITED).done:
         return ShownRun(run, True, None)
@@ -256,7 +258,7 @@ def _faults(url: str, run_id: str) -> tuple[str, ...]:
         if damage or not keys:
             return damage
         with store.read() as connection:
-            return tuple(signatures.faults(connection, run_id, keys))
+            return tuple(fault for _, fault in signatures.faults(connection, keys, run_id))
 
 
 @st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -106,7 +106,7 @@ def audit_sign(
 
 @audit_app.command("revoked")
 def audit_revoked(store: StoreOption = None, days: DaysOption = 30, out: OutOption = None) -> None:
-    """Print the signed list of variants whose newest decision is a block or a revocation, for `verify --revoked`."""
+    """Print the signed list of blocks and revocations, for `verify --revoked`: earlier attestations do not hold."""
     from qualgate.pipeline.attest import revoked
 
     text, count = revoked(store_url(None, store), days)
@@ -126,7 +126,7 @@ def attest(
     from qualgate.pipeline.attest import attest as made
     from qualgate.text.escaping import visible_line
 
-    text, said = made(store_url(None, store), run_id, variant, folder, days)
+    text, said = made(store_url(None, store), run_id, variant, folder, days, out)
     _write(text, out)
     decided = f"; {said.decided}" if said.decided else ""
     tell(
@@ -142,6 +142,9 @@ def verify(
     policy: Annotated[Path, typer.Option("--policy", help="your gate file: its rules must be those that decided")],
     key: KeysOption = None,
     revoked: Annotated[Path | None, typer.Option("--revoked", help="what `qualgate audit revoked` wrote")] = None,
+    baseline: Annotated[
+        str, typer.Option("--baseline", help="digest that the baseline must have, as an earlier `verify` showed it")
+    ] = "",
     accept_overruled: Annotated[
         bool, typer.Option("--accept-overruled", help="accept what a person approved against the gate")
     ] = False,
@@ -150,7 +153,7 @@ def verify(
     """Check that a model folder is what was judged and approved, by your rules. Needs no store and no network; exits
     with 0 only if everything matches and nothing is expired or revoked."""
     from qualgate.config import load_gate_file
-    from qualgate.pipeline.attest import policy_of
+    from qualgate.pipeline.attest import expected_of
     from qualgate.store.signing.check import check
 
     keys = _keys(key)
@@ -159,11 +162,14 @@ def verify(
     for file in (attestation, *([revoked] if revoked else [])):
         if not file.is_file():
             raise UsageError(f"{file} is not there.")
-    digest = policy_of(load_gate_file(policy, files=False))
+    expected = replace(expected_of(load_gate_file(policy, files=False)), baseline=baseline)
     listed = revoked.read_text(encoding="utf-8", errors="replace") if revoked else ""
-    checked = check(folder, attestation, digest, keys, datetime.now(UTC), revoked=listed, overruled=accept_overruled)
+    checked = check(folder, attestation, expected, keys, datetime.now(UTC), revoked=listed, overruled=accept_overruled)
     _show(folder, checked, as_json=as_json)
     raise typer.Exit(checked.exit)
+
+
+_SHOWN = ("result", "run", "variant", "word", "baseline", "decided", "made", "until")
 
 
 def _show(folder: Path, checked: Checked, *, as_json: bool) -> None:
@@ -172,7 +178,7 @@ def _show(folder: Path, checked: Checked, *, as_json: bool) -> None:
 
     said = checked.attested
     if as_json:
-        body = {name: getattr(said, name) for name in ("result", "run", "variant", "word", "decided", "made", "until")}
+        body = {name: getattr(said, name) for name in _SHOWN}
         say(json.dumps({"exit": int(checked.exit), "reasons": checked.reasons, "key": checked.key, **body}, indent=2))
         return
     for reason in checked.reasons:
@@ -181,6 +187,7 @@ def _show(folder: Path, checked: Checked, *, as_json: bool) -> None:
         what = f"{said.variant} ({said.weights}) of run {said.run}, the gate said {said.word}"
         decided = f"; {said.decided}" if said.decided else ""
         say(fit(f"{folder}: approved. {visible_line(what + decided)}. Holds until {said.until[:16]}."))
+        say(fit(f"compared with the baseline {said.baseline}"))
 
 
 def _keys(files: Sequence[Path] | None) -> tuple[SSlibKey, ...]:
@@ -211,7 +218,10 @@ def _saved(file: Path | None) -> Head | None:
     return Head(**found)
 
 
-_HEAD = {"verdicts": int, "verdicts_sha256": str, "decisions": int, "decisions_sha256": str, "at": str}
+_HEAD = {
+    name: kind for what in ("verdicts", "decisions", "roles") for name, kind in ((what, int), (f"{what}_sha256", str))
+}
+_HEAD |= {"at": str}
 
 
 def _write(text: str, out: Path | None) -> None:

@@ -71,6 +71,7 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
             ("gate", "stop"), "`stop: early` ends at other cases for each arm, and a noise floor needs them all"
         )
     yield from _check_drift(document, model)
+    yield from _check_approvals(document, model)
     yield from _check_judge(document, model)
     yield from _check_roles(document, model)
     yield from _check_servers(document, model)
@@ -90,6 +91,13 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
             "a judge alone approves nothing" if judged else "no critical rule on quality, so nothing could be approved"
         )
         yield document.fault(("gate", "rules"), f"{why}; add one such as {{metric: exact_match, max_drop: 0.02}}")
+
+
+def _check_approvals(document: Document, model: GateFileModel) -> Iterator[Fault]:
+    if model.gate.approvals > 1 and model.gate.review != "always":
+        yield document.fault(
+            ("gate", "approvals"), "several people are asked only where a person is: add `review: always`"
+        )
 
 
 def _check_drift(document: Document, model: GateFileModel) -> Iterator[Fault]:

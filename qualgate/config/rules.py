@@ -294,7 +294,8 @@ class Gate(Written):
     review: Literal["never", "always"] = "never"
     """`always` asks for a person where all rules are proven. Example: `review: always`"""
     approvals: Annotated[int, Field(ge=1, le=9)] = 1
-    """How many people must approve a verdict in the dashboard until it counts as approved. Example: `approvals: 2`"""
+    """How many people must sign in and approve a verdict until it counts as approved; with `review: always`. Example:
+    `approvals: 2`"""
     stop: Literal["end", "early"] = "end"
     """`early` stops generating for a variant once its verdict is settled. Example: `stop: early`"""
     noise_floor: bool = ABSENT

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from qualgate.config import GateFile
+from qualgate.config.stored import stored_gate_file
 from qualgate.engine.identity import weights_hash
 from qualgate.errors import IntegrityError, UsageError
-from qualgate.quant.model_folder import ModelFolder, read_model_folder
-from qualgate.records import ArmIdentity, ArmSpec, Policy
+from qualgate.evalsets import name_of
+from qualgate.pipeline.named_sets import load_set, set_refs
+from qualgate.quant.model_folder import read_model_folder
+from qualgate.records import ArmIdentity, ArmSpec, LmEvalTask, Policy
 from qualgate.records.identity import content_hash
 from qualgate.store import plain, queries
-from qualgate.store.audit import check_signed, head
+from qualgate.store.audit import check_signed
 from qualgate.store.database import open_store
 from qualgate.store.decisions import Decision, chain, overruled
 from qualgate.store.evidence import check_evidence
 from qualgate.store.evidence_seal import evidence_seal
 from qualgate.store.queries import ArmLine, RunSummary, StoredVerdict
-from qualgate.store.signing.check import REVOKED
+from qualgate.store.signatures import verdict_chain_at
+from qualgate.store.signing.check import REVOKED, Expected
 from qualgate.store.signing.envelope import sign
 from qualgate.store.signing.keys import KEY, own_key
 from qualgate.store.signing.manifest import manifest_of
 from qualgate.store.signing.statement import PAYLOAD, Attested, Result, statement
 
 
-def attest(store_url: str, run_id: str | None, variant: str, folder: Path | None, days: float) -> tuple[str, Attested]:
+def attest(
+    store_url: str, run_id: str | None, variant: str, folder: Path | None, days: float, out: Path | None = None
+) -> tuple[str, Attested]:
     """Return the signed attestation of a variant's newest verdict, and what it says.
 
     Args:
@@ -36,6 +43,7 @@ def attest(store_url: str, run_id: str | None, variant: str, folder: Path | None
         variant: The variant.
         folder: Where its files are now; None: where the run read them.
         days: How long the attestation holds.
+        out: Where it will be written, perhaps into the folder.
 
     Raises:
         UsageError: There is no key, no verdict, or no folder of which the verdict speaks.
@@ -50,31 +58,45 @@ def attest(store_url: str, run_id: str | None, variant: str, folder: Path | None
         if why := run.policy.decides_nothing:
             raise UsageError(f"run {run.run_id} is a {why}. It cannot be attested: make a run of all cases.")
         check_evidence(store, run.run_id)
-        check_signed(store, run.run_id)
-        model = _judged_folder(run.run_id, arm, folder)
+        check_signed(store, run.run_id, all_decisions=True)
+        name, files = _judged_files(run.run_id, arm, folder, out)
         with store.read() as connection:
-            seal = evidence_seal(connection, run.run_id)
-        said = _attested(run, stored, arm, model, seal, days)
-        said = replace(said, audit=head(store).decisions_sha256)
-    return sign(statement(said), PAYLOAD, key), said
+            seal, first = evidence_seal(connection, run.run_id), verdict_chain_at(connection, 1) or ""
+        said = _attested(run, stored, arm, name, files, days)
+    return sign(statement(replace(said, evidence=seal, store=first)), PAYLOAD, key), said
 
 
 def revoked(store_url: str, days: float) -> tuple[str, int]:
-    """Return the signed list of variants whose newest decision is a block or a revocation, and their number. days: how
-    long the list holds."""
+    """Return the signed list of blocks and revocations, the newest of each variant, and their number. days: how long
+    the list holds."""
     key, now = _key(), plain.now()
     with open_store(store_url, create=False) as store, store.read() as connection:
-        newest = {(one.run_id, one.variant): one for one in chain(connection)}
+        newest = {(one.run_id, one.variant): one for one in chain(connection) if one.action != "approve"}
+        first = verdict_chain_at(connection, 1) or ""
     listed = [
-        {"run": one.run_id, "variant": one.variant, "at": one.created_at, "why": _words(one)}
-        for one in newest.values()
-        if one.action != "approve"
+        {"run": one.run_id, "variant": one.variant, "at": one.created_at, "why": _words(one)} for one in newest.values()
     ]
-    return sign({"made": now, "until": _after(now, days), "revoked": listed}, REVOKED, key), len(listed)
+    body = {"made": now, "until": _after(now, days), "store": first, "revoked": listed}
+    return sign(body, REVOKED, key), len(listed)
 
 
-def policy_digest(policy: Policy) -> str:
-    """Return the sha256 of what a gate file says about deciding, without what each run adds to it."""
+def expected_of(gate: GateFile) -> Expected:
+    """Return what an attestation must say to fit a gate file: its rules, how answers are drawn, and its evalsets, which
+    are read. UsageError for an evalset that is not there."""
+    sets = dict[str, str]()
+    for ref in set_refs(gate):
+        if isinstance(ref, LmEvalTask):
+            sets[name_of(ref)] = ""  # its questions come from elsewhere
+        else:
+            loaded = load_set(ref, gate.path.parent)
+            sets[f"{loaded.name} {loaded.version}"] = loaded.content
+    policy = replace(gate.policy, four_arm=gate.four_arm)
+    return Expected(policy=_terms(policy, gate), evalsets=sets)
+
+
+def _terms(policy: Policy, drawn: GateFile) -> str:
+    """Return the sha256 of what a gate file says about deciding and drawing answers, without what each run adds to it.
+    drawn: says how answers are drawn."""
     judge, arms = policy.judge, policy.four_arm
     own = replace(
         policy,
@@ -84,12 +106,7 @@ def policy_digest(policy: Policy) -> str:
         judge=judge and replace(judge, labels=""),
         four_arm=arms and replace(arms, seed=0, blocks=()),
     )
-    return content_hash(plain.policy_to_json(own))
-
-
-def policy_of(gate: GateFile) -> str:
-    """Return `policy_digest` of a gate file's rules."""
-    return policy_digest(replace(gate.policy, four_arm=gate.four_arm))
+    return content_hash([plain.policy_to_json(own), plain.to_json(drawn.sampling), drawn.repeats, drawn.seed])
 
 
 def _key() -> Any:
@@ -104,9 +121,9 @@ def _verdict(run: RunSummary, variant: str) -> StoredVerdict | None:
     return None if run.pruned else run.verdict(variant)
 
 
-def _judged_folder(run_id: str, arm: ArmLine, folder: Path | None) -> ModelFolder:
-    """Return the variant's folder, after comparing it with what the run loaded. UsageError for a variant that is no
-    folder by itself."""
+def _judged_files(run_id: str, arm: ArmLine, folder: Path | None, out: Path | None) -> tuple[str, dict[str, str]]:
+    """Return the name of the variant's folder and its files by their sha256, after comparing it with what the run
+    loaded. UsageError for a variant that is no folder by itself, and for files that might be loaded and were not."""
     if why := _not_a_folder(arm.spec):
         raise UsageError(
             f"{arm.name!r} of run {run_id} cannot be attested: {why}. Make it a folder of its own, for example by "
@@ -115,7 +132,10 @@ def _judged_folder(run_id: str, arm: ArmLine, folder: Path | None) -> ModelFolde
     if arm.identity is None:
         raise UsageError(f"{arm.name!r} of run {run_id} was never loaded; there is nothing to attest.")
     spec = arm.spec
-    model = read_model_folder(folder or Path(spec.model), read_as=spec.read_as)
+    path = folder or Path(spec.model)
+    model = read_model_folder(path, read_as=spec.read_as)
+    files = manifest_of(path, leave_out=out)
+    weights = [file.relative_to(path).as_posix() for file in model.shards.files]
     found: dict[str, str] = {
         "weights": weights_hash(spec, model),
         "config": model.config_sha256,
@@ -123,12 +143,22 @@ def _judged_folder(run_id: str, arm: ArmLine, folder: Path | None) -> ModelFolde
         "template": model.template_sha256,
     }
     other = [name for name, digest in found.items() if getattr(arm.identity, name) != digest]
+    if content_hash([files.get(name) for name in weights]) != model.shards.sha256:
+        other.append("weights, which changed while they were read,")
     if other:
         raise IntegrityError(
-            f"{model.path}: its {', '.join(other)} {'is' if len(other) == 1 else 'are'} not what run {run_id} judged. "
+            f"{path}: its {', '.join(other)} {'is' if len(other) == 1 else 'are'} not what run {run_id} judged. "
             "Judge this folder, or give the one that was judged: --folder"
         )
-    return model
+    if unjudged := [name for name in files if name not in weights and _LOADED.search(name)]:
+        raise UsageError(f"{path / unjudged[0]} was not judged, and a server might load it. Take it out of the folder.")
+    return path.resolve().name, files
+
+
+# Code, adapters, pickles, and weights beside those that were judged.
+_LOADED = re.compile(
+    r"(\.(py|so|bin|pt|pth|pkl|pickle|ckpt|safetensors|gguf|onnx)|(^|/)adapter_config\.json)$", re.IGNORECASE
+)
 
 
 def _not_a_folder(spec: ArmSpec) -> str:
@@ -141,41 +171,45 @@ def _not_a_folder(spec: ArmSpec) -> str:
 
 
 def _attested(
-    run: RunSummary, stored: StoredVerdict, arm: ArmLine, model: ModelFolder, seal: str, days: float
+    run: RunSummary, stored: StoredVerdict, arm: ArmLine, folder: str, files: dict[str, str], days: float
 ) -> Attested:
-    """Return what is to be signed, without the head of the store."""
+    """Return what is to be signed, but for the evidence and the store."""
     verdict, now, decision = stored.verdict, plain.now(), stored.decision
     until = min(filter(None, (_after(now, days), decision.expires_at if decision else None)))
-    baseline = run.arms[0].identity
+    baseline, specs = run.arms[0].identity, [line.spec for line in run.arms]
+    drawn = stored_gate_file(Path(run.gate_name or "gate.yaml"), run.gate_file, specs, (), run.policy, "")
+    last = stored.decisions[-1] if stored.decisions else None
     return Attested(
-        folder=model.path.name,
-        files=manifest_of(model.path),
+        folder=folder,
+        files=files,
         result=_result(stored),
         run=run.run_id,
         variant=verdict.variant,
         word=verdict.word,
         weights=arm.weights,
         verdict=stored.sha256,
-        evidence=seal,
-        policy=policy_digest(stored.policy),
+        evidence="",
+        policy=_terms(stored.policy, drawn),
         baseline=content_hash(baseline.content) if isinstance(baseline, ArmIdentity) else "",
         engine=arm.identity.engine if arm.identity else "",
         evalsets={f"{line.name} {line.version}": line.content for line in run.evalsets},
         rules={one.rule if one.slice == "pooled" else f"{one.rule}: {one.slice}": one.status
                for one in verdict.comparisons},
-        decided=_words(decision) if decision else "",
+        decided=_words(last) if last else "",
         made=now,
         until=until,
-        audit="",
+        store="",
     )  # fmt: skip
 
 
 def _result(stored: StoredVerdict) -> Result:
-    """Return the test result: what a person decided counts, else the gate's word."""
-    if (decision := stored.decision) is None:
-        return "PASSED" if stored.verdict.word == "approve" else "FAILED"
-    if decision.action != "approve":
+    """Return the test result. The newest decision of a person counts, also one about an earlier verdict that is against
+    the variant; without one, the gate's word, if one person's or nobody's approval is asked for."""
+    last = stored.decisions[-1] if stored.decisions else None
+    if last is not None and last.action != "approve":
         return "FAILED"
+    if stored.decision is None:
+        return "PASSED" if stored.verdict.word == "approve" and stored.policy.approvals == 1 else "FAILED"
     return "WARNED" if overruled(stored.verdict) else "PASSED"
 
 

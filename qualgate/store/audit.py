@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, select
 
 from qualgate.errors import IntegrityError, QualgateError, UsageError
-from qualgate.store import plain, runs, seals, signatures
+from qualgate.store import people, plain, runs, seals, signatures
 from qualgate.store.database import Store
 from qualgate.store.decisions import GENESIS, chain
+from qualgate.store.evidence import no_such_run
 from qualgate.store.queries.newest import CURRENT_VERDICT, check_verdicts_placed
 from qualgate.store.rows import check_verdict
+from qualgate.store.sealed import rows_of, store_rows
 from qualgate.store.signing.keys import KEY, own_key, trusted_keys
-from qualgate.store.tables import verdicts
+from qualgate.store.tables import decisions
+from qualgate.store.tables import runs as runs_table
 
 if TYPE_CHECKING:
     from securesystemslib.signer import SSlibKey
@@ -29,6 +32,8 @@ class Head:
     verdicts_sha256: str  # over them, in the order of writing
     decisions: int
     decisions_sha256: str
+    roles: int  # grants of roles to people
+    roles_sha256: str
     at: str  # UTC text
 
 
@@ -37,79 +42,93 @@ def head(store: Store) -> Head:
     with store.read() as connection:
         decided = chain(connection)
         count, sha256 = signatures.verdict_chain(connection)
-    last = decided[-1].hash if decided else GENESIS
+        roles, roles_sha256 = people.grant_chain(connection)
     return Head(
-        verdicts=count, verdicts_sha256=sha256, decisions=len(decided), decisions_sha256=last, at=plain.now()
-    )  # fmt: skip
+        verdicts=count,
+        verdicts_sha256=sha256,
+        decisions=len(decided),
+        decisions_sha256=decided[-1].hash if decided else GENESIS,
+        roles=roles,
+        roles_sha256=roles_sha256,
+        at=plain.now(),
+    )
 
 
-def broken(store: Store, keys: tuple[SSlibKey, ...], saved: Head | None) -> Iterator[str]:
+def broken(store: Store, keys: Sequence[SSlibKey], saved: Head | None) -> Iterator[str]:
     """Yield a line for each fault: a broken digest, a signature that is missing or wrong (not without keys), and a
     history that does not continue the saved head."""
     yield from seals.broken(store)
     with store.read() as connection:
-        yield from _fault_of_places(connection)
-        for run_id in (
-            connection.scalars(select(verdicts.c.run_id).distinct().order_by(verdicts.c.run_id)) if keys else ()
-        ):
-            for fault in signatures.faults(connection, run_id, keys):
+        try:
+            check_verdicts_placed(connection)
+        except QualgateError as error:
+            yield str(error)
+        if keys:
+            for run_id, fault in signatures.faults(connection, keys):
                 yield f"run {run_id}: {fault}"
+            yield from people.faults(connection, keys)
         if saved is not None:
             yield from _faults_since(connection, saved)
 
 
-def check_signed(store: Store, run_id: str) -> None:
-    """Raise IntegrityError if a run's verdicts, decisions or evidence are not as a key that the environment
-    trusts signed them. Nothing is checked if it trusts none."""
+def check_signed(store: Store, run_id: str, *, all_decisions: bool = False) -> None:
+    """Raise IntegrityError if a run's verdicts, decisions or evidence are not as a key that the environment trusts
+    signed them. Nothing is checked if it trusts none. all_decisions: those of other runs too, which show whether one of
+    this run was removed."""
     if not (keys := trusted_keys()):
         return
     with store.read() as connection:
-        faults = signatures.faults(connection, run_id, keys)
-    if faults:
+        found = [*signatures.faults(connection, keys, run_id)]
+        found += signatures.decision_faults(connection, keys) if all_decisions else []
+    if found:
+        run, fault = found[0]
         raise IntegrityError(
-            f"run {run_id}: {faults[0]}. Restore the store from a copy; or, if you know why and trust what is stored: "
-            f"qualgate audit sign {run_id}"
+            f"run {run}: {fault}. Restore the store from a copy; or, if you know why and trust what is stored: "
+            f"qualgate audit sign {run}"
         )
 
 
 def sign_run(store: Store, run_id: str) -> int:
-    """Sign the newest verdicts of a run where they stand unsigned, or the evidence changed since; return how many.
+    """Sign a run's newest verdicts where they stand unsigned or the evidence changed since, vouch for its decisions
+    that were made without a key, and return how many rows were written.
 
     Every digest of the run is checked first, but not who wrote it: that is for the person who signs. UsageError
-    without a key, IntegrityError for damage.
+    without a key or a run, IntegrityError for damage.
     """
     if own_key() is None:
-        raise UsageError(
-            f"there is no key to sign with: set {KEY} to the file of one. `qualgate key new FILE` makes one."
-        )
+        raise UsageError(f"there is no key to sign with: set {KEY} to a key's file. `qualgate key new FILE` makes one.")
+    with store.read() as connection:
+        if connection.scalar(select(runs_table.c.run_id).where(runs_table.c.run_id == run_id)) is None:
+            raise no_such_run(connection, run_id)
     if faults := seals.broken_in_run(store, run_id):
         raise IntegrityError(f"run {run_id}: {faults[0]}. Nothing was signed; restore the store from a copy.")
     with store.read() as connection:
         rows = connection.execute(select(CURRENT_VERDICT).where(CURRENT_VERDICT.c.run_id == run_id)).all()
-        due = [row for row in rows if signatures.is_due(connection, row)]
+        to_sign = signatures.ToSign(connection, run_id)
+        due = [row for row in rows if to_sign.is_due(row)]
+        done = {row.name for row in connection.execute(rows_of("vouched", run_id=run_id))}
+        chosen = select(decisions).where(decisions.c.run_id == run_id, decisions.c.signature.is_(None))
+        unsigned = [row for row in connection.execute(chosen).all() if row.hash not in done]
+        vouched = [signatures.vouched_row(connection, row) for row in unsigned]
     for row in due:
         runs.add_verdicts(store, run_id, [check_verdict(row)], plain.policy(row.policy_json))
-    return len(due)
-
-
-def _fault_of_places(connection: Connection) -> Iterator[str]:
-    try:
-        check_verdicts_placed(connection)
-    except QualgateError as error:
-        yield str(error)
+    if vouched:
+        store_rows(store, vouched)
+    return len(due) + len(vouched)
 
 
 def _faults_since(connection: Connection, saved: Head) -> Iterator[str]:
-    """Yield what shows that the verdicts and decisions of the saved head are no longer the first ones."""
-    found = signatures.verdict_chain_at(connection, saved.verdicts)
-    if found != saved.verdicts_sha256:
-        what = "are fewer" if found is None else "are others"
-        yield f"the {saved.verdicts:,} verdicts that the head of {saved.at[:16]} covers {what} now"
+    """Yield what shows that the rows of the saved head are no longer the first ones."""
     try:
-        decided = chain(connection)
+        hashes = [GENESIS, *(decision.hash for decision in chain(connection))]
     except QualgateError:
-        return  # told already
-    hashes = [GENESIS, *(decision.hash for decision in decided)]
-    if len(decided) < saved.decisions or hashes[saved.decisions] != saved.decisions_sha256:
-        what = "are fewer" if len(decided) < saved.decisions else "are others"
-        yield f"the {saved.decisions:,} decisions that the head of {saved.at[:16]} covers {what} now"
+        hashes = []  # told already
+    now = (
+        ("verdicts", saved.verdicts, saved.verdicts_sha256, signatures.verdict_chain_at(connection, saved.verdicts)),
+        ("decisions", saved.decisions, saved.decisions_sha256, dict(enumerate(hashes)).get(saved.decisions)),
+        ("roles", saved.roles, saved.roles_sha256, people.grant_chain_at(connection, saved.roles)),
+    )
+    for what, count, then, found in now:
+        if found != then:
+            changed = "are fewer" if found is None else "are others"
+            yield f"the {count:,} {what} that the head of {saved.at[:16]} covers {changed} now"

@@ -20,6 +20,7 @@ from qualgate.store.evidence_seal import evidence_seal
 from qualgate.store.postgresql import lasting
 from qualgate.store.prunings import refuse_pruned
 from qualgate.store.rows import check_run, check_verdict
+from qualgate.store.signing.keys import trusted_keys
 from qualgate.store.tables import decisions, runs, verdicts
 from qualgate.text.escaping import BLANK
 
@@ -158,7 +159,10 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
         _check_decides(connection, run_id)
         if action == "approve" and verdict.word == "invalid":
             raise UsageError(f"{variant!r} cannot be approved: its run is invalid. Run it again.")
-        _check_person(connection, row)
+        if keys := trusted_keys():  # a row that nobody signed must not count as one of several approvals
+            for _, fault in signatures.faults(connection, keys, run_id):
+                raise IntegrityError(f"run {run_id}: {fault}. Nothing was decided.")
+        _check_person(connection, row, plain.policy(stored.policy_json))
         recorded = chain(connection)
         on_variant = [decision for decision in recorded if (decision.run_id, decision.variant) == (run_id, variant)]
         newest = on_variant[-1] if on_variant else None
@@ -187,8 +191,9 @@ def _together(row: dict[str, Any], policy: Policy, earlier: Sequence[Decision]) 
         if one.verdict_sha256 != row["verdict_sha256"] or one.action != "approve":
             counted = {}  # a block or a revocation begins anew
         elif one.expires_at is None or row["created_at"] < one.expires_at:
-            counted[one.signed_in or one.name] = one
-    counted.pop(row["signed_in"] or row["name"], None)
+            counted[one.signed_in] = one
+    counted.pop(row["signed_in"], None)
+    counted.pop("", None)  # nobody signed in
     if row["action"] != "approve":
         return {"needed": 0}
     counted = counted if policy.approvals > 1 else {}
@@ -196,20 +201,31 @@ def _together(row: dict[str, Any], policy: Policy, earlier: Sequence[Decision]) 
     return {"needed": max(0, policy.approvals - 1 - len(counted)), "expires_at": min(ends, default=None)}
 
 
-def _check_person(connection: Connection, row: dict[str, Any]) -> None:
+def _check_person(connection: Connection, row: dict[str, Any], policy: Policy) -> None:
     """Raise UsageError unless the person may decide: by their role, and not on a run of their own. An admin may, with
     a reason of its own."""
     mine = people.check_may(connection, row["signed_in"], people.DECIDES, "decide")
+    if mine is None and row["action"] == "approve" and policy.approvals > 1:
+        raise UsageError(
+            f"this policy asks for {policy.approvals} people, who must sign in: `qualgate people grant`, and "
+            "`qualgate dashboard --login`."
+        )
     if mine is None or row["action"] != "approve":
         return
     maker = connection.execute(select(runs.c.made_by).where(runs.c.run_id == row["run_id"])).scalar()
-    if maker not in (mine.person, *mine.makes_runs_as):
+    own = {name.casefold() for name in (mine.person, *mine.makes_runs_as)}
+    if maker and maker.casefold() not in own:
         return
     if mine.role != "admin":
-        raise UsageError(f"{mine.person} made run {row['run_id']} (as {maker}). Somebody else must approve it.")
+        who = (
+            f"{mine.person} made run {row['run_id']} (as {maker})"
+            if maker
+            else f"nobody knows who made run {row['run_id']}"
+        )
+        raise UsageError(f"{who}. {'Somebody else' if maker else 'An admin'} must approve it.")
     if len(_words(row["reason"])) < REASONED:
         raise UsageError(
-            f"you made this run. To approve it as an admin, give a reason of {REASONED} characters or more."
+            f"you made this run, or nobody knows who did. To approve it, give {REASONED} characters of reason or more."
         )
 
 

@@ -1,22 +1,28 @@
 """Who may do what: roles of people who sign in, granted in append-only rows. The newest grant of a person counts.
 
-A store in which somebody has a role takes no decision from anybody who did not sign in.
+A store in which somebody has a role takes no decision from anybody who did not sign in. Each grant carries the hash of
+those before it. Where the environment names trusted keys, a grant that none of them signed does not count.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, get_args
 
 from sqlalchemy import Connection
 
 from qualgate.errors import UsageError
-from qualgate.records.identity import canonical_json
+from qualgate.records.identity import content_hash
+from qualgate.store import plain
 from qualgate.store.database import Store
-from qualgate.store.sealed import record_of, rows_of, sealed_row, store_rows
+from qualgate.store.sealed import insert_rows, record_of, rows_of, sealed_row
 from qualgate.store.signing.envelope import NotSigned, opened, sign
-from qualgate.store.signing.keys import own_key, trusted_keys
+from qualgate.store.signing.keys import KEY, own_key, trusted_keys
 from qualgate.text.escaping import says_something
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import SSlibKey
 
 Role = Literal["viewer", "labeller", "approver", "admin"]
 MAY = {  # role → what it may do; every role may look
@@ -27,41 +33,46 @@ MAY = {  # role → what it may do; every role may look
 }
 LABELS, DECIDES = ("labeller", "approver", "admin"), ("approver", "admin")
 TYPE = "application/vnd.qualgate.role+json"
+START = "0" * 64  # before the first grant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """A role given to a person, or taken from them."""
 
-    person: str  # as the login provider names them: a verified address, else SUBJECT@ISSUER
+    person: str  # as the login provider names them: a verified address in lower case, else SUBJECT@ISSUER
     role: Literal["viewer", "labeller", "approver", "admin", "none"]
     makes_runs_as: tuple[str, ...] = ()  # names that runs have as their maker, see `planned.maker`
     by: str  # who granted it, as their machine names them
+    at: str = ""  # UTC text
+    after: str = ""  # hash over the grants before it
     signature: str | None = None  # by the granting machine's key
 
 
 def grant(store: Store, new: Grant) -> None:
-    """Record a grant, signed where this machine has a key. UsageError for a role or a name that is none."""
+    """Record a grant, signed where this machine has a key. UsageError for a role or a name that is none, and without a
+    key where others are trusted: such a grant would not count."""
     if new.role not in (*get_args(Role), "none"):
         raise UsageError(f"a role is {', '.join(get_args(Role))} or none, not {new.role!r}.")
     if not says_something(new.person) or len(new.person) > 200:
         raise UsageError("name the person as the login provider does, such as ada@example.org.")
     key = own_key()
-    signature = sign(_signed(new), TYPE, key) if key is not None else None
-    row = sealed_row("person", Grant(person=new.person, role=new.role, makes_runs_as=new.makes_runs_as, by=new.by,
-                                     signature=signature), name=new.person)  # fmt: skip
-    store_rows(store, [row])
+    if key is None and trusted_keys():
+        raise UsageError(f"grants count only with a trusted key's signature: set {KEY} to its file.")
+    person = new.person if "://" in new.person else new.person.lower()
+    with store.write() as connection:
+        _, after = grant_chain(connection)
+        made = replace(new, person=person, at=plain.now(), after=after)
+        signed = replace(made, signature=sign(_signed(made), TYPE, key) if key is not None else None)
+        insert_rows(connection, [sealed_row("person", signed, name=person, at=made.at)])
 
 
 def grants(connection: Connection) -> dict[str, Grant]:
-    """Return person → their newest grant; those without a role too. IntegrityError for a changed row, or for a grant
-    that no trusted key signed, where the environment names trusted keys."""
+    """Return person → their newest grant that counts; those without a role too. IntegrityError for a changed row."""
     keys, newest = trusted_keys(), dict[str, Grant]()
-    for row in connection.execute(rows_of("person")):
-        one = record_of(Grant, row)
-        if keys:
-            _check(one, keys)
-        newest[one.person] = one
+    for one, after in _read(connection):
+        if not keys or not _fault(one, after, keys):
+            newest[one.person] = one
     return newest
 
 
@@ -74,26 +85,63 @@ def check_may(connection: Connection, signed_in: str, roles: tuple[str, ...], wh
         roles: Roles that may.
         what: What they want, for the message: "decide", "label".
     """
-    people = grants(connection)
-    if not people:
+    if not any(True for _ in _read(connection)):
         return None
     if not signed_in:
         raise UsageError(f"this store has people with roles, so nobody may {what} without signing in.")
-    mine = people.get(signed_in)
+    mine = grants(connection).get(signed_in)
     if mine is None or mine.role not in roles:
         has = "no role" if mine is None or mine.role == "none" else f"the role {mine.role}"
         raise UsageError(f"{signed_in} has {has} in this store and may not {what}; that takes {' or '.join(roles)}.")
     return mine
 
 
+def grant_chain(connection: Connection) -> tuple[int, str]:
+    """Return the number of grants in the store, and the hash over them in the order of writing."""
+    heads = _heads(connection)
+    return len(heads) - 1, heads[-1]
+
+
+def grant_chain_at(connection: Connection, count: int) -> str | None:
+    """Return that hash over the first `count` grants; None if there are fewer."""
+    return dict(enumerate(_heads(connection))).get(count)
+
+
+def faults(connection: Connection, keys: Sequence[SSlibKey]) -> Iterator[str]:
+    """Yield a line for each grant that none of `keys` signed as it stands, which therefore does not count."""
+    for one, after in _read(connection):
+        if fault := _fault(one, after, keys):
+            yield f"the role {one.role} of {one.person!r:.80}, granted {one.at[:16]}, {fault}"
+
+
+def _read(connection: Connection) -> Iterator[tuple[Grant, str]]:
+    """Yield each grant, oldest first, and the hash over those before it. IntegrityError for a changed row."""
+    head = START
+    for row in connection.execute(rows_of("person")):
+        yield record_of(Grant, row), head
+        head = content_hash([head, row.sha256])
+
+
+def _heads(connection: Connection) -> list[str]:
+    heads: list[str] = [START]
+    for row in connection.execute(rows_of("person")):
+        heads.append(content_hash([heads[-1], row.sha256]))
+    return heads
+
+
 def _signed(grant: Grant) -> dict[str, object]:
-    return {"person": grant.person, "role": grant.role, "makes_runs_as": list(grant.makes_runs_as), "by": grant.by}
+    names = ("person", "role", "by", "at", "after")
+    return {name: getattr(grant, name) for name in names} | {"makes_runs_as": list(grant.makes_runs_as)}
 
 
-def _check(grant: Grant, keys: tuple) -> None:
+def _fault(grant: Grant, after: str, keys: Sequence[SSlibKey]) -> str:
+    """Return why a grant does not count; "" if it does. after: the hash over those before it."""
+    if grant.signature is None:
+        return "is not signed"
     try:
-        body, _ = opened(grant.signature or "", TYPE, keys)
+        body, _ = opened(grant.signature, TYPE, keys)
     except NotSigned as error:
-        raise NotSigned(f"the role of {grant.person!r:.80} is not signed by a trusted key: {error}") from None
-    if canonical_json(body) != canonical_json(_signed(grant)):
-        raise NotSigned(f"the role of {grant.person!r:.80} is not the one that was signed")
+        return f"is not as signed: {error}"
+    if body != _signed(grant):
+        return "has the signature of another one"
+    return "" if grant.after == after else "stands at another place than when it was signed"

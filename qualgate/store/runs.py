@@ -346,6 +346,7 @@ def _run(connection: Connection, run_id: str) -> AnyRow:
 
 def _add_verdicts(connection: Connection, run_id: str, decided: Iterable[Verdict], policy_json: str) -> None:
     """Append the verdicts, except those equal to the newest one on their variant."""
+    to_sign = signatures.ToSign(connection, run_id)
     for verdict in decided:
         body = plain.to_json(verdict)
         digest = verdict_digest(run_id, policy_json, body)
@@ -356,7 +357,7 @@ def _add_verdicts(connection: Connection, run_id: str, decided: Iterable[Verdict
             .limit(1)
         ).one_or_none()
         is_same = newest is not None and newest.sha256 == digest  # a person's decision about it still stands
-        if is_same and not signatures.is_due(connection, newest):
+        if is_same and not to_sign.is_due(newest):
             continue
         row = {
             "run_id": run_id,
@@ -368,4 +369,4 @@ def _add_verdicts(connection: Connection, run_id: str, decided: Iterable[Verdict
             "body_json": body,
             "sha256": digest,
         }
-        connection.execute(insert(verdicts), row | {"signature": signatures.of_verdict(connection, row)})
+        connection.execute(insert(verdicts), row | {"signature": to_sign.signature(row)})

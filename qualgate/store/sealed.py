@@ -19,7 +19,7 @@ from qualgate.store.postgresql import lasting
 from qualgate.store.tables import sealed
 from qualgate.store.typed import read
 
-Kind = Literal["judgement", "label", "load", "night", "person", "pruning", "scoring", "stopping"]
+Kind = Literal["judgement", "label", "load", "night", "person", "pruning", "scoring", "stopping", "vouched"]
 Record = TypeVar("Record")
 JUDGED_BY: tuple[Kind, ...] = ("scoring", "stopping")  # part of the evidence as the run left it
 ONCE = ("judgement", "pruning", "scoring", "stopping")  # kinds with one row of a run, a name and a part

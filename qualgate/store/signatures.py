@@ -2,18 +2,21 @@
 
 Digests protect a store against damage. Whoever can write it can compute them anew, but not a signature. A verdict's
 signature covers the evidence that it rests on, and all verdicts before it; a decision's covers its row, and with it
-every decision before.
+every decision before. What was written without a key can be vouched for later, by a row of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, select
 
 from qualgate.records.identity import content_hash
 from qualgate.store.evidence_seal import evidence_seal
+from qualgate.store.sealed import record_of, rows_of, sealed_row
 from qualgate.store.signing.envelope import NotSigned, opened, sign
 from qualgate.store.signing.keys import own_key
 from qualgate.store.tables import decisions, verdicts
@@ -26,12 +29,42 @@ START = "0" * 64  # before the first verdict
 _OF_CHAIN = ("run_id", "variant", "sha256", "created_at")
 
 
-def of_verdict(connection: Connection, row: Mapping[str, Any]) -> str | None:
-    """Return the signature of a verdict that is about to be written; None without a key of our own."""
-    if (key := own_key()) is None:
-        return None
-    *_, (_, before) = _chained(connection)
-    return sign(_of_verdict(row, evidence_seal(connection, row["run_id"]), before), TYPE, key)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vouched:
+    """A signature given later, to a decision that was made without a key."""
+
+    decision: str  # its hash
+    signature: str
+
+
+class ToSign:
+    """What the signatures of verdicts that are about to be written cover; read once for all of them."""
+
+    def __init__(self, connection: Connection, run_id: str) -> None:
+        self._connection, self._run_id, self._head = connection, run_id, ""
+
+    @cached_property
+    def _evidence(self) -> str:
+        return evidence_seal(self._connection, self._run_id)
+
+    def is_due(self, newest: Any) -> bool:
+        """Whether a verdict that says the same as the newest needs a row of its own: there is a key, and the newest
+        one's signature covers other evidence."""
+        if (key := own_key()) is None:
+            return False
+        try:
+            body, _ = opened(newest.signature or "", TYPE, [key.public_key])
+        except NotSigned:
+            return True
+        return body.get("evidence") != self._evidence
+
+    def signature(self, row: Mapping[str, Any]) -> str | None:
+        """Return the signature of a verdict's row, the next to be written; None without a key of our own."""
+        if (key := own_key()) is None:
+            return None
+        before = self._head or verdict_chain(self._connection)[1]
+        self._head = content_hash([before, *(row[name] for name in _OF_CHAIN)])
+        return sign(_of_verdict(row, self._evidence, before), TYPE, key)
 
 
 def of_decision(connection: Connection, row: Mapping[str, Any]) -> str | None:
@@ -41,16 +74,11 @@ def of_decision(connection: Connection, row: Mapping[str, Any]) -> str | None:
     return sign(_of_decision(row, evidence_seal(connection, row["run_id"])), TYPE, key)
 
 
-def is_due(connection: Connection, newest: Any) -> bool:
-    """Whether a verdict that says the same as the newest needs a row of its own: there is a key, and the evidence is
-    no longer what the newest one's signature covers."""
-    if (key := own_key()) is None:
-        return False
-    try:
-        body, _ = opened(newest.signature or "", TYPE, [key.public_key])
-    except NotSigned:
-        return True
-    return body.get("evidence") != evidence_seal(connection, newest.run_id)
+def vouched_row(connection: Connection, row: Any) -> dict[str, Any]:
+    """Return the row of `sealed` that vouches for a decision. row: all its columns."""
+    signature = of_decision(connection, row._mapping)
+    record = Vouched(decision=row.hash, signature=signature or "")
+    return sealed_row("vouched", record, run_id=row.run_id, name=row.hash)
 
 
 def verdict_chain(connection: Connection) -> tuple[int, str]:
@@ -64,46 +92,53 @@ def verdict_chain_at(connection: Connection, count: int) -> str | None:
     return next((head for number, (_, head) in enumerate(_chained(connection)) if number == count), None)
 
 
-def faults(connection: Connection, run_id: str, keys: tuple[SSlibKey, ...]) -> list[str]:
-    """Return a line for each verdict and decision of a run whose signature is by none of `keys` or of something else,
-    for the newest ones without a signature, and for evidence that changed since the newest verdicts were signed."""
-    return [*_faults_of_verdicts(connection, run_id, keys), *_faults_of_decisions(connection, run_id, keys)]
-
-
-def _faults_of_verdicts(connection: Connection, run_id: str, keys: tuple[SSlibKey, ...]) -> Iterator[str]:
-    before, seal = dict(_chained(connection)), evidence_seal(connection, run_id)
-    rows = connection.execute(select(verdicts).where(verdicts.c.run_id == run_id).order_by(verdicts.c.verdict_id)).all()
-    newest = {row.variant: row for row in rows}
+def faults(connection: Connection, keys: Sequence[SSlibKey], run_id: str | None = None) -> Iterator[tuple[str, str]]:
+    """Yield (run, line) for each verdict and decision whose signature is missing, by none of `keys` or of something
+    else, and for evidence that changed since the newest verdicts were signed. run_id: only of this run. A verdict
+    without a signature before a newer one on its variant is no fault."""
+    chain = dict(_chained(connection))
+    chosen = select(verdicts).order_by(verdicts.c.run_id, verdicts.c.verdict_id)
+    rows = connection.execute(chosen if run_id is None else chosen.where(verdicts.c.run_id == run_id)).all()
+    newest = {(row.run_id, row.variant): row for row in rows}
+    seals = dict[str, str]()
     for row in rows:
-        if row.signature is None and row is not newest[row.variant]:
+        is_newest = row is newest[row.run_id, row.variant]
+        if row.signature is None and not is_newest:
             continue  # what was written before there was a key is covered by what was signed after it
         what = f"the verdict on {row.variant!r} of {row.created_at[:16]}"
-        fault, evidence = _fault(row, _of_verdict(row._mapping, "", before[row.verdict_id]), keys)
+        fault, evidence = _fault(row.signature, _of_verdict(row._mapping, "", chain[row.verdict_id]), keys)
         if fault:
-            yield f"{what} {fault}"
-        elif evidence != seal and row is newest[row.variant]:
-            yield f"the evidence is not what it was when {what} was signed"
+            yield row.run_id, f"{what} {fault}"
+        elif is_newest:
+            if row.run_id not in seals:
+                seals[row.run_id] = evidence_seal(connection, row.run_id)
+            if evidence != seals[row.run_id]:
+                yield row.run_id, f"the evidence is not what it was when {what} was signed"
+    yield from decision_faults(connection, keys, run_id)
 
 
-def _faults_of_decisions(connection: Connection, run_id: str, keys: tuple[SSlibKey, ...]) -> Iterator[str]:
-    chosen = select(decisions).where(decisions.c.run_id == run_id).order_by(decisions.c.decision_id)
-    rows = connection.execute(chosen).all()
-    newest = {row.variant: row for row in rows}
-    for row in rows:
-        if row.signature is None and row is not newest[row.variant]:
-            continue
-        fault, _ = _fault(row, _of_decision(row._mapping, ""), keys)
+def decision_faults(
+    connection: Connection, keys: Sequence[SSlibKey], run_id: str | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield (run, line) for each decision that none of `keys` signed or vouched for as it stands."""
+    chosen = select(decisions).order_by(decisions.c.decision_id)
+    vouched = dict[str, str]()
+    for row in connection.execute(rows_of("vouched")):
+        record = record_of(Vouched, row)
+        vouched[record.decision] = record.signature
+    for row in connection.execute(chosen if run_id is None else chosen.where(decisions.c.run_id == run_id)).all():
+        fault, _ = _fault(row.signature or vouched.get(row.hash), _of_decision(row._mapping, ""), keys)
         if fault:
-            yield f"the decision {row.action} {row.variant!r} of {row.created_at[:16]} {fault}"
+            yield row.run_id, f"the decision {row.action} {row.variant!r} of {row.created_at[:16]} {fault}"
 
 
-def _fault(row: Any, expected: dict[str, str], keys: tuple[SSlibKey, ...]) -> tuple[str, str]:
-    """Return what is wrong with a row's signature, or "", and the evidence that it covers. expected: what it must say
-    beside that."""
-    if row.signature is None:
+def _fault(signature: str | None, expected: dict[str, str], keys: Sequence[SSlibKey]) -> tuple[str, str]:
+    """Return what is wrong with a signature, or "", and the evidence that it covers. expected: what it must say beside
+    that."""
+    if signature is None:
         return "is not signed", ""
     try:
-        body, _ = opened(row.signature, TYPE, keys)
+        body, _ = opened(signature, TYPE, keys)
     except NotSigned as error:
         return f"is not as signed: {error}", ""
     evidence = body.get("evidence", "")

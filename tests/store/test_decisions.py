@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,7 +15,6 @@ from qualgate.store.database import open_store
 from qualgate.store.decisions import Said, Seen, overruled
 from qualgate.store.evidence_seal import evidence_seal
 from tests.store.conftest import SMALL
-from tests.store.made import make_run
 from tests.store.tampering import tamper
 
 
@@ -277,34 +275,3 @@ def test_who_did_not_sign_in_is_named_unauthenticated(store, run_id):
     assert decide(store, run_id).by == "Ada (unauthenticated)"
     made = decide(store, run_id, "int4-g32", reason="I looked at each of these", signed_in="ada@example.org")
     assert made.by == "Ada (ada@example.org)"
-
-
-TWO = replace(SMALL, policy=replace(SMALL.policy, approvals=2), key="2" * 64)
-
-
-def test_two_people_approve_where_the_policy_asks_for_two(store):
-    run_id = make_run(store, TWO)
-    first = decide(store, run_id)
-    assert (first.needed, verdict_on(store, run_id, "int8").decision) == (1, None)
-    waiting = {line.variant: line.since for line in queries.queue(store) if line.run_id == run_id}
-    assert waiting["int8"] == waiting["int4-g32"], "one of two approvals shortens no wait"
-    again = decide(store, run_id, reason="I have looked at them once more", decision=first.hash)
-    assert again.needed == 1, "the same person is one person"
-    end = plain.stamp(datetime.now(UTC) + timedelta(days=3))
-    second = decide(
-        store, run_id, name="Grace", reason="I looked at every one, too", decision=again.hash, expires_at=end
-    )
-    assert (second.needed, verdict_on(store, run_id, "int8").decision) == (0, second)
-    assert "int8" not in [line.variant for line in queries.queue(store) if line.run_id == run_id]
-
-
-def test_a_block_between_two_approvals_begins_anew_and_the_first_that_expires_ends_both(store):
-    run_id = make_run(store, TWO)
-    end = plain.stamp(datetime.now(UTC) + timedelta(days=3))
-    first = decide(store, run_id, expires_at=end)
-    block = decide(store, run_id, action="block", name="Linus", decision=first.hash)
-    assert (block.needed, verdict_on(store, run_id, "int8").decision) == (0, block)
-    third = decide(store, run_id, name="Grace", reason="I looked at every one, too", decision=block.hash)
-    assert third.needed == 1
-    last = decide(store, run_id, reason="It is as good as before", decision=third.hash, expires_at=end)
-    assert (last.needed, last.expires_at) == (0, end)

@@ -10,11 +10,11 @@ from sqlalchemy import select, text
 
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.pipeline.stored import decide_again
-from qualgate.store import audit, decisions, queries, scorings
+from qualgate.store import audit, decisions, queries, scorings, tables
 from qualgate.store.database import open_store
 from qualgate.store.decisions import Seen
 from qualgate.store.rows import verdict_digest
-from qualgate.store.signing.keys import KEY, make_key, public_keys, public_path
+from qualgate.store.signing.keys import KEY, TRUSTED, make_key, public_keys, public_path
 from qualgate.store.tables import verdicts
 from tests.store.conftest import SMALL
 from tests.store.made import make_run, said
@@ -57,7 +57,7 @@ def faults(store, trusted, head=None):
 def test_a_signed_store_is_whole_and_goes_on_from_its_head(signed, trusted):
     store, run_id = signed
     head = audit.head(store)
-    assert (head.verdicts, head.decisions) == (4, 1)
+    assert (head.verdicts, head.decisions, head.roles) == (4, 1, 0)
     assert faults(store, trusted, head) == []
     decide(store, run_id, "mxfp4", "block")
     make_run(store, SMALL)
@@ -112,13 +112,50 @@ def test_a_signature_that_is_taken_away_moved_or_changed_is_found(signed, truste
     assert any(said in fault for fault in faults(signed[0], trusted))
 
 
-def test_who_signs_with_another_key_is_not_trusted(signed, trusted, keys, monkeypatch):
+def test_who_signs_with_another_key_is_not_trusted_and_decides_nothing_where_the_first_is(
+    signed, trusted, keys, monkeypatch
+):
     store, run_id = signed
     monkeypatch.setenv(KEY, str(keys / "other"))
+    with pytest.raises(IntegrityError, match="which is no trusted key"):
+        decide(store, run_id, "int4-g32", "block")
+    monkeypatch.setenv(TRUSTED, str(public_path(keys / "mine")))
     decide(store, run_id, "int4-g32", "block")
     [fault] = faults(store, trusted)
     assert "the decision block 'int4-g32'" in fault
     assert "which is no trusted key" in fault
+
+
+def test_a_decision_that_nobody_signed_is_vouched_for_by_a_person_who_says_so(signed, trusted, keys, monkeypatch):
+    store, run_id = signed
+    monkeypatch.delenv(KEY)
+    decide(store, run_id, "int4-g32", "block")
+    assert "is not signed" in faults(store, trusted)[0]
+    monkeypatch.setenv(TRUSTED, str(public_path(keys / "mine")))
+    with pytest.raises(IntegrityError, match="is not signed"):
+        decide(store, run_id, "mxfp4", "block")
+    monkeypatch.setenv(KEY, str(keys / "mine"))
+    assert (audit.sign_run(store, run_id), audit.sign_run(store, run_id)) == (1, 0)
+    assert faults(store, trusted) == []
+    decide(store, run_id, "mxfp4", "block")
+    tamper(store, "delete from sealed where kind = 'vouched'")
+    assert "is not signed" in faults(store, trusted)[0]
+
+
+def test_a_block_that_was_removed_shows_at_the_decisions_of_other_runs(signed, trusted):
+    store, run_id = signed
+    other = make_run(store, SMALL)
+    block = decide(store, run_id, "int4-g32", "block")
+    last = decide(store, other, "int8", "block")
+    tamper(store, "delete from decisions where hash = :hash", hash=block.hash)
+    with store.read() as connection:
+        first, row = connection.execute(select(tables.decisions).order_by(tables.decisions.c.decision_id)).all()
+    moved = {**row._mapping, "prev_hash": first.hash}
+    tamper(store, "update decisions set prev_hash = :before, hash = :hash where hash = :old",
+           before=first.hash, hash=decisions.row_hash(moved), old=last.hash)  # fmt: skip
+    audit.check_signed(store, run_id)
+    with pytest.raises(IntegrityError, match=f"run {other}: the decision block 'int8'"):
+        audit.check_signed(store, run_id, all_decisions=True)
 
 
 @pytest.mark.parametrize("cut", ["verdicts where verdict_id = (select max(verdict_id) from verdicts)",

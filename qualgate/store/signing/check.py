@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,6 +22,15 @@ SKEW = timedelta(minutes=5)  # between the clocks of two machines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a deployer's own gate file says, see `pipeline.attest.expected_of`."""
+
+    policy: str
+    evalsets: Mapping[str, str]  # name and version → sha256; of lm-eval tasks name → ""
+    baseline: str = ""  # the baseline's digest; "": any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
     """The outcome of a check."""
 
@@ -34,7 +43,7 @@ class Checked:
 def check(
     folder: Path,
     attestation: Path,
-    policy: str,
+    expected: Expected,
     keys: Sequence[SSlibKey],
     now: datetime,
     *,
@@ -46,7 +55,7 @@ def check(
     Args:
         folder: The model folder to be deployed.
         attestation: The file.
-        policy: The digest that the deployer's own rules have, see `pipeline.attest.policy_digest`.
+        expected: What the deployer's own gate file says.
         keys: The trusted public keys.
         now: The time, with its zone.
         revoked: The text of a signed list of revoked approvals; "": none.
@@ -62,14 +71,27 @@ def check(
     found = manifest_of(folder, leave_out=attestation)
     if digest_of(found) != digest_of(said.files):
         refused.append((Exit.INTEGRITY, f"these are not the files that were judged: {differences(said.files, found)}"))
-    if said.policy != policy:
-        refused.append((Exit.INTEGRITY, "the verdict was made by other rules than those of this policy"))
+    refused += [(Exit.INTEGRITY, fault) for fault in _other_terms(said, expected)]
     refused += _times(said, now)
     if revoked:
         refused += _revocations(said, opened(revoked, REVOKED, keys)[0], now)
     refused += _result(said, overruled)
     code = refused[0][0] if refused else Exit.APPROVE
     return Checked(attested=said, key=key, exit=code, reasons=tuple(reason for _, reason in refused))
+
+
+def _other_terms(said: Attested, expected: Expected) -> Iterator[str]:
+    """Yield how the judged run differs from what the deployer's gate file says."""
+    if said.policy != expected.policy:
+        yield "the verdict was made by other rules than those of this policy, or on answers drawn otherwise"
+    tasks = {name for name, digest in expected.evalsets.items() if not digest}  # known by name alone
+    judged = {name.rpartition(" ")[0] if name.rpartition(" ")[0] in tasks else name: digest
+              for name, digest in said.evalsets.items()}  # fmt: skip
+    wanted = {name: digest or judged.get(name, "") for name, digest in expected.evalsets.items()}
+    if others := sorted(name for name in judged.keys() | wanted.keys() if judged.get(name) != wanted.get(name)):
+        yield f"it was judged on other evalsets than those of this policy: {', '.join(others)}"
+    if expected.baseline and said.baseline != expected.baseline:
+        yield f"it was compared with another baseline: {said.baseline}"
 
 
 def _times(said: Attested, now: datetime) -> list[tuple[Exit, str]]:
@@ -83,6 +105,8 @@ def _revocations(said: Attested, body: Mapping[str, Any], now: datetime) -> list
     """Refuse by the list of revoked approvals, and by a list that is out of date."""
     if now >= datetime.fromisoformat(str(body.get("until"))):
         return [(Exit.UNDECIDED, f"the list of revoked approvals expired at {body['until']}: get a newer one")]
+    if body["store"] != said.store or body["made"] < said.made:
+        return [(Exit.UNDECIDED, "the list of revoked approvals is of another store, or older than the attestation")]
     mine = [one for one in body["revoked"] if (one["run"], one["variant"]) == (said.run, said.variant)]
     return [(Exit.BLOCK, f"the approval is revoked: {one['why']}") for one in mine if one["at"] >= said.made]
 

@@ -22,8 +22,8 @@ NAMED = 3
 def manifest_of(folder: Path, leave_out: Path | None = None) -> dict[str, str]:
     """Return path inside the folder → sha256 of the file. leave_out: a file that may lie there, such as the
     attestation itself. UsageError for a folder that cannot be read whole, or that links to another folder."""
-    skipped = leave_out.absolute() if leave_out is not None else None
-    files = sorted(file for file in _files(folder) if file.absolute() != skipped)
+    skipped = leave_out.resolve() if leave_out is not None else None
+    files = sorted(file for file in _files(folder) if file.resolve() != skipped)
     if not files:
         raise UsageError(f"{folder} is not there, or holds no file.")
     if len(files) > MOST:
@@ -52,8 +52,12 @@ def differences(expected: Mapping[str, str], found: Mapping[str, str]) -> str:
     return ", ".join(lines[:NAMED]) + more
 
 
+def _unreadable(error: OSError) -> None:
+    raise UsageError(f"{error.filename}: cannot be read ({error.strerror}).") from None
+
+
 def _files(folder: Path) -> Iterator[Path]:
-    for root, folders, names in os.walk(folder):
+    for root, folders, names in os.walk(folder, onerror=_unreadable):
         top = Path(root) == folder
         folders[:] = [name for name in folders if not (top and name in NOT_OF_THE_MODEL)]
         for name in folders:

@@ -35,7 +35,7 @@ class Attested:
     weights: str  # the variant's weights and cache, for people
     verdict: str  # sha256 of the stored verdict
     evidence: str  # `evidence_seal` of the run
-    policy: str  # sha256 of the rules and settings that decided, see `pipeline.attest.policy_digest`
+    policy: str  # sha256 of the rules that decided, and of how answers were drawn, see `pipeline.attest`
     baseline: str  # sha256 of the baseline's identity
     engine: str
     evalsets: Mapping[str, str]  # name and version → sha256
@@ -43,7 +43,7 @@ class Attested:
     decided: str  # who decided and why, for people; "": nobody
     made: str  # UTC text
     until: str  # UTC text: afterwards it proves nothing
-    audit: str  # hash over all decisions of the store
+    store: str  # hash of the store's first verdict
 
 
 def statement(said: Attested) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def statement(said: Attested) -> dict[str, Any]:
     }
 
 
-_OF_VERDICT = ("run", "variant", "word", "weights", "evidence", "decided", "made", "until", "audit")
+_OF_VERDICT = ("run", "variant", "word", "weights", "evidence", "decided", "made", "until", "store")
 
 
 def read(body: Mapping[str, Any]) -> Attested:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from qualgate.pipeline.attest import revoked
+from qualgate.config import load_gate_file
+from qualgate.pipeline.attest import expected_of, revoked
 from qualgate.store import decisions, queries
 from qualgate.store.database import open_store
 from qualgate.store.plain import stamp
@@ -131,17 +132,48 @@ def test_other_rules_another_key_and_no_key_are_refused(attested):
     found = verified(attested, attestation="absent.json")
     assert (found.returncode, "absent.json is not there" in found.stderr) == (64, True)
     found = verified(attested, "nowhere")
-    assert (found.returncode, "nowhere is not there" in found.stderr) == (64, True)
+    assert (found.returncode, "nowhere: cannot be read" in found.stderr) == (64, True)
 
 
 def test_an_expired_one_and_clocks_that_disagree_are_refused(attested):
     keys = public_keys([attested / "ci.pub"])
-    policy = json.loads(b64decode(json.loads((attested / "att.json").read_text())["payload"]))
-    digest = next(one for one in policy["predicate"]["configuration"] if one["name"] == "policy")["digest"]["sha256"]
+    expected = expected_of(load_gate_file(attested / "gate.yaml", files=False))
     for days, code, why in ((0, 0, ""), (89, 0, ""), (91, 12, "it expired at"), (-1, 12, "one of the clocks is wrong")):
         now = datetime.now(UTC) + timedelta(days=days)
-        found = check(attested / "copy", attested / "att.json", digest, keys, now)
-        assert (found.exit, "".join(found.reasons).startswith(why) or why in found.reasons[0]) == (code, True)
+        found = check(attested / "copy", attested / "att.json", expected, keys, now)
+        assert (found.exit, why in "".join(found.reasons)) == (code, True)
+
+
+def test_a_verdict_on_other_cases_other_draws_or_another_baseline_is_refused(attested):
+    shown = json.loads(verified(attested, "copy", "--json").stdout)
+    assert verified(attested, "copy", "--baseline", shown["baseline"]).returncode == 0
+    found = verified(attested, "copy", "--baseline", "0" * 64)
+    assert (found.returncode, "another baseline" in found.stdout) == (14, True)
+    changed(attested, ("store: ", "generation: {seed: 7}\nstore: "), file="seed.yaml")
+    found = verified(attested, policy="seed.yaml")
+    assert (found.returncode, "on answers drawn otherwise" in found.stdout) == (14, True)
+    rows = (attested / "echo.jsonl").read_text().splitlines(keepends=True)
+    (attested / "echo.jsonl").write_text("".join(rows[1:]))
+    found = verified(attested)
+    assert (found.returncode, "other evalsets than those of this policy: echo 1" in found.stdout) == (14, True)
+    (attested / "echo.jsonl").unlink()
+    assert verified(attested).returncode == 64
+
+
+@pytest.mark.parametrize("file", ["modeling_llama.py", "pytorch_model.bin", "sub/adapter_model.safetensors",
+                                  "adapter_config.json", "model-2.SAFETENSORS"])  # fmt: skip
+def test_a_file_that_a_server_might_load_and_the_run_did_not_is_not_attested(signed, file):
+    (signed / "copy" / "sub").mkdir()
+    (signed / "copy" / file).write_bytes(b"{}")
+    made = qualgate("attest", "same", "--folder", "copy", cwd=signed, QUALGATE_KEY="ci")
+    assert made.returncode == 64, made.stderr
+
+
+def test_an_attestation_may_lie_in_the_folder_and_be_renewed(signed):
+    for _ in range(2):
+        words = ("attest", "same", "--folder", "copy", "--out", "copy/att.json")
+        assert qualgate(*words, cwd=signed, QUALGATE_KEY="ci").returncode == 0
+        assert verified(signed, "copy", attestation="copy/../copy/att.json").returncode == 0
 
 
 def test_a_decision_that_nobody_signed_is_not_attested(signed):
@@ -166,6 +198,7 @@ def test_a_person_who_blocks_or_revokes_is_heard_by_attestation_and_list(atteste
     assert "FAILED: same, the gate says approve; Ada (unauthenticated): block" in made.stderr
     found = verified(attested)
     assert (found.returncode, "it is not approved" in found.stdout) == (10, True)
+    decide(attested, "same", "approve")
     (attested / "att.json").write_text(old)
     assert verified(attested).returncode == 0, "an older attestation is known to be revoked by the list alone"
     assert qualgate("audit", "revoked", "--out", "revoked.json", cwd=attested).returncode == 0
@@ -179,6 +212,11 @@ def test_a_list_of_revocations_that_is_out_of_date_or_unsigned_is_refused(attest
     (attested / "old.json").write_text(text)
     found = verified(attested, "copy", "--revoked", "old.json")
     assert (count, found.returncode, "expired at" in found.stdout) == (0, 12, True)
+    with open_store(f"sqlite:///{attested / 'other.db'}"):
+        pass
+    (attested / "of_another.json").write_text(revoked(f"sqlite:///{attested / 'other.db'}", 1)[0])
+    found = verified(attested, "copy", "--revoked", "of_another.json")
+    assert (found.returncode, "of another store" in found.stdout) == (12, True)
     (attested / "forged.json").write_text((attested / "att.json").read_text())
     assert verified(attested, "copy", "--revoked", "forged.json").returncode == 14
 
