@@ -126,10 +126,12 @@ def test_doctor_finds_this_installation_whole():
     assert findings["engine vllm"]["detail"]["counters"]["verifications"] == "vllm:spec_decode_num_drafts"
 
 
-def test_evalset_list_names_the_seven_families_two_in_other_languages_and_the_calibration_set():
+def test_evalset_list_names_the_families_those_in_other_languages_and_the_calibration_set():
     listed = {row["name"]: row for row in json.loads(qualgate("evalset", "list", "--json").stdout)}
     assert listed.pop("calibration")["cases"] == 266
     for name in (f"{family}_{code}" for family in ("tool_calls", "json_extract") for code in ("es", "zh", "ar", "hi")):
         assert listed.pop(name)["cases"] == 96
+    assert listed.pop("safety_pairs")["cases"] == 120
+    assert all(listed.pop(f"safety_pairs_{code}")["cases"] == 48 for code in ("es", "zh", "ar", "hi"))
     assert set(listed) == {"arithmetic", "json_extract", "tool_calls", "code", "transform", "reformat", "grounded_qa"}
     assert all(row["cases"] >= 400 for row in listed.values())
