@@ -53,12 +53,14 @@ def dashboard(
     import subprocess
 
     from qualgate.store.database import open_store
+    from qualgate.store.signing.keys import trusted_keys
 
     if importlib.util.find_spec("streamlit") is None:
         raise UsageError(needs("the dashboard", "dashboard"))
     hosts, base_path = [_host_name(name) for name in allow_host or ()], _base_path(base_path)
     url, provider = store_url_of(gate_file, store), _login(login)
     _check_free(address, port)
+    trusted_keys()  # a key that cannot be read is named now, not on a page
     open_store(url, create=False).close()  # refuses a missing, older or newer store, as `runs` does
     url_host = f"[{address}]" if ":" in address else address
     say(f"dashboard: http://{url_host}:{port}{base_path and f'/{base_path}'}   (stop it with Ctrl-C)")

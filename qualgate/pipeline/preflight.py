@@ -14,6 +14,7 @@ from qualgate.errors import UsageError
 from qualgate.pipeline.judging import judge_there
 from qualgate.store.address import DEFAULT, artifacts_folder, file_of, placed
 from qualgate.store.database import check_store
+from qualgate.store.signing.keys import trusted_keys
 from qualgate.workers.ray_reach import try_cluster
 
 
@@ -53,6 +54,11 @@ def try_folders(gate: GateFile) -> None:
             ) from None
 
 
+def try_keys(gate: GateFile) -> None:
+    """Check that the keys that the environment names can be read."""
+    trusted_keys()
+
+
 def try_devices(gate: GateFile) -> None:
     """Check that the GPUs that the gate file names can be used."""
     choose_device(gate.devices)
@@ -71,4 +77,6 @@ def try_judge(gate: GateFile) -> None:
     judge_there(gate.policy)
 
 
-TRIED: tuple[Callable[[GateFile], None], ...] = (try_store, try_folders, try_devices, try_ray, try_judge)
+TRIED: tuple[Callable[[GateFile], None], ...] = (
+    try_store, try_folders, try_keys, try_devices, try_ray, try_judge,
+)  # fmt: skip

@@ -251,3 +251,9 @@ def test_nothing_is_attested_without_a_key_a_verdict_or_signed_evidence(signed):
     assert "no verdict on 'absent'" in qualgate("attest", "absent", cwd=signed, QUALGATE_KEY="ci").stderr
     made = qualgate("attest", "same", cwd=signed, QUALGATE_KEY="eve")
     assert (made.returncode, "is no trusted key" in made.stderr) == (14, True)
+
+
+@pytest.mark.parametrize("command", [("run", "gate.yaml"), ("dashboard", "gate.yaml"), ("gate", "gate.yaml")])
+def test_a_key_that_cannot_be_read_is_named_before_anything_is_made(signed, command):
+    done = qualgate(*command, cwd=signed, QUALGATE_KEY="absent")
+    assert (done.returncode, "absent: the key cannot be read" in done.stderr) == (64, True)
