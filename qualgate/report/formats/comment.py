@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from qualgate.errors import EXIT_ORDER, Exit
 from qualgate.records import Verdict
+from qualgate.report.comparison_text import seen_text
 from qualgate.report.formats.github import SIGNS
 from qualgate.report.formats.markdown import escaped
 from qualgate.report.four_arms import choice_line
@@ -84,7 +85,9 @@ def _variant(verdict: Verdict) -> str:
     """Return a variant's verdict and first reasons; of an approved one the first alone."""
     reasons = verdict.reasons[: REASONS if verdict.exit else 1]
     lines = [f"{SIGNS.get(verdict.word, '')} **{_sentence(verdict.word)}** {_code(verdict.variant)}", ""]
-    lines += [f"- {_sentence(reason)}" for reason in reasons]
+    lines += [
+        f"- {_sentence(reason)}{'' if index else seen_text(verdict.seen)}" for index, reason in enumerate(reasons)
+    ]
     if verdict.exit and len(verdict.reasons) > len(reasons):
         lines.append(f"- and {counted(len(verdict.reasons) - len(reasons), 'more reason')}")
     return "\n".join([*lines, "", ""])
