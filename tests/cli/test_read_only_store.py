@@ -138,7 +138,9 @@ def test_a_role_that_may_only_read_reads_and_a_write_names_what_reads_it():
     apply_roles(owned)
     pg.execute("CREATE ROLE looker LOGIN IN ROLE qualgate_reader")
     url = owned.replace("postgres@", "looker@")
-    assert answers(url) == answers(owned)
+    # They name a command with the store's address, at which lines may break.
+    read, owners = ([(code, "".join(told.split())) for code, told in answers(each)] for each in (url, owned))
+    assert [(code, told.replace("looker@", "postgres@")) for code, told in read] == owners
     code, told = asked("gate", "--store", url)
     assert code == Exit.USAGE, told
     assert "gate --no-write" in told
