@@ -238,6 +238,12 @@ def role_of(identity: str) -> Role | None:
     return None if granted is None or granted.role == "none" else granted.role
 
 
+def has_people() -> bool:
+    """Whether roles were given in the store, so that nobody decides without signing in."""
+    with _open() as store, store.read() as connection:
+        return people.has_people(connection)
+
+
 def decide(run_id: str, variant: str, said: Said, seen: Seen) -> Decision:
     """Record a person's decision about the verdict they see."""
     with _open() as store:

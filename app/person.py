@@ -24,16 +24,17 @@ class Person:
     name: str  # what they are called
     role: Role | None
     fresh: bool = True  # signed in recently enough to decide
+    closed: bool = False  # nobody signs in here, and the store asks for it
 
     @property
     def may_decide(self) -> bool:
         """Whether the form for decisions is open. The store checks again."""
-        return not self.identity or (self.fresh and self.role in ("approver", "admin"))
+        return not self.closed if not self.identity else self.fresh and self.role in ("approver", "admin")
 
     @property
     def may_label(self) -> bool:
         """Whether cases may be labelled."""
-        return not self.identity or self.role in LABELS
+        return not self.closed if not self.identity else self.role in LABELS
 
 
 def signs_in() -> bool:
@@ -44,7 +45,7 @@ def signs_in() -> bool:
 def person() -> Person:
     """Return who looks at the page; their role is read from the store each time."""
     if not signs_in():
-        return Person("", "", None)
+        return Person("", "", None, closed=data.has_people())
     claims = st.user.to_dict()
     if not claims.get("is_logged_in"):
         return Person("", "", None, fresh=False)

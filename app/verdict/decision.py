@@ -99,7 +99,11 @@ def _show_form(shown: ShownRun, stored: StoredVerdict) -> None:
             st.caption(_standing(mine))
         else:
             st.text_input("Name", value=state.get("reviewer", ""), key="decide_name", max_chars=200)
-            st.caption("Nobody signs in here, so a decision is kept as *unauthenticated*.")
+            st.caption(
+                "Roles were given in this store, so nobody decides here without signing in."
+                if mine.closed
+                else "Nobody signs in here, so a decision is kept as *unauthenticated*."
+            )
         if choices := overruled(stored.verdict):
             st.selectbox("What an approval overrules", choices, index=None, key="decide_overrules",
                          placeholder="Choose a rule", format_func=visible)  # fmt: skip

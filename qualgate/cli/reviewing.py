@@ -101,19 +101,22 @@ def people_list(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List the people of a store with their roles."""
     from qualgate.report.screen import fit
     from qualgate.store.database import open_store
-    from qualgate.store.people import MAY, grants
+    from qualgate.store.people import MAY, grants, has_people
     from qualgate.text.escaping import visible_line
 
     with open_store(store_url(None, store), create=False) as opened, opened.read() as connection:
         held = [one for one in grants(connection).values() if one.role != "none"]
+        closed = has_people(connection)
     if as_json:
         say(json.dumps([asdict(one) for one in held], indent=2))
         return
     for one in held:
         own = f"; makes runs as {', '.join(one.makes_runs_as)}" if one.makes_runs_as else ""
         say(fit(visible_line(f"{one.person}: {one.role} (may {MAY[one.role]}){own}")))
-    if not held:
-        say("Nobody has a role, so whoever reaches the dashboard may decide, unauthenticated.")
+    if not held and closed:
+        say("Nobody has a role that counts, so nobody may decide.")
+    elif not held:
+        say("Nobody was given a role, so whoever reaches the dashboard may decide, unauthenticated.")
 
 
 @people_app.command("grant")

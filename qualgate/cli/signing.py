@@ -129,11 +129,8 @@ def attest(
     text, said = made(store_url(None, store), run_id, variant, folder, days, out)
     _write(text, out)
     decided = f"; {said.decided}" if said.decided else ""
-    tell(
-        visible_line(
-            f"{said.result}: {said.variant}, the gate says {said.word}{decided}. Holds until {said.until[:16]}."
-        )
-    )
+    holds = "" if said.result == "FAILED" else f" Holds until {said.until[:16]}."
+    tell(visible_line(f"{said.result}: {said.variant}, the gate says {said.word}{decided}.{holds}"))
 
 
 def verify(

@@ -122,10 +122,11 @@ def _faults_since(connection: Connection, saved: Head) -> Iterator[str]:
     try:
         hashes = [GENESIS, *(decision.hash for decision in chain(connection))]
     except QualgateError:
-        hashes = []  # told already
+        hashes = None  # told already
+    found = dict(enumerate(hashes)).get(saved.decisions) if hashes is not None else saved.decisions_sha256
     now = (
         ("verdicts", saved.verdicts, saved.verdicts_sha256, signatures.verdict_chain_at(connection, saved.verdicts)),
-        ("decisions", saved.decisions, saved.decisions_sha256, dict(enumerate(hashes)).get(saved.decisions)),
+        ("decisions", saved.decisions, saved.decisions_sha256, found),
         ("roles", saved.roles, saved.roles_sha256, people.grant_chain_at(connection, saved.roles)),
     )
     for what, count, then, found in now:

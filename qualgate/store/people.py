@@ -76,6 +76,11 @@ def grants(connection: Connection) -> dict[str, Grant]:
     return newest
 
 
+def has_people(connection: Connection) -> bool:
+    """Whether anybody was ever given a role, also one that was taken away or does not count."""
+    return any(True for _ in _read(connection))
+
+
 def check_may(connection: Connection, signed_in: str, roles: tuple[str, ...], what: str) -> Grant | None:
     """Return the person's grant; None in a store without people. UsageError unless they have one of the roles.
 
@@ -85,10 +90,12 @@ def check_may(connection: Connection, signed_in: str, roles: tuple[str, ...], wh
         roles: Roles that may.
         what: What they want, for the message: "decide", "label".
     """
-    if not any(True for _ in _read(connection)):
+    if not has_people(connection):
         return None
     if not signed_in:
-        raise UsageError(f"this store has people with roles, so nobody may {what} without signing in.")
+        raise UsageError(
+            f"roles were given in this store, so nobody may {what} without signing in: `qualgate dashboard --login`."
+        )
     mine = grants(connection).get(signed_in)
     if mine is None or mine.role not in roles:
         has = "no role" if mine is None or mine.role == "none" else f"the role {mine.role}"
@@ -108,8 +115,9 @@ def grant_chain_at(connection: Connection, count: int) -> str | None:
 
 
 def faults(connection: Connection, keys: Sequence[SSlibKey]) -> Iterator[str]:
-    """Yield a line for each grant that none of `keys` signed as it stands, which therefore does not count."""
-    for one, after in _read(connection):
+    """Yield a line for each person whose newest grant none of `keys` signed as it stands, so that it does not count."""
+    newest = {one.person: (one, after) for one, after in _read(connection)}
+    for one, after in newest.values():
         if fault := _fault(one, after, keys):
             yield f"the role {one.role} of {one.person!r:.80}, granted {one.at[:16]}, {fault}"
 

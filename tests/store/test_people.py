@@ -255,7 +255,7 @@ def test_who_makes_a_run_is_named_by_its_machine(monkeypatch):
 def test_people_are_listed_and_granted_by_command(file):
     assert people.MAY.keys() == set(get_args(Role))
     qualgate("db", "upgrade", "--store", file)
-    assert "Nobody has a role" in qualgate("people", "list", "--store", file).stdout
+    assert "Nobody was given a role" in qualgate("people", "list", "--store", file).stdout
     made = qualgate("people", "grant", ADA, "approver", "--makes-runs-as", "ada-gh", "--store", file)
     assert (made.returncode, made.stdout) == (0, f"{ADA}: approver\n")
     qualgate("people", "grant", GRACE, "viewer", "--store", file)

@@ -51,7 +51,9 @@ def opened(text: str, payload_type: str, keys: Sequence[SSlibKey]) -> tuple[dict
         if ids.intersection(signers):
             raise NotSigned("its signature does not fit its text: one of the two was changed") from None
         named = ", ".join(one[:12] for one in signers) or "nobody"
-        raise NotSigned(f"it is signed by {named}, which is no trusted key") from None
+        raise NotSigned(
+            f"it is signed by {named}, which is no trusted key (QUALGATE_TRUSTED_KEYS names those)"
+        ) from None
     try:
         body = json.loads(envelope.payload)
         if not isinstance(body, dict):
