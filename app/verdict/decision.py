@@ -146,7 +146,8 @@ def _write(run_id: str, variant: str, click: Click) -> None:
     """Record the decision that was clicked and redraw the page; a refusal is kept for it to show."""
     state = st.session_state
     try:
-        if person().identity != click.said.signed_in or not person().may_decide:  # a role or a login ended meanwhile
+        mine = person()
+        if mine.identity != click.said.signed_in or not mine.may_decide:  # a role or a login ended meanwhile
             raise UsageError("you are no longer signed in as somebody who may decide. Sign in again.")
         data.decide(run_id, variant, click.said, click.seen)
     except QualgateError as error:

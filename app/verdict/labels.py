@@ -22,21 +22,21 @@ def label_cell(labels: CaseLabels) -> str:
 
 def show_label_form(run_id: str, unit: UnitKey, own: Label | None) -> None:
     """Show a form whose buttons each set a label. own: the answer's label."""
-    state = st.session_state
+    state, mine = st.session_state, person()
     if state.get("labelling") != (run_id, unit) or "label_name" not in state:  # another case: clear the form
         state.labelling, state.label_refused = (run_id, unit), ""
         state.label_name, state.label_note = state.get("reviewer", ""), own.note if own else ""
     with st.form("label case", enter_to_submit=False):
         name, note = st.columns([1, 2])
-        if person().identity:
-            state.label_name = person().name
+        if mine.identity:
+            state.label_name = mine.name
         else:
             name.text_input("Your name", key="label_name", max_chars=LONGEST_NAME)
         note.text_input("Note", key="label_note", max_chars=LONGEST_NOTE)
         with st.container(horizontal=True):
             for word in WORDS:
                 st.form_submit_button(
-                    word.capitalize(), on_click=_save, args=(run_id, unit, word), disabled=not person().may_label
+                    word.capitalize(), on_click=_save, args=(run_id, unit, word), disabled=not mine.may_label
                 )
             if own is not None:
                 st.form_submit_button("Remove label", type="tertiary", on_click=_save, args=(run_id, unit, NO_LABEL))

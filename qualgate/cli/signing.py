@@ -126,11 +126,11 @@ def attest(
     from qualgate.pipeline.attest import attest as made
     from qualgate.text.escaping import visible_line
 
-    text, said = made(store_url(None, store), run_id, variant, folder, days, out)
+    text, attested = made(store_url(None, store), run_id, variant, folder, days, out)
     _write(text, out)
-    decided = f"; {said.decided}" if said.decided else ""
-    holds = "" if said.result == "FAILED" else f" Holds until {said.until[:16]}."
-    tell(visible_line(f"{said.result}: {said.variant}, the gate says {said.word}{decided}.{holds}"))
+    decided = f"; {attested.decided}" if attested.decided else ""
+    holds = "" if attested.result == "FAILED" else f" Holds until {attested.until[:16]}."
+    tell(visible_line(f"{attested.result}: {attested.variant}, the gate says {attested.word}{decided}.{holds}"))
 
 
 def verify(
@@ -173,18 +173,18 @@ def _show(folder: Path, checked: Checked, *, as_json: bool) -> None:
     from qualgate.report.screen import fit
     from qualgate.text.escaping import visible_line
 
-    said = checked.attested
+    attested = checked.attested
     if as_json:
-        body = {name: getattr(said, name) for name in _SHOWN}
+        body = {name: getattr(attested, name) for name in _SHOWN}
         say(json.dumps({"exit": int(checked.exit), "reasons": checked.reasons, "key": checked.key, **body}, indent=2))
         return
     for reason in checked.reasons:
         say(fit(f"{folder}: {visible_line(reason)}"))
     if not checked.reasons:
-        what = f"{said.variant} ({said.weights}) of run {said.run}, the gate said {said.word}"
-        decided = f"; {said.decided}" if said.decided else ""
-        say(fit(f"{folder}: approved. {visible_line(what + decided)}. Holds until {said.until[:16]}."))
-        say(fit(f"compared with the baseline {said.baseline}"))
+        what = f"{attested.variant} ({attested.weights}) of run {attested.run}, the gate said {attested.word}"
+        decided = f"; {attested.decided}" if attested.decided else ""
+        say(fit(f"{folder}: approved. {visible_line(what + decided)}. Holds until {attested.until[:16]}."))
+        say(fit(f"compared with the baseline {attested.baseline}"))
 
 
 def _keys(files: Sequence[Path] | None) -> tuple[SSlibKey, ...]:
@@ -195,6 +195,7 @@ def _keys(files: Sequence[Path] | None) -> tuple[SSlibKey, ...]:
 
 def _covers(keys: Sequence[SSlibKey], saved: Head | None) -> list[str]:
     by_keys = [f"signatures by {', '.join(key.keyid[:12] for key in keys)}"] if keys else []
+    by_keys = by_keys or ["no signature, for no key was given"]
     return ["digests", *by_keys, *([f"the head of {saved.at[:16]}"] if saved else [])]
 
 

@@ -62,8 +62,8 @@ def attest(
         name, files = _judged_files(run.run_id, arm, folder, out)
         with store.read() as connection:
             seal, first = evidence_seal(connection, run.run_id), verdict_chain_at(connection, 1) or ""
-        said = _attested(run, stored, arm, name, files, days)
-    return sign(statement(replace(said, evidence=seal, store=first)), PAYLOAD, key), said
+        attested = _attested(run, stored, arm, name, files, days)
+    return sign(statement(replace(attested, evidence=seal, store=first)), PAYLOAD, key), attested
 
 
 def revoked(store_url: str, days: float) -> tuple[str, int]:
@@ -91,12 +91,11 @@ def expected_of(gate: GateFile) -> Expected:
             loaded = load_set(ref, gate.path.parent)
             sets[f"{loaded.name} {loaded.version}"] = loaded.content
     policy = replace(gate.policy, four_arm=gate.four_arm)
-    return Expected(policy=_terms(policy, gate), evalsets=sets)
+    return Expected(policy=_policy_digest(policy), generation=_generation_digest(gate), evalsets=sets)
 
 
-def _terms(policy: Policy, drawn: GateFile) -> str:
-    """Return the sha256 of what a gate file says about deciding and drawing answers, without what each run adds to it.
-    drawn: says how answers are drawn."""
+def _policy_digest(policy: Policy) -> str:
+    """Return the sha256 of what a gate file says about deciding, without what each run adds to it."""
     judge, arms = policy.judge, policy.four_arm
     own = replace(
         policy,
@@ -106,7 +105,12 @@ def _terms(policy: Policy, drawn: GateFile) -> str:
         judge=judge and replace(judge, labels=""),
         four_arm=arms and replace(arms, seed=0, blocks=()),
     )
-    return content_hash([plain.policy_to_json(own), plain.to_json(drawn.sampling), drawn.repeats, drawn.seed])
+    return content_hash(plain.policy_to_json(own))
+
+
+def _generation_digest(gate: GateFile) -> str:
+    """Return the sha256 of the settings by which answers are drawn."""
+    return content_hash([plain.to_json(gate.sampling), gate.repeats, gate.seed])
 
 
 def _key() -> Any:
@@ -177,7 +181,7 @@ def _attested(
     verdict, now, decision = stored.verdict, plain.now(), stored.decision
     until = min(filter(None, (_after(now, days), decision.expires_at if decision else None)))
     baseline, specs = run.arms[0].identity, [line.spec for line in run.arms]
-    drawn = stored_gate_file(Path(run.gate_name or "gate.yaml"), run.gate_file, specs, (), run.policy, "")
+    gate = stored_gate_file(Path(run.gate_name or "gate.yaml"), run.gate_file, specs, (), run.policy, "")
     last = stored.decisions[-1] if stored.decisions else None
     return Attested(
         folder=folder,
@@ -189,7 +193,8 @@ def _attested(
         weights=arm.weights,
         verdict=stored.sha256,
         evidence="",
-        policy=_terms(stored.policy, drawn),
+        policy=_policy_digest(stored.policy),
+        generation=_generation_digest(gate),
         baseline=content_hash(baseline.content) if isinstance(baseline, ArmIdentity) else "",
         engine=arm.identity.engine if arm.identity else "",
         evalsets={f"{line.name} {line.version}": line.content for line in run.evalsets},

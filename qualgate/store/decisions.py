@@ -30,6 +30,7 @@ CHAINED = (
     *("run_id", "variant", "verdict_sha256", "action", "name", "reason", "overrules", "signed_in", "expires_at"),
     *("needed", "created_at", "prev_hash"),
 )
+SAME = ("action", "name", "reason", "overrules", "signed_in", "verdict_sha256")  # in both rows of a double click
 DOUBLE_CLICK = timedelta(seconds=10)  # an identical decision within this time is a double click
 OVERRULED = ("block", "undecided")  # words that only a reasoned approval overrules; an invalid run is never approved
 REASONED = 20  # characters of the reason to overrule, at least
@@ -44,12 +45,8 @@ class Said:
     name: str
     reason: str
     overrules: str = ""  # what an approval overrules, one of `overruled`
-    expires_at: str | None = (
-        None  # as `plain.stamp` writes; an approval after that time is none; None: it does not expire
-    )
-    signed_in: str = (
-        ""  # who signed in, as the login provider names them; "": nobody did, and the name is what was typed
-    )
+    expires_at: str | None = None  # as `plain.stamp` writes it; None: an approval without an end
+    signed_in: str = ""  # who, as the login provider names them; "": nobody, and the name is as typed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +273,7 @@ def _refuse_changed(connection: Connection, run_id: str, seen: Seen) -> None:
 
 def _is_double_click(newest: Decision, row: dict[str, Any]) -> bool:
     """Whether `row` repeats the newest decision, with the same reason about the same verdict, within DOUBLE_CLICK."""
-    if any(getattr(newest, key) != row[key] for key in ("action", "name", "reason", "verdict_sha256")):
+    if any(getattr(newest, key) != row[key] for key in SAME):
         return False
     return abs(datetime.fromisoformat(row["created_at"]) - datetime.fromisoformat(newest.created_at)) < DOUBLE_CLICK
 

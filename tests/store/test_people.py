@@ -221,6 +221,18 @@ def test_two_people_who_signed_in_approve_where_the_policy_asks_for_two(store):
     assert "int8" not in [line.variant for line in queries.queue(store) if line.run_id == run_id]
 
 
+def test_two_people_of_one_name_who_give_one_reason_at_once_are_two(store):
+    run_id = make_run(store, TWO)
+    for person in (ADA, GRACE):
+        give(store, person, "approver")
+    stored = queries.run_summary(store, run_id).verdict("int8")
+    form = said(stored)
+    first = decisions.append(store, run_id, "int8", replace(form, signed_in=ADA), Seen(stored.sha256))
+    assert decisions.append(store, run_id, "int8", replace(form, signed_in=ADA), Seen(stored.sha256)) == first
+    with pytest.raises(UsageError, match="since you opened it"):
+        decisions.append(store, run_id, "int8", replace(form, signed_in=GRACE), Seen(stored.sha256))
+
+
 def test_a_block_between_two_approvals_begins_anew_and_the_first_that_expires_ends_both(store):
     run_id = make_run(store, TWO)
     for person in (ADA, GRACE):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from qualgate.errors import Exit
 from qualgate.store.signing import statement
-from qualgate.store.signing.envelope import opened
+from qualgate.store.signing.envelope import NotSigned, opened
 from qualgate.store.signing.manifest import differences, digest_of, manifest_of
 from qualgate.store.signing.statement import Attested
 
@@ -25,7 +25,8 @@ SKEW = timedelta(minutes=5)  # between the clocks of two machines
 class Expected:
     """What a deployer's own gate file says, see `pipeline.attest.expected_of`."""
 
-    policy: str
+    policy: str  # this and the next: as in `Attested`
+    generation: str
     evalsets: Mapping[str, str]  # name and version → sha256; of lm-eval tasks name → ""
     baseline: str = ""  # the baseline's digest; "": any
 
@@ -65,56 +66,68 @@ def check(
         IntegrityError: The attestation or the list is not what a trusted key signed.
     """
     text = attestation.read_text(encoding="utf-8", errors="replace")
-    body, key = opened(text, statement.PAYLOAD, keys)
-    said = statement.read(body)
+    body, key = _opened(text, statement.PAYLOAD, keys, str(attestation))
+    attested = statement.read(body)
     refused: list[tuple[Exit, str]] = []
     found = manifest_of(folder, leave_out=attestation)
-    if digest_of(found) != digest_of(said.files):
-        refused.append((Exit.INTEGRITY, f"these are not the files that were judged: {differences(said.files, found)}"))
-    refused += [(Exit.INTEGRITY, fault) for fault in _other_terms(said, expected)]
-    refused += _times(said, now)
+    if digest_of(found) != digest_of(attested.files):
+        refused.append(
+            (Exit.INTEGRITY, f"these are not the files that were judged: {differences(attested.files, found)}")
+        )
+    refused += [(Exit.INTEGRITY, fault) for fault in _other_terms(attested, expected)]
+    refused += _times(attested, now)
     if revoked:
-        refused += _revocations(said, opened(revoked, REVOKED, keys)[0], now)
-    refused += _result(said, overruled)
+        refused += _revocations(attested, _opened(revoked, REVOKED, keys, "the list of revoked approvals")[0], now)
+    refused += _result(attested, overruled)
     code = refused[0][0] if refused else Exit.APPROVE
-    return Checked(attested=said, key=key, exit=code, reasons=tuple(reason for _, reason in refused))
+    return Checked(attested=attested, key=key, exit=code, reasons=tuple(reason for _, reason in refused))
 
 
-def _other_terms(said: Attested, expected: Expected) -> Iterator[str]:
+def _opened(text: str, payload_type: str, keys: Sequence[SSlibKey], file: str) -> tuple[dict[str, Any], str]:
+    """Open an envelope as `opened` does; the message names the file."""
+    try:
+        return opened(text, payload_type, keys)
+    except NotSigned as error:
+        raise NotSigned(f"{file}: {error}") from None
+
+
+def _other_terms(attested: Attested, expected: Expected) -> Iterator[str]:
     """Yield how the judged run differs from what the deployer's gate file says."""
-    if said.policy != expected.policy:
-        yield "the verdict was made by other rules than those of this policy, or on answers drawn otherwise"
+    if attested.policy != expected.policy:
+        yield "other rules decided than those of this policy"
+    if attested.generation != expected.generation:
+        yield "the answers were generated with other settings than the section `generation` of this policy"
     tasks = {name for name, digest in expected.evalsets.items() if not digest}  # known by name alone
     judged = {name.rpartition(" ")[0] if name.rpartition(" ")[0] in tasks else name: digest
-              for name, digest in said.evalsets.items()}  # fmt: skip
+              for name, digest in attested.evalsets.items()}  # fmt: skip
     wanted = {name: digest or judged.get(name, "") for name, digest in expected.evalsets.items()}
     if others := sorted(name for name in judged.keys() | wanted.keys() if judged.get(name) != wanted.get(name)):
-        yield f"it was judged on other evalsets than those of this policy: {', '.join(others)}"
-    if expected.baseline and said.baseline != expected.baseline:
-        yield f"it was compared with another baseline: {said.baseline}"
+        yield f"the evalsets of this policy or their cases are others than those that were judged: {', '.join(others)}"
+    if expected.baseline and attested.baseline != expected.baseline:
+        yield f"it was compared with another baseline: {attested.baseline}"
 
 
-def _times(said: Attested, now: datetime) -> list[tuple[Exit, str]]:
-    made, until = datetime.fromisoformat(said.made), datetime.fromisoformat(said.until)
+def _times(attested: Attested, now: datetime) -> list[tuple[Exit, str]]:
+    made, until = datetime.fromisoformat(attested.made), datetime.fromisoformat(attested.until)
     if now + SKEW < made:
-        return [(Exit.UNDECIDED, f"it was made at {said.made}, which is in the future: one of the clocks is wrong")]
-    return [(Exit.UNDECIDED, f"it expired at {said.until}")] if now >= until else []
+        return [(Exit.UNDECIDED, f"it was made at {attested.made}, which is in the future: one of the clocks is wrong")]
+    return [(Exit.UNDECIDED, f"it expired at {attested.until}")] if now >= until else []
 
 
-def _revocations(said: Attested, body: Mapping[str, Any], now: datetime) -> list[tuple[Exit, str]]:
+def _revocations(attested: Attested, body: Mapping[str, Any], now: datetime) -> list[tuple[Exit, str]]:
     """Refuse by the list of revoked approvals, and by a list that is out of date."""
     if now >= datetime.fromisoformat(str(body.get("until"))):
         return [(Exit.UNDECIDED, f"the list of revoked approvals expired at {body['until']}: get a newer one")]
-    if body["store"] != said.store or body["made"] < said.made:
+    if body["store"] != attested.store or body["made"] < attested.made:
         return [(Exit.UNDECIDED, "the list of revoked approvals is of another store, or older than the attestation")]
-    mine = [one for one in body["revoked"] if (one["run"], one["variant"]) == (said.run, said.variant)]
-    return [(Exit.BLOCK, f"the approval is revoked: {one['why']}") for one in mine if one["at"] >= said.made]
+    mine = [one for one in body["revoked"] if (one["run"], one["variant"]) == (attested.run, attested.variant)]
+    return [(Exit.BLOCK, f"the approval is revoked: {one['why']}") for one in mine if one["at"] >= attested.made]
 
 
-def _result(said: Attested, overruled: bool) -> list[tuple[Exit, str]]:
-    if said.result == "PASSED" or (said.result == "WARNED" and overruled):
+def _result(attested: Attested, overruled: bool) -> list[tuple[Exit, str]]:
+    if attested.result == "PASSED" or (attested.result == "WARNED" and overruled):
         return []
-    if said.result == "WARNED":
-        return [(Exit.REVIEW, f"a person approved it against the gate, which said {said.word}: {said.decided}")]
-    decided = f", and {said.decided}" if said.decided else ""
-    return [(Exit.BLOCK, f"it is not approved: the gate said {said.word}{decided}")]
+    if attested.result == "WARNED":
+        return [(Exit.REVIEW, f"a person approved it against the gate, which said {attested.word}: {attested.decided}")]
+    decided = f", and {attested.decided}" if attested.decided else ""
+    return [(Exit.BLOCK, f"it is not approved: the gate said {attested.word}{decided}")]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 Key = TypeVar("Key")
 KEY = "QUALGATE_KEY"  # file of the private key that signs
 TRUSTED = "QUALGATE_TRUSTED_KEYS"  # files of public keys, separated as in PATH
-WHAT = "signing"  # what needs the extra of that name, for its message
 
 
 def make_key(path: Path) -> SSlibKey:
@@ -117,5 +116,5 @@ def _library() -> type[CryptoSigner]:
     try:
         from securesystemslib.signer import CryptoSigner
     except ImportError:
-        raise UsageError(needs("signing", WHAT)) from None
+        raise UsageError(needs("signing", "signing")) from None
     return CryptoSigner

@@ -35,7 +35,8 @@ class Attested:
     weights: str  # the variant's weights and cache, for people
     verdict: str  # sha256 of the stored verdict
     evidence: str  # `evidence_seal` of the run
-    policy: str  # sha256 of the rules that decided, and of how answers were drawn, see `pipeline.attest`
+    policy: str  # sha256 of the rules that decided
+    generation: str  # sha256 of the settings by which answers were drawn
     baseline: str  # sha256 of the baseline's identity
     engine: str
     evalsets: Mapping[str, str]  # name and version → sha256
@@ -46,24 +47,29 @@ class Attested:
     store: str  # hash of the store's first verdict
 
 
-def statement(said: Attested) -> dict[str, Any]:
+def statement(attested: Attested) -> dict[str, Any]:
     """Return the statement as JSON."""
-    by_status = {status: [rule for rule, found in said.rules.items() if found == status]
+    by_status = {status: [rule for rule, found in attested.rules.items() if found == status]
                  for status in ("proven", "undecided", "broken")}  # fmt: skip
-    of_verdict = {name: getattr(said, name) for name in _OF_VERDICT}
+    of_verdict = {name: getattr(attested, name) for name in _OF_VERDICT}
     return {
         "_type": STATEMENT,
-        "subject": [{"name": said.folder, "digest": {"sha256": digest_of(said.files)}}],
+        "subject": [{"name": attested.folder, "digest": {"sha256": digest_of(attested.files)}}],
         "predicateType": PREDICATE,
         "predicate": {
-            "result": said.result,
+            "result": attested.result,
             "configuration": [
-                {"name": "verdict", "digest": {"sha256": said.verdict}, "annotations": of_verdict},
-                {"name": "policy", "digest": {"sha256": said.policy}},
-                {"name": "baseline", "digest": {"sha256": said.baseline}},
-                {"name": "engine", "content": _text(said.engine)},
-                {"name": "files", "mediaType": "application/json", "content": _text(canonical_json(dict(said.files)))},
-                *({"name": f"evalset {name}", "digest": {"sha256": sha}} for name, sha in said.evalsets.items()),
+                {"name": "verdict", "digest": {"sha256": attested.verdict}, "annotations": of_verdict},
+                {"name": "policy", "digest": {"sha256": attested.policy}},
+                {"name": "generation", "digest": {"sha256": attested.generation}},
+                {"name": "baseline", "digest": {"sha256": attested.baseline}},
+                {"name": "engine", "content": _text(attested.engine)},
+                {
+                    "name": "files",
+                    "mediaType": "application/json",
+                    "content": _text(canonical_json(dict(attested.files))),
+                },
+                *({"name": f"evalset {name}", "digest": {"sha256": sha}} for name, sha in attested.evalsets.items()),
             ],
             "passedTests": by_status["proven"],
             "warnedTests": by_status["undecided"],
@@ -81,24 +87,25 @@ def read(body: Mapping[str, Any]) -> Attested:
         predicate = body["predicate"]
         parts = {one["name"]: one for one in predicate["configuration"]}
         of_verdict = {name: parts["verdict"]["annotations"][name] for name in _OF_VERDICT}
-        said = Attested(
+        attested = Attested(
             **of_verdict,
             folder=body["subject"][0]["name"],
             files=json.loads(b64decode(parts["files"]["content"])),
             result=predicate["result"],
             verdict=parts["verdict"]["digest"]["sha256"],
             policy=parts["policy"]["digest"]["sha256"],
+            generation=parts["generation"]["digest"]["sha256"],
             baseline=parts["baseline"]["digest"]["sha256"],
             engine=b64decode(parts["engine"]["content"]).decode(),
             evalsets={name.removeprefix("evalset "): one["digest"]["sha256"]
                       for name, one in parts.items() if name.startswith("evalset ")},
             rules={rule: status for status, name in _TESTS.items() for rule in predicate[name]},
         )  # fmt: skip
-        if statement(said) != body:
+        if statement(attested) != body:
             raise ValueError
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         raise IntegrityError("what is signed is no attestation of this version of qualgate") from None
-    return said
+    return attested
 
 
 _TESTS = {"proven": "passedTests", "undecided": "warnedTests", "broken": "failedTests"}
