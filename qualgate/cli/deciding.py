@@ -103,7 +103,7 @@ def gate(
         decided = _from_files(gate_file, baseline_scores, files, nel_policy, looks, peers=peers)
     report = replace(decided.report, warn_only=warn_only, link=link)
     tell_host(report, annotated=form == "annotations" and out is None)
-    _tell(report, form, out, decided.peers_said, decided.nel)
+    show(report, form, out, decided.peers_said, decided.nel)
     if out is not None:  # the log still needs the verdict
         say("\n".join(report.lines()))
     raise typer.Exit(exit_code(decided.exit, warn_only))
@@ -173,7 +173,7 @@ def _peers_of(url: str, run_id: str) -> tuple[PeerSaid, ...]:
         return what_peers_say(runs.evidence(store, run_id))
 
 
-def _tell(
+def show(
     report: Report,
     form: str,
     out: Path | None,
@@ -258,7 +258,7 @@ def report(
         form = _form(format, as_json, out, link)
         url, run_id = stored_run(gate_file, store, run_id)
         stored = shown_report(url, run_id, _loaded(gate_file))
-        _tell(replace(stored, link=link), form, out)
+        show(replace(stored, link=link), form, out)
         raise typer.Exit(Exit.INTEGRITY if stored.exit is Exit.INTEGRITY else Exit.APPROVE)
     from qualgate.report.formats.body import report_schema
     from qualgate.report.render import write_atomically

@@ -20,7 +20,7 @@ from pydantic import (
 from qualgate.config.paths import PlainFile
 from qualgate.documents import ABSENT, Written, nearest, percent, plain_number, planned, quote, stated
 from qualgate.records.load import LOAD_METRICS
-from qualgate.records.metrics import DROP_BELOW, DROP_TOO_LARGE, DROPS, METRICS, PLANNED
+from qualgate.records.metrics import DROP_BELOW, DROP_TOO_LARGE, DROPS, HARNESS, METRICS, PLANNED
 
 BOUNDS = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
 PER = "evalset|task|tag:.{1,100}"
@@ -108,7 +108,11 @@ class RuleEntry(Written):
     """One bound on one metric, and of which cases it is taken."""
 
     example: ClassVar = "{metric: exact_match, max_drop: 0.02}"
-    metric: Annotated[str, AfterValidator(_metric), Field(json_schema_extra={"enum": list(METRICS)})]
+    metric: Annotated[
+        str,
+        AfterValidator(_metric),
+        Field(json_schema_extra={"anyOf": [{"enum": list(METRICS)}, {"pattern": f"^{re.escape(HARNESS)}."}]}),
+    ]
     """What the rule is about, from the closed list of metrics. Example: `metric: exact_match`"""
     per: Annotated[Per, WrapValidator(_named_or_mapped), Field(json_schema_extra=_or_a_name)] = ABSENT
     """One comparison for each evalset, each task, or each value of a tag `NAME:VALUE`; left out, all are pooled.
@@ -279,7 +283,12 @@ class Gate(Written):
         json_schema_extra={  # one that is critical, by word or by default, and on quality
             "contains": {
                 "properties": {
-                    "metric": {"enum": [name for name, metric in METRICS.items() if metric.approves]},
+                    "metric": {
+                        "anyOf": [
+                            {"enum": [name for name, metric in METRICS.items() if metric.approves]},
+                            {"pattern": f"^{re.escape(HARNESS)}."},
+                        ]
+                    },
                     "tier": {"const": "critical"},
                 },
                 "required": ["metric"],

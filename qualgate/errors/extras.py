@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 EXTRAS: Mapping[str, tuple[str, str]] = {
     "dashboard": ("streamlit", "the pages for the person who signs: `qualgate dashboard`"),
     "harness": ("lm-eval", "lm-eval's tasks as evalsets, and IFEval's languages"),
+    "intake": ("ijson", "results of other harnesses: `qualgate intake`"),
     "gguf": ("gguf", "variants in GGUF files"),
     "kernels": ("triton", "fused kernels and packed passes on a GPU"),
     "postgres": ("psycopg", "a store that several machines share"),

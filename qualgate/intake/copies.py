@@ -25,15 +25,20 @@ def refuse_one_file_twice(files: Mapping[str, Path]) -> None:
             raise UsageError(f"{first} is given for two arms; give each arm its own file")
 
 
-def refuse_copies(sides: Mapping[str, Scores]) -> None:
-    """Raise UsageError where two arms have the same answers and nothing says that two models gave them."""
+NAME_THE_MODEL = (
+    "If two models truly gave equal answers, or one only adds speculation, name the model in each row (`model`), as "
+    "`qualgate score` does where the outputs name it."
+)
+
+
+def refuse_copies(sides: Mapping[str, Scores], advice: str = NAME_THE_MODEL) -> None:
+    """Raise UsageError where two arms have the same answers and nothing says that two models gave them. advice: how to
+    say so."""
     for first, second in combinations(sides.values(), 2):
         if _same_answers(first, second) and not _two_models(first, second):
             raise UsageError(
                 f"{second.source} holds the answers of {first.source}: every id, value, text and hash is equal, so "
-                "nothing is compared. Give the variant's own rows. If two models truly gave equal answers, or one "
-                "only adds speculation, name the model in each row (`model`), as `qualgate score` does where the "
-                "outputs name it."
+                f"nothing is compared. Give the variant's own rows. {advice}"
             )
 
 

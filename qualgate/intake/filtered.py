@@ -37,10 +37,10 @@ def unanswered(sample: dict[str, Any], value: float | None) -> Literal["", "empt
     found_nothing = (
         extracted is None or extracted == [] or (isinstance(extracted, str) and extracted.strip() in NOTHING)
     )
-    return "unfiltered" if found_nothing and not value and _commits(texts[0], sample.get("target")) else ""
+    return "unfiltered" if found_nothing and not value and states(texts[0], sample.get("target")) else ""
 
 
-def _commits(text: str, target: Any) -> bool:
+def states(text: str, target: Any) -> bool:
     """Whether the answer's last line states the reference without a negation; of GSM8K's references, the part after
     `####`."""
     reference = _plain(str(target).rpartition("####")[2].strip().strip("()"))

@@ -190,7 +190,7 @@ def check_rules(gate: GateFile, sets: Sequence[Evalset]) -> None:
         _check_labels(rule, rule_sets, where)
         scored, metric = {metric for item in rule_sets for metric in item.metrics}, METRICS[rule.metric]
         if metric.approves and not metric.everywhere and rule.metric not in scored:
-            elsewhere = " `qualgate intake lm-eval` judges it of lm-eval's logs." if metric.kind == "likelihood" else ""
+            elsewhere = " `qualgate intake` judges it of lm-eval's logs." if metric.kind == "likelihood" else ""
             raise UsageError(
                 f"{where}: no case of {rule.evalset or 'any evalset here'} is scored by {rule.metric!r}. "
                 f"Scored here: {', '.join(sorted(scored)) or 'nothing'}.{elsewhere}"

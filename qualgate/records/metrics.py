@@ -81,6 +81,25 @@ _OF_LM_EVAL = {
     "f1": "lm-eval's f1 of one sample",
 }
 
+HARNESS = "harness."  # a score of another harness: `harness.` and the scorer's own name there
+
+
+class _Metrics(dict[str, Metric]):
+    """The closed list, and every `harness.NAME`, which results of other harnesses bring along."""
+
+    def __missing__(self, name: str) -> Metric:
+        if not (isinstance(name, str) and name.startswith(HARNESS) and name != HARNESS):
+            raise KeyError(name)
+        meaning = f"the score {name.removeprefix(HARNESS)} of the harness whose results are judged"
+        return _quality(name, meaning, binary=False)
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and name.startswith(HARNESS) and name != HARNESS)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401
+
+
 MOST_NATS = 1e12  # of a text: a larger number is no log-likelihood
 BITS = f"{LM_EVAL}bits_per_byte"  # no power of e: its ratio is of the log-likelihoods themselves
 
@@ -201,8 +220,8 @@ SCORER_FILES: dict[str, tuple[Metric, ...]] = {
     ),
 }
 
-METRICS: dict[str, Metric] = {
-    metric.name: metric
+METRICS: dict[str, Metric] = _Metrics(
+    (metric.name, metric)
     for metric in (
         *(metric for metrics in SCORER_FILES.values() for metric in metrics),
         *(_quality(f"{LM_EVAL}{name}", meaning, binary=name != "f1") for name, meaning in _OF_LM_EVAL.items()),
@@ -338,7 +357,7 @@ METRICS: dict[str, Metric] = {
             bounds=("max_drop",),
         ),
     )
-}  # fmt: skip
+)  # fmt: skip
 
 # Key of a case's body that is a reference → metrics that read it.
 READERS: dict[str, tuple[str, ...]] = {

@@ -6,9 +6,10 @@ import contextlib
 import json
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from qualgate.cli.intake import intake_app
+from qualgate.cli.intake import intake
 from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
 from qualgate.pipeline.named_sets import set_refs
@@ -160,7 +161,9 @@ def test_the_perplexities_of_its_logs_are_those_that_lm_eval_tells(tmp_path):
         tracker.save_results_samples("text", found["samples"]["text"])
         told.append(found["results"]["text"])
         logs += (tmp_path / type(model).__name__).rglob("samples_text_*.jsonl")
-    done = CliRunner().invoke(intake_app, ["lm-eval", *map(str, logs), "--max-ratio", "1.02", "--json"])
+    app = typer.Typer()
+    app.command()(intake)
+    done = CliRunner().invoke(app, [*map(str, logs), "--max-ratio", "1.02", "--json"])
     (verdict,) = json.loads(done.stdout)["verdicts"]
     for one in verdict["comparisons"]:
         key = f"{one['metric'].removeprefix('lm_eval.')},none"

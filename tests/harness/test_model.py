@@ -14,9 +14,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from qualgate.intake.harnesses.log import Choice
+from qualgate.intake.harnesses.recognise import read_log
 
 from qualgate.errors import UsageError
-from qualgate.intake.lm_eval import read_samples
 from qualgate.records import Sampling
 from tests.engine.test_own_cache import COMPRESSED, scaled
 from tests.harness.lm_eval_tasks import TASKS, write_tasks
@@ -96,7 +97,7 @@ def test_the_plain_command_finds_the_model(tmp_path):
     assert said["config"]["model_dtype"].startswith("int4")
     assert said["results"]["sums"]["exact_match,strict-match"] > 0
     (log,) = (tmp_path / "out").rglob("samples_sums_*.jsonl")
-    read = read_samples(log, filter="strict-match")
+    read = read_log(log, choice=Choice(filter="strict-match"))
     assert (read.task, len(read.scores.rows)) == ("sums", 3)
     assert all(row.case_hash for row in read.scores.rows)
 

@@ -9,11 +9,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from qualgate.cli import intake
+from qualgate.cli.intake import intake
 from qualgate.errors import QualgateError
 
 app = typer.Typer()
-app.add_typer(intake.intake_app, name="intake")
+app.command()(intake)
 
 
 def sample(doc: int, right: bool, filter: str = "none", **changed):
@@ -34,16 +34,19 @@ def sample(doc: int, right: bool, filter: str = "none", **changed):
     } | changed
 
 
-def log(folder: Path, name: str, right: int, n: int = 200, task: str = "sums", **changed) -> Path:
+def log(
+    folder: Path, name: str, right: int, n: int = 200, task: str = "sums", results: dict | None = None, **changed
+) -> Path:
     folder = folder / name
     folder.mkdir()
     path = folder / f"samples_{task}_2026-11-21T10-20-30.123456.jsonl"
     path.write_text("".join(json.dumps(sample(i, i < right, **changed)) + "\n" for i in range(n)))
+    (folder / "results_2026-11-21T10-20-30.123456.json").write_text(json.dumps({"model_name": name, **(results or {})}))
     return path
 
 
 def judged(*arguments: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["intake", "lm-eval", *map(str, arguments)])
+    result = CliRunner().invoke(app, [*map(str, arguments)])
     if isinstance(result.exception, QualgateError):
         return int(result.exception.exit), str(result.exception)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
@@ -232,3 +235,39 @@ def test_an_error_in_place_of_an_answer_is_an_error(tmp_path):
     failed = written("Error during inference: Connection error.", "")
     code, text = judged(log(tmp_path, "base", 180), log(tmp_path, "variant", 0, **failed))
     assert (code, "is an endpoint's error and no answer" in text) == (13, True)
+
+
+def test_a_copy_of_the_baselines_log_is_refused_unless_two_models_are_named(tmp_path):
+    base, copy = log(tmp_path, "base", 180), log(tmp_path, "copy", 180)
+    assert judged(base, copy)[0] == 0, "two models may answer alike"
+    for results in tmp_path.rglob("results_*.json"):
+        results.unlink()
+    code, text = judged(base, copy)
+    assert (code, "holds the answers of" in text) == (64, True)
+
+
+def test_runs_that_were_set_up_otherwise_decide_nothing_and_the_setting_is_named(tmp_path):
+    few = {"n-shot": {"sums": 5}, "versions": {"sums": 1}, "n-samples": {"sums": {"effective": 200}}}
+    base = log(tmp_path, "base", 180, results=few)
+    for name, changed, said in (
+        ("shots", {"n-shot": {"sums": 0}}, "few-shots is 5 for the baseline and 0 for the variant"),
+        ("version", {"versions": {"sums": 2}}, "the task's version is 1 for the baseline and 2 for the variant"),
+        ("template", {"chat_template_sha": "abc"}, "the chat template is none for the baseline and abc"),
+        ("lost", {"n-samples": {"sums": {"effective": 300}}}, "counted 300 documents, and the log holds 200"),
+    ):
+        code, text = judged(base, log(tmp_path, name, 180, results=few | changed), "--json")
+        assert code == 12, name
+        assert any(said in reason for reason in json.loads(text)["verdicts"][0]["reasons"]), text
+
+
+def test_a_folder_of_one_run_is_read_and_a_task_chosen_among_several(tmp_path):
+    base, variant = log(tmp_path, "base", 180).parent, log(tmp_path, "variant", 120).parent
+    assert judged(base, variant)[0] == 10
+    for folder in (base, variant):
+        (next(folder.glob("samples_*"))).with_name("samples_more_2026-11-21T10-20-30.123456.jsonl").write_text(
+            "".join(json.dumps(sample(i, i % 2 == 0)) + "\n" for i in range(200))
+        )
+    code, text = judged(base, variant)
+    assert (code, "several tasks (more, sums); choose one: --task NAME" in text) == (64, True)
+    assert judged(base, variant, "--task", "sums")[0] == 10
+    assert judged(base, variant, "--task", "some")[0] == 64

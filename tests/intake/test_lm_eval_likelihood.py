@@ -46,6 +46,7 @@ def log_of(folder: Path, name: str, rows: list[dict], task: str = "wikitext") ->
     (folder / name).mkdir()
     path = folder / name / f"samples_{task}_2026-11-21T10-20-30.123456.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / name / "results_2026-11-21T10-20-30.123456.json").write_text(json.dumps({"model_name": name}))
     return path
 
 

@@ -30,7 +30,7 @@ def measure_likelihood(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Me
             slice_,
             n,
             f"the log-likelihood, or what it is divided by, is not known of {unknown:,} of {counted(n, 'text')}; give "
-            "lm-eval's logs to `qualgate intake lm-eval`",
+            "lm-eval's logs to `qualgate intake`",
         )
     if other := int(np.count_nonzero((words[:, 0] != words[:, 1]) | (words[:, 0] < 0) | (words[:, 0] > MOST_NATS))):
         return unmeasured(slice_, n, f"{counted(other, 'text has', 'texts have')} other counts of words or bytes on "

@@ -1,4 +1,4 @@
-"""Pairs of arms with unfinished answers, as a careful person judges them, beside what `gate` and `intake lm-eval` say.
+"""Pairs of arms with unfinished answers, as a careful person judges them, beside what `gate` and `intake` say.
 
 `readings/unfinished.jsonl`: baseline, variant, exit codes that are right, causes that are (`-…`: that are not),
 `max_unfinished` or null, form (`scores` or `lm_eval`), what the reasons must name, kind. An arm is as many answers of

@@ -6,24 +6,32 @@ lm-eval's own three hashes cover neither the other choices nor `until` and `max_
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from qualgate.documents import nearest
 from qualgate.errors import UsageError
-from qualgate.intake.copies import refuse_one_file_twice
 from qualgate.intake.error_texts import NO_ANSWER, error_reader
 from qualgate.intake.filtered import unanswered, written_texts
+from qualgate.intake.harnesses.containers import files_in
+from qualgate.intake.harnesses.lm_eval_results import Results, results_beside
+from qualgate.intake.harnesses.log import Choice, Counts, Log
+from qualgate.intake.harnesses.recognise import Probe
+from qualgate.intake.harnesses.rows import HEAD
 from qualgate.intake.jsonl import read_objects
-from qualgate.intake.score_rows import ScoreRow, Scores, as_value, refuse_out_of_range
-from qualgate.records import Policy, Rule
-from qualgate.records.identity import content_hash
+from qualgate.intake.score_rows import QUOTED, ScoreRow, Scores, as_value, refuse_out_of_range
+from qualgate.intake.serving_rows import NOT_SAID, Served
+from qualgate.records.identity import content_hash, sha256_text
 from qualgate.records.metrics import LM_EVAL, METRICS, MOST_NATS
+from qualgate.scoring.refusal_wording import read_answer
 from qualgate.text.numbers import counted
 
+NAME = "lm-eval"
 HASHES = ("doc_hash", "prompt_hash", "target_hash")
 OTHER_FIELDS = {*HASHES, "doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}
 _LOG_NAME = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+")
@@ -38,40 +46,75 @@ NO_SCORES = (
 SHOWN = 3  # documents named in one note
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleLog:
-    """One file's rows under one filter."""
-
-    task: str  # from the file's name; its stem where lm-eval did not name it
-    filter: str
-    scores: Scores
-    notes: tuple[str, ...] = ()  # notes for the verdict
+def recognise(probe: Probe) -> bool:
+    """Whether the path is a samples file, or a folder that holds some."""
+    if probe.names:
+        return any(_LOG_NAME.fullmatch(Path(name).stem) and name.endswith(".jsonl") for name in probe.names)
+    return {"doc_id", "resps", "filtered_resps"} <= probe.keys or {"doc_id", "metrics"} <= probe.keys
 
 
-def read_samples(
-    path: Path, *, filter: str | None = None, metric: str | None = None, error_texts: Iterable[str] | None = None
-) -> SampleLog:
-    """Read the samples of `path` under one filter, which must be named if the log has several.
+def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
+    """Read the samples of one task under one filter, which must be named if there are several.
 
-    metric: a metric of lm-eval outside the closed list; its value becomes `lm_eval.score`. error_texts: see
-    `error_reader`. UsageError names file and line of an invalid sample, and lists the metrics if none can be judged or
-    `metric` is not among them.
+    choice.metric: a metric of lm-eval outside the closed list; its value becomes `lm_eval.score`. UsageError names file
+    and line of an invalid sample, and lists the metrics if none can be judged or the chosen one is not among them.
     """
+    path = samples_file(path, choice.task) if path.is_dir() else path
     samples = [(line, _sample(f"{path}:{line}", body)) for line, body in read_objects(path)]
     filters = sorted({str(body.get("filter", "none")) for _, body in samples})
-    if filter is None and len(filters) > 1:
+    if not choice.filter and len(filters) > 1:
         raise UsageError(f"{path}: has scores of several filters ({', '.join(filters)}); choose one: --filter NAME")
-    chosen = filters[0] if filter is None else filter
+    chosen = choice.filter or filters[0]
     if chosen not in filters:
         raise UsageError(f"{path}: no sample of the filter {chosen!r}; its filters: {', '.join(map(repr, filters))}")
     chosen_samples = [(line, body) for line, body in samples if str(body.get("filter", "none")) == chosen]
-    every = dict.fromkeys(name for _, body in chosen_samples for name in body["metrics"] if isinstance(name, str))
+    names = _judged_names(path, [body for _, body in chosen_samples], choice.metric or None)
+    named = _LOG_NAME.fullmatch(path.stem)
+    task, by_question = named["task"] if named else "", _by_question(chosen_samples)
+    if choice.task and task and choice.task != task:
+        raise UsageError(f"{path}: its task is {task!r:.80}, not {choice.task!r:.80}")
+    results = results_beside(path, task)
+    if choice.model and results.model != choice.model:
+        raise UsageError(f"{path}: its model is {results.model or 'not said'!r:.80}, not {choice.model!r:.80}")
+    is_error = error_reader(error_texts)
+    rows = tuple(
+        replace(row, model=results.model) for row in _rows(path, chosen_samples, names, chosen, is_error, by_question)
+    )
+    _refuse_certainty(path, rows)
+    return Log(
+        format=NAME,
+        task=task,
+        scores=Scores(source=str(path), rows=rows),
+        counts=_counts(chosen_samples, rows),
+        settings=results.settings,
+        faults=tuple(_faults(path, results, rows)),
+        notes=(f"lm-eval, filter {chosen}", *_notes_on_repeats(task or path.stem, by_question)),
+    )
+
+
+def samples_file(folder: Path, task: str) -> Path:
+    """The samples of a task in a folder of results. UsageError unless there is exactly one such file."""
+    files = {name: named for name in files_in(folder, ".jsonl") if (named := _LOG_NAME.fullmatch(Path(name).stem))}
+    of_task = [name for name, named in files.items() if task in ("", named["task"])]
+    if len(of_task) == 1:
+        return folder / of_task[0]
+    tasks = sorted({named["task"] for named in files.values()})
+    if not of_task:
+        raise UsageError(f"{folder}: no samples of the task {task!r:.80}; it has {', '.join(tasks)}")
+    if len(tasks) > 1 and not task:
+        raise UsageError(f"{folder}: samples of several tasks ({', '.join(tasks)}); choose one: --task NAME")
+    raise UsageError(f"{folder}: {len(of_task)} runs of the task {tasks[0]}; name one file: {', '.join(of_task[:3])}")
+
+
+def _judged_names(path: Path, samples: Sequence[dict[str, Any]], metric: str | None) -> dict[str, str | None]:
+    """lm-eval's metric → ours; None: not available to rules."""
+    every = dict.fromkeys(name for body in samples for name in body["metrics"] if isinstance(name, str))
     if every.keys() <= {BYPASS}:
         raise UsageError(f"{path}: {NO_SCORES.format(BYPASS)}")
     if metric is not None and metric not in every:
         raise UsageError(f"{path}: --metric {metric}: no sample has this metric{nearest(metric, every)}")
     # A pair for a score of the whole set (F1 of a choice, a Brier score) is no sample's own, unless it is named.
-    pairs = {name for name in every if any(isinstance(body.get(name), list | dict) for _, body in chosen_samples)}
+    pairs = {name for name in every if any(isinstance(body.get(name), list | dict) for body in samples)}
     judged = {name for name in every if name == metric or name not in pairs or is_likelihood(f"{LM_EVAL}{name}")}
     names = {name: _our_name(name, metric) for name in every if name in judged}
     if not any(names.values()):
@@ -79,12 +122,29 @@ def read_samples(
             f"{path}: has no metric that a rule can use, only {', '.join(sorted(every)) or 'none at all'}. If one has "
             "a value from 0 to 1 for each sample, name it: --metric NAME"
         )
-    named = _LOG_NAME.fullmatch(path.stem)
-    task, by_question = named["task"] if named else path.stem, _by_question(chosen_samples)
-    rows = tuple(_rows(path, chosen_samples, names, chosen, error_reader(error_texts), by_question))
-    _refuse_certainty(path, rows)
-    scores = Scores(source=str(path), rows=rows)
-    return SampleLog(task=task, filter=chosen, scores=scores, notes=tuple(_notes_on_repeats(task, by_question)))
+    return names
+
+
+def _counts(samples: Sequence[tuple[int, dict[str, Any]]], rows: Sequence[ScoreRow]) -> Counts:
+    """What the answers are; `resps` of likelihood requests are no texts."""
+    by_line = {row.line: row for row in rows}
+    texts = [text for _, body in samples for text in written_texts(body)[:1]]
+    return Counts(
+        answers=len(samples),
+        errors=sum(bool(row.failed) for row in by_line.values()),
+        empty=sum(row.unanswered == "empty" for row in by_line.values()),
+        unfiltered=sum(row.unanswered == "unfiltered" for row in by_line.values()),
+        refused=sum(read_answer(text[:HEAD]).kind == "refused" for text in texts),
+        alike=max(Counter(texts).values(), default=0),
+        texts=len(texts),
+    )
+
+
+def _faults(path: Path, results: Results, rows: Sequence[ScoreRow]) -> Iterator[str]:
+    """Say where the samples are not those that lm-eval counted."""
+    documents = len({row.id for row in rows})
+    if results.samples is not None and documents != results.samples:
+        yield f"{path}: lm-eval counted {results.samples:,} documents, and the log holds {documents:,}"
 
 
 def _by_question(samples: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, list[int]]:
@@ -127,7 +187,10 @@ def _rows(
     """
     for line, body in samples:
         where, question = f"{path}:{line}", _question_hash(body)
-        failure = next((text for text in written_texts(body) if is_error(text)), "")
+        texts = written_texts(body)
+        failure = next((text for text in texts if is_error(text)), "")
+        served = Served(text_sha256=sha256_text("\n".join(texts))) if texts else NOT_SAID
+        extracted = json.dumps(body.get("filtered_resps"))[:QUOTED]
         for name, our_name in names.items():
             if our_name is None or name not in body["metrics"]:
                 continue
@@ -148,6 +211,8 @@ def _rows(
                 cluster=question if len(by_question.get(question, ())) > 1 else None,  # asked twice is asked once
                 unanswered=unanswered(body, value),
                 failed=f"{where}: {NO_ANSWER.format(failure)}" if failure and value != 1 else "",
+                served=served,
+                extracted=extracted,
                 line=line,
             )
 
@@ -172,52 +237,6 @@ def _refuse_certainty(path: Path, rows: Sequence[ScoreRow]) -> None:
                 f"{path}:{row.line}: the log-likelihood of document {row.id} under {row.metric} is 0, but no model is "
                 "that certain. Check that the server gives log-likelihoods of prompts, then log the task again."
             )
-
-
-def read_pair(
-    baseline: Path,
-    variant: Path,
-    *,
-    filter: str | None = None,
-    metric: str | None = None,
-    error_texts: Iterable[str] | None = None,
-) -> tuple[SampleLog, SampleLog]:
-    """Read both sides of a comparison. UsageError for logs of two tasks, and for one log twice."""
-    refuse_one_file_twice({"baseline": baseline, "variant": variant})
-    before, after = (
-        read_samples(path, filter=filter, metric=metric, error_texts=error_texts) for path in (baseline, variant)
-    )
-    if before.task != after.task and all(_LOG_NAME.fullmatch(path.stem) for path in (baseline, variant)):
-        raise UsageError(f"{baseline} logs the task {before.task}, {variant} logs {after.task}; log one task for both")
-    _refuse_other_lengths(before.scores, after.scores)
-    return before, after
-
-
-def _refuse_other_lengths(baseline: Scores, variant: Scores) -> None:
-    """Raise UsageError if a text has two lengths: the two logs would divide by different numbers."""
-    lengths = {(row.id, row.metric): row for row in baseline.rows if row.weight is not None}
-    for row in variant.rows:
-        other = lengths.get((row.id, row.metric))
-        if other and other.case_hash == row.case_hash and row.weight not in (None, other.weight):
-            raise UsageError(
-                f"{variant.source}:{row.line}: {row.metric} of document {row.id} is divided by {row.weight:g}, and by "
-                f"{other.weight:g} in {baseline.source}:{other.line}. Log both with one version of the task."
-            )
-
-
-def default_policy(log: SampleLog, max_drop: float | None = None, max_ratio: float | None = None) -> Policy:
-    """The policy without a gate file: a rule on every metric of the log that can be judged, with one margin for scores
-    and one for perplexities; by default 2 points and 2 %."""
-    carried = dict.fromkeys(row.metric for row in log.scores.rows)
-    max_drop, max_ratio = 0.02 if max_drop is None else max_drop, 1.02 if max_ratio is None else max_ratio
-    return Policy(
-        rules=tuple(
-            Rule(metric=name, scope="pooled", max_ratio=max_ratio)
-            if is_likelihood(name)
-            else Rule(metric=name, scope="pooled", max_drop=max_drop)
-            for name in carried
-        )
-    )
 
 
 def is_likelihood(metric: str) -> bool:

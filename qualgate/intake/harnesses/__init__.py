@@ -1,0 +1,1 @@
+"""Read results that other harnesses wrote: a file a format, each with `recognise` and `read`."""

@@ -1,0 +1,230 @@
+"""Read inspect_ai's logs: `.eval` archives and their JSON form.
+
+A sample has an epoch, which is its repeat; scores by scorer, `C`, `I`, `P` and `N` as inspect counts them; an error,
+where the run failed on it; a limit, where it was stopped. Read here and not by inspect_ai, whose reader has no bound on
+what a log unpacks to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from qualgate.errors import UsageError
+from qualgate.intake.error_texts import error_reader
+from qualgate.intake.harnesses.containers import Archive, json_items
+from qualgate.intake.harnesses.fields import mapping, number, sequence, text, whole
+from qualgate.intake.harnesses.log import Choice, Log, Sample
+from qualgate.intake.harnesses.recognise import Probe
+from qualgate.intake.harnesses.rows import rows_of
+from qualgate.records.identity import content_hash
+
+NAME = "inspect"
+ASKED = (  # keys of the generate config that change what is answered
+    "temperature", "top_p", "top_k", "max_tokens", "stop_seqs", "seed", "system_message", "num_choices",
+    "frequency_penalty", "presence_penalty", "reasoning_effort", "reasoning_tokens", "response_schema",
+)  # fmt: skip
+GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # inspect's value_to_float
+TRUE, FALSE = ("yes", "true"), ("no", "false")
+CUT = ("token", "output")  # limits that end an answer
+
+
+def recognise(probe: Probe) -> bool:
+    """Whether the path is an `.eval` archive or a JSON log."""
+    if probe.head.startswith(b"PK\x03\x04"):
+        return b"_journal/" in probe.head or b"header.json" in probe.head or probe.path.suffix == ".eval"
+    return probe.head.lstrip().startswith(b"{") and probe.says('"status"', '"eval"', '"task_id"', '"dataset"')
+
+
+def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
+    """Read a log. UsageError for one of another task or model than chosen."""
+    with path.open("rb") as file:
+        packed = file.read(4) == b"PK\x03\x04"
+    if not packed:
+        header = {key: next(json_items(path, key), None) for key in ("status", "eval", "plan", "results", "error")}
+        return _log(path, header, _of_json(path, _spec(path, header)), choice, error_texts)
+    with Archive(path) as archive:
+        if "header.json" not in archive.names:
+            raise UsageError(
+                f"{path}: the run never finished (no header.json). Finish it: inspect eval-retry {path.name}, or "
+                f"recover what it has: inspect log recover {path.name}"
+            )
+        header = _object(path, archive.json("header.json"))
+        return _log(path, header, _of_archive(path, archive, _spec(path, header)), choice, error_texts)
+
+
+def _log(
+    path: Path,
+    header: Mapping[str, Any],
+    samples: Iterator[Sample],
+    choice: Choice,
+    error_texts: Iterable[str] | None,
+) -> Log:
+    spec = _spec(path, header)
+    task, model = str(spec.get("task") or ""), str(spec.get("model") or "")
+    for wanted, there, what in ((choice.task, task, "task"), (choice.model, model, "model")):
+        if wanted and wanted != there:
+            raise UsageError(f"{path}: its {what} is {there!r:.80}, not {wanted!r:.80}")
+    faults = tuple(_ended_early(path, header))
+    rows = rows_of(
+        str(path),
+        samples,
+        is_error=error_reader(error_texts),
+        scorers=_scorers(spec),
+        metric=choice.metric,
+        faults=faults,
+    )
+    return Log(
+        format=NAME,
+        task=task,
+        scores=rows.scores,
+        counts=rows.counts,
+        settings=_settings(spec, header),
+        faults=(*faults, *_miscounted(path, header, rows.counts.answers)),
+        notes=rows.notes,
+    )
+
+
+def _spec(path: Path, header: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _object(path, header.get("eval"))
+
+
+def _object(path: Path, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{path}: no inspect log: its `eval` is no object")
+    return value
+
+
+def _of_archive(path: Path, archive: Archive, spec: Mapping[str, Any]) -> Iterator[Sample]:
+    for name in archive.names:
+        if name.startswith("samples/") and name.endswith(".json"):
+            yield _sample(f"{path}: {name}", archive.json(name), spec)
+
+
+def _of_json(path: Path, spec: Mapping[str, Any]) -> Iterator[Sample]:
+    for position, body in enumerate(json_items(path, "samples.item"), 1):
+        yield _sample(f"{path}: sample {position}", body, spec)
+
+
+def _sample(where: str, body: Any, spec: Mapping[str, Any]) -> Sample:
+    """Read a sample. UsageError for what is none."""
+    if not isinstance(body, dict) or not isinstance(body.get("id"), str | int) or isinstance(body.get("id"), bool):
+        raise UsageError(f"{where}: no inspect sample, which has an `id`")
+    epoch = body.get("epoch", 1)
+    if type(epoch) is not int or epoch < 1:
+        raise UsageError(f"{where}: `epoch` must be a whole number from 1, found {epoch!r:.40}")
+    output, scores = mapping(body.get("output")), mapping(body.get("scores"))
+    first = mapping(next(iter(sequence(output.get("choices"))), None))
+    message = mapping(first.get("message"))
+    read = {name: _value(where, name, score) for name, score in scores.items()}
+    values = {f"{name}.{key}" if key else name: value for name, of in read.items() for key, value in of.items()}
+    return Sample(
+        id=str(body["id"]),
+        where=where,
+        repeat=epoch,
+        question=[body.get("input"), body.get("choices")],
+        target=_target(body.get("target")),
+        text=_text(message.get("content")) if message else None,
+        calls=bool(message.get("tool_calls")),
+        extracted=next((answer for answer in map(_answer, scores.values()) if answer is not None), None),
+        tokens=whole(mapping(output.get("usage")).get("output_tokens")),
+        finish=_finish(body.get("limit"), first.get("stop_reason")),
+        error=_error(body.get("error"), output.get("error")),
+        values=values,
+        reason=next(filter(None, (text(mapping(score).get("explanation")) for score in scores.values())), ""),
+        model=str(spec.get("model") or ""),
+    )
+
+
+def _answer(score: Any) -> str | None:
+    """What a scorer read in the answer; None where it does not say."""
+    answer = mapping(score).get("answer")
+    return answer if isinstance(answer, str) else None
+
+
+def _value(where: str, name: str, score: Any) -> dict[str, float | None]:
+    """The values of one scorer, by key where it gives several ("" = one)."""
+    value = score.get("value") if isinstance(score, dict) else score
+    parts = value if isinstance(value, dict) else {"": value}
+    return {str(key): _number(where, name, part) for key, part in parts.items()}
+
+
+def _number(where: str, name: str, value: Any) -> float | None:
+    if isinstance(value, list):
+        raise UsageError(f"{where}: the score {name!r:.60} is a list; reduce it to a number in inspect")
+    if isinstance(value, str):
+        word = value.strip()
+        if word in GRADES:
+            return GRADES[word]
+        if word.lower() in TRUE + FALSE:
+            return float(word.lower() in TRUE)
+        try:
+            return float(word)
+        except ValueError:
+            raise UsageError(
+                f"{where}: the score {name!r:.60} is {word!r:.40}, which is neither a grade nor a number"
+            ) from None
+    return number(value)
+
+
+def _text(content: Any) -> str:
+    """The visible text of a message: its parts of text, thoughts left out."""
+    if isinstance(content, str):
+        return content
+    parts = [mapping(part) for part in sequence(content)]
+    return "".join(text(part.get("text")) for part in parts if part.get("type") == "text")
+
+
+def _target(target: Any) -> str:
+    return target if isinstance(target, str) else "\n".join(map(str, target)) if isinstance(target, list) else ""
+
+
+def _finish(limit: Any, stop_reason: Any) -> str:
+    """How the answer ended. A sample stopped by a limit of the run has an answer that was cut."""
+    if isinstance(limit, dict):
+        return "length"
+    return stop_reason if isinstance(stop_reason, str) and stop_reason != "unknown" else ""
+
+
+def _error(error: Any, of_output: Any) -> str:
+    if isinstance(error, dict):
+        return f"inspect logged an error: {str(error.get('message'))[:300]}"
+    return f"the model's API answered with an error: {str(of_output)[:300]}" if of_output else ""
+
+
+def _scorers(spec: Mapping[str, Any]) -> dict[str, str]:
+    """The scorer's name → its name and options."""
+    return {
+        str(scorer.get("name")): f"inspect {scorer.get('name')} {content_hash(scorer.get('options') or {})[:12]}"
+        for scorer in map(mapping, sequence(spec.get("scorers")))
+    }
+
+
+def _settings(spec: Mapping[str, Any], header: Mapping[str, Any]) -> dict[str, str]:
+    """What both sides must have alike: sampling, task arguments and versions, the solver's steps, epochs."""
+    plan = mapping(header.get("plan"))
+    config = {**mapping(spec.get("model_generate_config")), **mapping(plan.get("config"))}
+    settings = {name: str(config[name]) for name in ASKED if config.get(name) is not None}
+    steps = [[step.get("solver"), step.get("params")] for step in map(mapping, sequence(plan.get("steps")))]
+    settings["the solver"] = " > ".join(str(step[0]) for step in steps) + f" ({content_hash(steps)[:12]})"
+    settings["the task's version"] = str(spec.get("task_version", 0))
+    if arguments := mapping(spec.get("task_args")):
+        settings["the task's arguments"] = str(dict(sorted(arguments.items())))
+    settings["epochs"] = str(mapping(spec.get("config")).get("epochs") or 1)
+    return settings
+
+
+def _ended_early(path: Path, header: Mapping[str, Any]) -> Iterator[str]:
+    if (status := header.get("status")) != "success":
+        message = str(mapping(header.get("error")).get("message") or "")[:200]
+        yield f"{path}: inspect's run ended with the status {status!r:.40}{': ' + message if message else ''}"
+    if header.get("invalidated") is True:
+        yield f"{path}: its samples were marked as invalid in inspect"
+
+
+def _miscounted(path: Path, header: Mapping[str, Any], answers: int) -> Iterator[str]:
+    """Say that the log holds another number of samples than inspect counted."""
+    total = mapping(header.get("results")).get("total_samples")
+    if type(total) is int and total != answers:
+        yield f"{path}: inspect counted {total:,} samples, and the log holds {answers:,}"

@@ -1,0 +1,219 @@
+"""Turn a harness's samples into score rows, and look at every answer on the way.
+
+A failed request, an endpoint's error in place of an answer, an empty answer, one that was cut and a right one that the
+harness's filter missed are told apart from wrong ones here, in one way for every format.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from sys import intern
+from typing import Literal
+
+from qualgate.errors import UsageError
+from qualgate.intake.error_texts import NO_ANSWER
+from qualgate.intake.filtered import NOTHING, states
+from qualgate.intake.harnesses.log import Counts, Sample
+from qualgate.intake.score_rows import QUOTED, ScoreRow, Scores
+from qualgate.intake.serving_rows import NOT_SAID, Served
+from qualgate.records import FINISH_WORDS
+from qualgate.records.identity import content_hash, sha256_text
+from qualgate.records.metrics import HARNESS
+from qualgate.scoring.refusal_wording import read_answer
+from qualgate.text.escaping import says_something
+from qualgate.text.numbers import counted
+
+SHOWN = 3  # questions and metrics named in one note
+MOST_METRICS = 200
+HEAD = 2000  # characters of an answer in which a refusal is looked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """What `rows_of` makes of the samples of one side."""
+
+    scores: Scores
+    counts: Counts
+    notes: tuple[str, ...] = ()
+
+
+def rows_of(
+    source: str,
+    samples: Iterable[Sample],
+    *,
+    is_error: Callable[[str], bool],
+    scorers: Mapping[str, str] | None = None,
+    metric: str = "",
+    faults: Sequence[str] = (),
+) -> Rows:
+    """Read the samples of one side once, in order.
+
+    is_error: whether a text is an endpoint's error, see `error_reader`. scorers: the scorer's name → its name with
+    version and settings, which both sides must have alike. metric: the only scorer to judge; "" judges each whose
+    values lie from 0 to 1. faults: what is known to be wrong with the results; a cause, if they have no scores.
+    UsageError if no metric is left, or `metric` is not among them.
+    """
+    answers = [_answer(sample, is_error) for sample in samples]
+    if not answers or (faults and not any(answer.sample.values for answer in answers)):
+        raise UsageError(faults[0] if faults else f"{source} holds no sample, so there is nothing to compare.")
+    judged, notes = _judged(source, answers, metric)
+    by_question: dict[str, dict[str, None]] = {}
+    for answer in answers:
+        if answer.question:
+            by_question.setdefault(answer.question, {})[answer.sample.id] = None
+    rows = tuple(row for answer in answers for row in _rows(answer, judged, scorers or {}, by_question))
+    return Rows(
+        scores=Scores(source=source, rows=rows),
+        counts=_counts(answers),
+        notes=(*notes, *_asked_again(source, by_question)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """A sample without its texts, which a large log would keep twice."""
+
+    sample: Sample
+    question: str  # hash of what was asked; "" = not logged
+    case_hash: str
+    text_sha256: str | None
+    unanswered: Literal["", "empty", "unfiltered"]
+    finish: str
+    failed: str
+    refused: bool
+
+
+def _answer(sample: Sample, is_error: Callable[[str], bool]) -> _Answer:
+    """Look at one answer."""
+    text = sample.text
+    right = any(value == 1 for value in sample.values.values())
+    failed = sample.error[:QUOTED]
+    if not failed and text and not right and is_error(text):
+        failed = NO_ANSWER.format(text)
+    finish = FINISH_WORDS.get(sample.finish.lower(), "")
+    if not failed and sample.finish and not finish:
+        failed = f"it ended by {sample.finish!r:.60}, which is no known end of an answer"
+    try:
+        question = content_hash(sample.question) if sample.question not in (None, "", [], {}) else ""
+    except (TypeError, ValueError):  # a NaN, half a character
+        question = ""
+    return _Answer(
+        sample=replace(sample, question=None, text=None, target="", extracted=_quoted(sample)),
+        question=question,
+        case_hash=content_hash([question, sample.target]) if question else "",
+        text_sha256=sha256_text(text) if text is not None else None,
+        unanswered="" if failed else _unanswered(sample, right=right),
+        finish=finish,
+        failed=f"{sample.where}: {failed}" if failed else "",
+        refused=bool(text) and read_answer(text[:HEAD]).kind == "refused",
+    )
+
+
+def _quoted(sample: Sample) -> str:
+    return (sample.extracted or sample.text or "")[:QUOTED]
+
+
+def _unanswered(sample: Sample, *, right: bool) -> Literal["", "empty", "unfiltered"]:
+    """How the sample's answer is none. right: some scorer found it right."""
+    if sample.text is None or sample.calls:
+        return ""
+    if not says_something(sample.text):
+        return "empty"
+    found_nothing = sample.extracted is not None and sample.extracted.strip() in NOTHING
+    return "unfiltered" if found_nothing and not right and states(sample.text, sample.target) else ""
+
+
+def _judged(source: str, answers: Sequence[_Answer], metric: str) -> tuple[list[str], tuple[str, ...]]:
+    """(scorers whose values can be judged, notes on the others)."""
+    names = dict.fromkeys(name for answer in answers for name in answer.sample.values)
+    if len(names) > MOST_METRICS:
+        raise UsageError(f"{source} has {len(names):,} metrics, more than {MOST_METRICS}; name one: --metric NAME")
+    if metric and metric not in names:
+        raise UsageError(f"{source}: no sample has the metric {metric!r:.80}; it has {_named(names)}")
+    outside = {
+        name
+        for answer in answers
+        for name, value in answer.sample.values.items()
+        if value is not None and not (isfinite(value) and 0 <= value <= 1)
+    }
+    judged = [name for name in ([metric] if metric else names) if name not in outside]
+    if not judged:
+        raise UsageError(
+            f"{source}: no metric whose values lie from 0 to 1; it has {_named(names)}. qualgate judges such scores "
+            "alone: bring others to that range in the harness."
+        )
+    left_out = () if metric else sorted(outside)
+    return judged, tuple(f"{source}: not judged, since a value lies outside 0 to 1: {name:.60}" for name in left_out)
+
+
+def _named(names: Iterable[str]) -> str:
+    every = [f"{name:.60}" for name in names]
+    return (", ".join(every[:20]) + (", …" if len(every) > 20 else "")) or "none at all"
+
+
+def _rows(
+    answer: _Answer,
+    judged: Sequence[str],
+    scorers: Mapping[str, str],
+    by_question: Mapping[str, Mapping[str, None]],
+) -> Iterator[ScoreRow]:
+    """Yield a row for each judged scorer of the answer; one that failed has a row for all of them."""
+    sample = answer.sample
+    served = NOT_SAID
+    if answer.text_sha256 is not None or sample.tokens is not None:
+        served = Served(text_sha256=answer.text_sha256, tokens=sample.tokens)
+    cluster = answer.question if len(by_question.get(answer.question, ())) > 1 else None
+    for name in judged:
+        value = sample.values.get(name)
+        if name not in sample.values and not answer.failed:
+            continue  # the closed list finds it missing
+        yield ScoreRow(
+            id=sample.id,
+            metric=intern(f"{HARNESS}{name}"),
+            value=None if answer.failed else value,
+            unsaid="" if value is not None or answer.failed else "no score",
+            case_hash=answer.case_hash,
+            scorer=intern(scorers.get(name, name)),
+            repeat=sample.repeat,
+            cluster=cluster,
+            labels=sample.labels,
+            finish_reason=answer.finish,
+            unanswered=answer.unanswered,
+            failed=answer.failed,
+            served=served,
+            extracted=sample.extracted or "",
+            reason=sample.reason[:QUOTED],
+            model=intern(sample.model),
+            line=sample.line,
+        )
+
+
+def _counts(answers: Sequence[_Answer]) -> Counts:
+    texts = Counter(answer.text_sha256 for answer in answers if answer.text_sha256 is not None)
+    return Counts(
+        answers=len(answers),
+        errors=sum(bool(answer.failed) for answer in answers),
+        empty=sum(answer.unanswered == "empty" for answer in answers),
+        cut=sum(answer.finish == "length" for answer in answers),
+        unfiltered=sum(answer.unanswered == "unfiltered" for answer in answers),
+        refused=sum(answer.refused for answer in answers),
+        alike=max(texts.values(), default=0),
+        texts=texts.total(),
+    )
+
+
+def _asked_again(source: str, by_question: Mapping[str, Mapping[str, None]]) -> Iterator[str]:
+    """Note questions that stand under several ids: epochs exported so, or duplicates in the data."""
+    copies = [list(ids) for ids in by_question.values() if len(ids) > 1]
+    if copies:
+        shown = "; ".join(
+            ", ".join(f"{case:.40}" for case in ids[:SHOWN]) + (", …" if len(ids) > SHOWN else "")
+            for ids in copies[:SHOWN]
+        )
+        yield (
+            f"{source}: {sum(map(len, copies)):,} ids ask {counted(len(copies), 'question')}, word for word the same "
+            f"({shown}{'; …' if len(copies) > SHOWN else ''}): each question counts once, as a cluster"
+        )
