@@ -14,10 +14,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from qualgate.intake.harnesses.log import Choice
-from qualgate.intake.harnesses.recognise import read_log
 
 from qualgate.errors import UsageError
+from qualgate.intake.harnesses.log import Choice
+from qualgate.intake.harnesses.recognise import read_log
 from qualgate.records import Sampling
 from tests.engine.test_own_cache import COMPRESSED, scaled
 from tests.harness.lm_eval_tasks import TASKS, write_tasks
