@@ -135,7 +135,7 @@ def _from_files(
     from qualgate.report.unstored import report_of_files
 
     judgement = judge(gate_file, baseline, variants, nel_policy, looks)
-    peers_said = _peers(lambda: what_peers_say(judgement.evidence)) if peers else None
+    peers_said = _peers(lambda: what_peers_say(judgement.evidence, losses=True)) if peers else None
     return _Decision(report=report_of_files(judgement), exit=judgement.exit, nel=judgement.nel, peers_said=peers_said)
 
 
@@ -170,7 +170,7 @@ def _peers_of(url: str, run_id: str) -> tuple[PeerSaid, ...]:
     from qualgate.store.database import open_store
 
     with open_store(url, create=False) as store:
-        return what_peers_say(runs.evidence(store, run_id))
+        return what_peers_say(runs.evidence(store, run_id), losses=True)
 
 
 def show(

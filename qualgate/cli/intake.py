@@ -67,5 +67,7 @@ def intake(
         description=f"results of {logs[0].format}",
         sides=[log.scores for log in logs],
     )
-    show(report, "json" if as_json else "terminal", None, what_peers_say(judged.evidence) if peers else None)
+    show(
+        report, "json" if as_json else "terminal", None, what_peers_say(judged.evidence, losses=True) if peers else None
+    )
     raise typer.Exit(judged.decided.exit)

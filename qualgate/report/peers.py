@@ -15,6 +15,7 @@ from qualgate.text.numbers import counted
 
 if TYPE_CHECKING:
     from qualgate.gate.peers.nel_policy import NelSaid
+    from qualgate.gate.peers.passed_loss import PassedLoss
     from qualgate.gate.peers.said import PeerSaid
     from qualgate.records import Verdict
 
@@ -55,10 +56,20 @@ def _table(lines: Sequence[PeerSaid]) -> Table:
             counted(line.n, "pair"),
             Cell(line.verdict.says, "status"),
             line.verdict.why,
+            _passes(line.passes),
         )
         for line in lines
     )
-    return Table(heads=("rule", "metric", "of", "says", "why"), rows=rows)
+    return Table(heads=("rule", "metric", "of", "says", "why", "lets pass: half the time / 1 in 10"), rows=rows)
+
+
+def _passes(passes: PassedLoss | None) -> str:
+    """Which loss the rule lets pass on this evidence, in points."""
+    if passes is None:
+        return "–"
+    if passes.half < 0:
+        return "not even an equal variant"
+    return f"a loss of {passes.half * 100:.1f} / {passes.tenth * 100:.1f} points"
 
 
 def with_peers(report: str, answers: Sequence[PeerSaid] | None, nel: Sequence[NelSaid]) -> str:

@@ -13,31 +13,39 @@ from __future__ import annotations
 
 from qualgate import plugins
 from qualgate.gate.peers import (
+    inferencex,
     kimi_vendor,
     llm_compressor_recovery,
     lm_eval_z,
+    mlperf,
     modelopt_day0,
     nel_v1,
+    no_difference,
     sglang_minus5,
     statgate,
     trt_hypothesis,
     vllm_rtol,
+    vllm_wilson,
 )
 from qualgate.gate.peers.rule import PeerRule
 
 GROUP = "qualgate.peer_rules"
 SHIPPED: dict[str, PeerRule] = {
-    module.RULE.name: module.RULE
-    for module in (
-        vllm_rtol,
-        llm_compressor_recovery,
-        trt_hypothesis,
-        sglang_minus5,
-        lm_eval_z,
-        nel_v1,
-        statgate,
-        modelopt_day0,
-        kimi_vendor,
+    rule.name: rule
+    for rule in (
+        vllm_rtol.RULE,
+        vllm_wilson.RULE,
+        llm_compressor_recovery.RULE,
+        trt_hypothesis.RULE,
+        sglang_minus5.RULE,
+        inferencex.RULE,
+        *mlperf.RULES,
+        lm_eval_z.RULE,
+        no_difference.RULE,
+        nel_v1.RULE,
+        statgate.RULE,
+        modelopt_day0.RULE,
+        kimi_vendor.RULE,
     )
 }
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from statistics import fmean
 from typing import get_args
 
+from qualgate.gate.peers.passed_loss import PassedLoss, passed_loss
 from qualgate.gate.peers.registry import rules
 from qualgate.gate.peers.rule import Outcomes, PeerRule, PeerVerdict, Says, cannot
 from qualgate.records import NOISE, TWIN, ArmEvidence, RunEvidence
@@ -29,10 +31,16 @@ class PeerSaid:
     baseline: float  # means of what each arm answered
     candidate: float
     verdict: PeerVerdict
+    passes: PassedLoss | None = None  # losses that the rule lets pass on such evidence; None: not drawn, or unknown
 
 
-def what_peers_say(evidence: RunEvidence, peer_rules: Sequence[PeerRule] | None = None) -> tuple[PeerSaid, ...]:
-    """One entry for each variant, evalset, metric and rule, in that order. peer_rules: None applies every rule."""
+def what_peers_say(
+    evidence: RunEvidence, peer_rules: Sequence[PeerRule] | None = None, *, losses: bool = False
+) -> tuple[PeerSaid, ...]:
+    """One entry for each variant, evalset, metric and rule, in that order.
+
+    peer_rules: None applies every rule. losses: draw which losses each rule lets pass, about a third of a second each.
+    """
     return tuple(
         PeerSaid(
             variant=variant.name,
@@ -42,6 +50,7 @@ def what_peers_say(evidence: RunEvidence, peer_rules: Sequence[PeerRule] | None 
             baseline=outcome.baseline.mean,
             candidate=outcome.variant.mean,
             verdict=_ask(rule, outcome),
+            passes=passed_loss(partial(_ask, rule), outcome) if losses else None,
         )
         for variant in evidence.variants
         if not variant.name.endswith((TWIN, NOISE))

@@ -11,21 +11,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import bootstrap
+from scipy.stats import binomtest, bootstrap
 
 from qualgate import cli
 from qualgate.errors import UsageError
 from qualgate.gate.peers import (
+    inferencex,
     kimi_vendor,
     llm_compressor_recovery,
     lm_eval_z,
+    mlperf,
     modelopt_day0,
     nel_v1,
+    no_difference,
     sglang_minus5,
     statgate,
     trt_hypothesis,
     vllm_rtol,
+    vllm_wilson,
 )
+from qualgate.gate.peers.passed_loss import passed_loss
 from qualgate.gate.peers.registry import SHIPPED, rules
 from qualgate.gate.peers.rule import Outcomes, PeerRule, PeerVerdict
 from qualgate.gate.peers.said import what_peers_say
@@ -70,6 +75,13 @@ def calls(n: int, right: int, lost: int, gained: int = 0) -> Outcomes:
         (modelopt_day0.judge, many(1000, 700, 0, 49), many(1000, 700, 0, 51)),  # a gain beyond five points
         (statgate.judge, many(1000, 900, 9), many(1000, 900, 20)),
         (kimi_vendor.judge, calls(100, 80, 30), calls(100, 80, 35)),  # 100 / 130, 90 / 125
+        (mlperf.RULES[0].judge, many(1000, 800, 8), many(1000, 800, 9)),
+        (mlperf.RULES[1].judge, many(1000, 800, 24), many(1000, 800, 25)),
+        (inferencex.judge, many(100, 95, 10), many(100, 95, 11)),
+        (inferencex.judge, replace(many(100, 95, 5), evalset="gsm8k"), replace(many(100, 95, 6), evalset="gsm8k")),
+        (vllm_wilson.judge, many(1319, 1000, 47), many(1319, 1000, 60)),
+        (no_difference.judge, many(1000, 800, 5), many(1000, 800, 6)),  # p = 0.0625, 0.031
+        (no_difference.judge, many(1000, 800, 0, 50), many(1000, 800, 50, 20)),
     ],
 )
 def test_a_rule_passes_to_its_threshold_and_fails_beyond(judge, passing, failing):
@@ -288,3 +300,40 @@ def test_an_nel_policy_decides_and_every_difference_is_told(store_url, monkeypat
     assert all(one["differences"] for one in report["nel"] if one["says"] == "GO")
     _, shown, _ = called(monkeypatch, capsys, "--store", store_url, "--nel-policy", str(policy))
     assert "differs: nel would say GO" in shown
+
+
+def test_wilsons_lower_bound_is_scipys():
+    interval = binomtest(953, 1319).proportion_ci(0.95, "wilson")
+    assert vllm_wilson.wilson_lower(953 / 1319, 1319, 0.95) == pytest.approx(interval.low, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["vllm_rtol", "trt_hypothesis", "no_difference", "mlperf_99"])
+def test_the_loss_that_a_rule_passes_half_the_time_is_passed_half_the_time(name):
+    """Held against variants drawn here, answer by answer, with a true loss of that size."""
+    generator = np.random.default_rng(8)
+    baseline = generator.random(800) < 0.8
+    churned = np.where(generator.random(800) < 0.05, ~baseline, baseline)
+    text = "".join("01"[int(value)] for value in baseline)
+    seen = outcomes(text, "".join("01"[int(value)] for value in churned))
+    passes = passed_loss(SHIPPED[name].judge, seen)
+    churn = min(seen.lost, seen.gained) / 800
+
+    def rate(loss: float) -> float:
+        """Share of 300 drawn variants that pass."""
+        passed = 0
+        for _ in range(300):
+            flipped = np.where(baseline, generator.random(800) < churn / 0.8, generator.random(800) < churn / 0.2)
+            variant = (baseline ^ flipped) & (generator.random(800) >= loss / baseline.mean())
+            passed += SHIPPED[name].judge(outcomes(text, "".join("01"[int(v)] for v in variant))).says == "pass"
+        return passed / 300
+
+    assert 0.2 <= rate(passes.half) <= 0.8
+    assert rate(passes.tenth) <= 0.35
+    assert rate(max(0.0, 2 * passes.half - passes.tenth)) >= 0.65
+
+
+def test_a_rule_that_blocks_equal_variants_and_one_that_cannot_judge_pass_no_loss():
+    seen = many(200, 100, 5, 5)
+    assert passed_loss(inferencex.judge, seen).half == -1
+    assert passed_loss(kimi_vendor.judge, seen) is None
+    assert passed_loss(vllm_rtol.judge, many(200, 0, 0)) is None
