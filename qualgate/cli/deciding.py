@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 FormatOption = Annotated[
     str,
     typer.Option(
-        "--format", help="terminal, json, markdown, html, junit, comment, github, annotations, gitlab or sarif"
+        "--format",
+        help="terminal, json, markdown, html, junit, comment, github, annotations, gitlab, sarif, otel or every-eval",
     ),
 ]
 LinkOption = Annotated[

@@ -331,3 +331,31 @@ def test_a_step_summary_tells_blocks_first_and_folds_what_is_read_on_demand(repo
     assert re.findall(r"^\| (\S+) \| [✅❌👀❔⛔] ", text.replace("\\", ""), re.MULTILINE) == worst_first
     assert re.findall(r"<details><summary>\S+ <b>(.*?)</b>", text) == worst_first
     assert text.count("<details>") == text.count("</details>") == len(exits) + 1
+
+
+# ------------------------------------------------------------------------------- OpenTelemetry, Every Eval Ever
+
+
+def test_otlp_takes_every_event_and_its_numbers_are_the_reports(report: Report) -> None:
+    from google.protobuf import json_format
+    from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+
+    logs = json_format.Parse(rendered(report, "otel"), LogsData())
+    records = logs.resource_logs[0].scope_logs[0].log_records
+    assert {record.event_name for record in records} == {"gen_ai.evaluation.result"}
+    events = [{a.key: getattr(a.value, a.value.WhichOneof("value")) for a in record.attributes} for record in records]
+    verdicts = [event for event in events if event["gen_ai.evaluation.name"] == "qualgate.verdict"]
+    assert [(e["qualgate.variant"], e["gen_ai.evaluation.score.label"]) for e in verdicts] == [
+        (verdict.variant, verdict.word) for verdict in report.verdicts
+    ]
+    told = [(e["qualgate.rule"], e.get("gen_ai.evaluation.score.value")) for e in events if "qualgate.rule" in e]
+    assert told == [(line.rule, line.variant) for verdict in report.verdicts for line in verdict.comparisons]
+
+
+def test_every_eval_evers_records_hold_each_arms_scores(report: Report) -> None:
+    records = [json.loads(line) for line in rendered(report, "every-eval").splitlines()]
+    assert [record["model_info"]["name"] for record in records] == ["baseline", *(v.variant for v in report.verdicts)]
+    for record, verdict in zip(records[1:], report.verdicts, strict=True):
+        scores = [result["score_details"]["score"] for result in record["evaluation_results"]]
+        assert scores == [line.variant for line in verdict.comparisons if line.variant is not None]
+        assert record["model_info"]["additional_details"]["verdict"] == verdict.word

@@ -21,6 +21,8 @@ FORMATS = {  # --format → module, function
     "annotations": ("github", "report_as_annotations"),
     "gitlab": ("gitlab", "report_as_code_quality"),
     "sarif": ("sarif", "report_as_sarif"),
+    "otel": ("otel", "report_as_otel"),
+    "every-eval": ("every_eval", "report_as_every_eval"),
 }
 WRITTEN = {"json": "json", "md": "markdown", "html": "html"}  # by `run`: a file's ending → its format
 
