@@ -51,6 +51,7 @@ COMMANDS = (
     looking.diff,
     reviewing.label,
     reviewing.labels,
+    reviewing.preferences,
     again.again,
     scoring.score,
     scoring.rescore,
