@@ -176,7 +176,7 @@ def material(store: Store, run_id: str, pair: Blind) -> tuple[dict[str, Any], st
     with store.read() as connection:
         refuse_pruned(connection, run_id)
         chosen = select(units.c.unit_id, units.c.text).where(units.c.unit_id.in_(pair.unit_ids))
-        texts = dict(connection.execute(chosen).tuples().all())
+        texts = {row.unit_id: row.text for row in connection.execute(chosen)}
         row = connection.execute(select(cases).where(cases.c.case_hash == pair.case_hash)).one()
     baseline, variant = pair.unit_ids
     return check_case(row), texts[baseline] or "", texts[variant] or ""
