@@ -1,4 +1,4 @@
-"""Preferences of people who compare blind: sides drawn by reviewer, the newest counts, and nothing after the results."""
+"""Preferences of people who compare blind: drawn sides, the newest counts, and nothing after the results."""
 
 from __future__ import annotations
 
