@@ -16,17 +16,21 @@ from typing import Any
 import streamlit as st
 
 from qualgate.records import UnitKey, Verdict
+from qualgate.report import blind
+from qualgate.report.blocks import Section
 from qualgate.report.nights import ShownNights, shown_nights
 from qualgate.report.summary import Report
 from qualgate.store import decisions, people, prunings, queries, runs, signatures
 from qualgate.store import labels as stored_labels
 from qualgate.store import loads as stored_loads
+from qualgate.store import preferences as stored_preferences
 from qualgate.store.database import Store, open_store
 from qualgate.store.decisions import Decision, Said, Seen
 from qualgate.store.evidence_seal import evidence_seal
 from qualgate.store.labels import CaseLabels, CaseOfRun, Label
 from qualgate.store.loads import StoredLoad
 from qualgate.store.people import Role
+from qualgate.store.preferences import Blind
 from qualgate.store.queries.night_lines import NightLine, WaitingDigest, night_lines, waiting_digests
 from qualgate.store.signing.keys import trusted_keys
 
@@ -210,6 +214,51 @@ def set_label(run_id: str, unit: UnitKey, label: str, name: str, note: str, sign
     """Record a person's label on an answer."""
     with _open() as store:
         return stored_labels.set_label(store, run_id, unit, label, name=name, note=note, signed_in=signed_in)
+
+
+def pairs_to_compare(run_id: str) -> tuple[Blind, ...]:
+    """Return the pairs of a run that people compare blind."""
+    return _pairs_to_compare(url(), run_id)
+
+
+@st.cache_data(ttl=FRESH, max_entries=16, show_spinner=False)
+def _pairs_to_compare(url: str, run_id: str) -> tuple[Blind, ...]:
+    with open_store(url, create=False) as store:
+        return blind.pairs_to_compare(store, run_id)
+
+
+def shown_blind(run_id: str, pair: Blind, reviewer: str) -> blind.Shown:
+    """Return a pair as this reviewer sees it."""
+    with _open() as store:
+        return blind.shown(store, run_id, pair, reviewer)
+
+
+def preferred_by(run_id: str, reviewer: str) -> tuple[tuple[UnitKey, ...], bool]:
+    """Return the pairs that a reviewer compared, in that order, and whether they asked for the results."""
+    with _open() as store:
+        given = stored_preferences.preferences(store, run_id, reviewer)
+        with store.read() as connection:
+            return tuple(one.unit for one in given), stored_preferences.closed(connection, run_id, reviewer)
+
+
+def prefer(run_id: str, unit: UnitKey, word: str, name: str, signed_in: str) -> None:
+    """Record a reviewer's preference."""
+    with _open() as store:
+        stored_preferences.prefer(store, run_id, unit, word, name=name, signed_in=signed_in)
+
+
+def close_comparing(run_id: str, name: str, signed_in: str) -> None:
+    """Record that a reviewer asked for the results."""
+    with _open() as store:
+        stored_preferences.close(store, run_id, name=name, signed_in=signed_in)
+
+
+def preferred(run_id: str) -> Section:
+    """Return what people preferred in a run."""
+    units = [pair.unit for pair in pairs_to_compare(run_id)]
+    with _open() as store:
+        given = stored_preferences.preferences(store, run_id)
+    return blind.results_section(blind.summaries(given, sorted({unit.arm for unit in units})), units)
 
 
 def list_decisions(limit: int, offset: int) -> tuple[Decision, ...]:

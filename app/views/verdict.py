@@ -85,7 +85,7 @@ def _await_check(run_id: str) -> None:
 
 
 def _switch(run: RunSummary, names: list[str], variant: str) -> None:
-    """Link to the run's other variants, and to the loads of its gate file."""
+    """Link to the run's other variants, to comparing its answers blind, and to the loads of its gate file."""
     with st.container(horizontal=True):
         for name in names:
             st.page_link(
@@ -94,6 +94,9 @@ def _switch(run: RunSummary, names: list[str], variant: str) -> None:
                 icon=":material/radio_button_checked:" if name == variant else ":material/radio_button_unchecked:",
                 query_params={"run": run.run_id, "variant": name},
             )
+        if run.finished_at:
+            query = {"run": run.run_id}
+            st.page_link("views/compare.py", label="Compare blind", icon=":material/balance:", query_params=query)
         if run.gate_name and (load_count := data.count_loads(run.gate_name)):
             link_loads(counted(load_count, "load"), gate=run.gate_name)
 

@@ -51,6 +51,7 @@ COMMANDS = (
     looking.diff,
     reviewing.label,
     reviewing.labels,
+    reviewing.preferences,
     again.again,
     intake.intake,
     scoring.score,

@@ -11,7 +11,7 @@ from qualgate.errors import close_names
 
 GROUPS = {
     "Start here": ("init", "plan", "run", "config", "doctor", "demo"),
-    "Judge": ("gate", "score", "rescore", "compare", "intake", "nightly", "trend"),
+    "Judge": ("gate", "score", "rescore", "compare", "intake", "nightly", "trend", "preferences"),
     "Look": ("runs", "report", "answers", "flips", "diff", "again", "drift", "dashboard", "label", "labels"),
     "Sign": ("people", "key", "audit", "attest", "verify"),
     "Load": ("load",),

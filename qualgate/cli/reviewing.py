@@ -1,4 +1,5 @@
-"""People's labels and roles: `label` sets one, `labels` lists, exports and proposes, `people` gives roles."""
+"""People's labels, preferences and roles: `label` sets one, `labels` lists, exports and proposes, `preferences` sums up
+blind comparisons, `people` gives roles."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def labels(
 ) -> None:
     """List the labels that people gave to changed answers, export them, or print what they propose: references to
     correct, and cases for quarantine."""
-    from qualgate.report.label_list import labels_csv, labels_jsonl, print_labels, proposals, proposals_yaml
+    from qualgate.report.label_list import labels_jsonl, print_labels, proposals, proposals_yaml, records_csv
     from qualgate.report.render import write_atomically
     from qualgate.store import labels as stored_labels
     from qualgate.store.database import open_store
@@ -79,7 +80,7 @@ def labels(
     elif form == "json":
         text = _json([asdict(stored) for stored in found])
     elif form == "csv":
-        text = labels_csv(found)
+        text = records_csv(stored_labels.Label, found)
     else:
         text = labels_jsonl(found)
     if out is not None:
@@ -90,6 +91,39 @@ def labels(
         print_labels(found)
     else:
         say("no labels yet: set them in `qualgate dashboard`, or with `qualgate label`")
+
+
+def preferences(
+    run: RunArgument,
+    variant: Annotated[str | None, typer.Argument(metavar="[VARIANT]", help="only preferences about it")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="print each preference that counts as CSV")] = False,
+) -> None:
+    """Show what people who compared answers blind prefer: won and lost cases, agreement, a taste for a place."""
+    from qualgate.report import blind, screen
+    from qualgate.report.label_list import records_csv
+    from qualgate.report.terminal_blocks import print_sections
+    from qualgate.store import preferences as stored
+    from qualgate.store.database import open_store
+
+    if as_json and as_csv:
+        raise UsageError("--json and --csv are two formats; give one of them.")
+    with open_store(store_url(None, store), create=False) as opened:
+        given = [one for one in stored.preferences(opened, run) if variant in (None, one.variant)]
+        units = [pair.unit for pair in blind.pairs_to_compare(opened, run) if variant in (None, pair.unit.arm)]
+    names = sorted({unit.arm for unit in units} | {one.variant for one in given})
+    if variant is not None and not names:
+        raise UsageError(f"run {run} has no two different answers of {variant!r:.80} and the baseline.")
+    found = blind.summaries(given, names)
+    if as_csv:
+        say(records_csv(stored.Preference, given), nl=False)
+    elif as_json:
+        say(_json(blind.results_body(found, units)), nl=False)
+    elif given:
+        print_sections(screen.console(), [blind.results_section(found, units)])
+    else:
+        say(f"nobody has compared answers of run {run} yet: `Compare blind` in `qualgate dashboard`")
 
 
 def _json(value: object) -> str:

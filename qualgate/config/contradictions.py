@@ -11,7 +11,7 @@ from qualgate.config.rules import BOUNDS
 from qualgate.config.served import server_at
 from qualgate.documents import Document, Fault, nearest, quote
 from qualgate.records import LOSSY, ExternalCases, LmEvalTask, SetRef
-from qualgate.records.metrics import METRICS, OF_DISTRIBUTIONS
+from qualgate.records.metrics import JUDGE, METRICS, OF_DISTRIBUTIONS, PEOPLE
 
 ROLES = ("quantization", "speculation", "both")
 
@@ -87,9 +87,7 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
     critical = any(rule.tier == "critical" and METRICS[rule.metric].approves for rule in model.gate.rules or ())
     judged = any(METRICS[rule.metric].kind == "judged" for rule in model.gate.rules or ())
     if not critical and model.gate.nel_policy is None:
-        why = (
-            "a judge alone approves nothing" if judged else "no critical rule on quality, so nothing could be approved"
-        )
+        why = "a win alone approves nothing" if judged else "no critical rule on quality, so nothing could be approved"
         yield document.fault(("gate", "rules"), f"{why}; add one such as {{metric: exact_match, max_drop: 0.02}}")
 
 
@@ -118,7 +116,8 @@ def _check_drift(document: Document, model: GateFileModel) -> Iterator[Fault]:
 
 def _check_judge(document: Document, model: GateFileModel) -> Iterator[Fault]:
     """Check that a judge and its rules come together, and nothing stops before all answers."""
-    rules = [index for index, rule in enumerate(model.gate.rules or ()) if METRICS[rule.metric].kind == "judged"]
+    rules = [index for index, rule in enumerate(model.gate.rules or ()) if rule.metric == JUDGE]
+    yield from _check_people(document, model)
     if rules and model.judge is None:
         yield document.fault(
             ("gate", "rules", rules[0]),
@@ -137,6 +136,20 @@ def _check_judge(document: Document, model: GateFileModel) -> Iterator[Fault]:
         yield document.fault(("gate", "stop"), message)
     if model.four_arm is not None or len(roles(model)) == len(ROLES):
         yield document.fault(("judge",), "a judge among four arms", planned=True)
+
+
+def _check_people(document: Document, model: GateFileModel) -> Iterator[Fault]:
+    """Check that people compare whole lists of two arms."""
+    rules = [index for index, rule in enumerate(model.gate.rules or ()) if rule.metric == PEOPLE]
+    if not rules and model.gate.reviewers > 1:
+        yield document.fault(
+            ("gate", "reviewers"), "no rule asks people; add {metric: people.win, max_drop: 0.05}, or leave it out"
+        )
+    if rules and model.gate.stop == "early":
+        message = "`stop: early` ends before all answers are there, and people compare them all; take one of the two"
+        yield document.fault(("gate", "stop"), message)
+    if rules and (model.four_arm is not None or len(roles(model)) == len(ROLES)):
+        yield document.fault(("gate", "rules", rules[0]), "a rule on people.win among four arms", planned=True)
 
 
 def _check_roles(document: Document, model: GateFileModel) -> Iterator[Fault]:

@@ -154,6 +154,7 @@ def _policy(model: GateFileModel, document: Document, folder: Path) -> Policy:
         alpha=model.gate.alpha,
         review=model.gate.review,
         approvals=model.gate.approvals,
+        reviewers=model.gate.reviewers,
         slo=Slo(**model.slo.model_dump()) if model.slo else None,
         prices=load_prices(folder / expanded(model.prices)) if model.prices else None,
         quarantine=tuple(

@@ -17,6 +17,7 @@ from qualgate.gate.comparisons.result import Measured, unmeasured
 from qualgate.gate.comparisons.skipped import skip_below_floor
 from qualgate.gate.evidence.checks import Examination, Pair, examine
 from qualgate.gate.evidence.judged import judge_notes
+from qualgate.gate.evidence.people import people_notes
 from qualgate.gate.evidence.quarantine import Held, hold, too_old
 from qualgate.gate.evidence.stop_reasons import stop_reasons
 from qualgate.gate.evidence.unchanged import unchanged
@@ -166,6 +167,7 @@ def judge(
             *_taken_at_worst(results, comparisons),
             *examination.notes,
             *judge_notes(examination.about.judged, policy.alpha),
+            *people_notes(examination.about.preferred),
         ),
         comparisons=comparisons,
         drift=summarise(pairs),

@@ -1,4 +1,4 @@
-"""Ask a judge to compare answers: select the pairs of a policy, send the missing requests, and read the replies.
+"""Let a judge or people compare answers: select the pairs of a policy, send the missing requests, and read the replies.
 
 A judge runs after generation. Its raw replies are stored; they are interpreted whenever evidence is read, and checked
 against the answers and labels that they refer to.
@@ -11,10 +11,11 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qualgate.errors import IntegrityError
 from qualgate.gate.evidence.judged import never_over_floor
+from qualgate.gate.evidence.people import majority
 from qualgate.gate.rules import Labels, Slice, check_policy
 from qualgate.intake.preferences import labels_sha256, read_labels
 from qualgate.pipeline.evidence import labels_of
@@ -35,17 +36,20 @@ from qualgate.records import (
     Policy,
     RunEvidence,
     Spent,
+    UnitKey,
+    Vote,
 )
 from qualgate.records.identity import content_hash
-from qualgate.records.metrics import METRICS
-from qualgate.scoring.preference.asking import question_text, request, version
+from qualgate.records.judged import UNCOMPARED, PairKey
+from qualgate.records.metrics import JUDGE, PEOPLE
+from qualgate.scoring.preference.asking import question_text, request, version, without_thought
 from qualgate.scoring.preference.reading import judged
-from qualgate.scoring.reasoning import NONE, apart
 from qualgate.served.charging import prompt_most
 from qualgate.served.ledger import Ledger
 from qualgate.store import judgements
 from qualgate.store.database import Store
 from qualgate.store.evidence import case_bodies
+from qualgate.store.preferences import preferences
 from qualgate.text.numbers import counted
 
 if TYPE_CHECKING:
@@ -204,7 +208,8 @@ def put_before_judge(
 
 
 def with_judgements(store: Store, evidence: RunEvidence, policy: Policy) -> RunEvidence:
-    """Return the evidence with the judge's comparisons of each variant, read from its raw replies."""
+    """Return the evidence with people's preferences on each variant, and the judge's, read from its raw replies."""
+    evidence = _with_preferences(store, evidence, policy)
     if (judge := policy.judge) is None:
         return evidence
     replies, fault = judgements.read(store, evidence.run_id, version(judge))
@@ -233,6 +238,46 @@ def with_judgements(store: Store, evidence: RunEvidence, policy: Policy) -> RunE
         )
 
     variants = (replace(arm, judged=judged_arm(arm.name)) if _is_named(arm.name) else arm for arm in evidence.variants)
+    return replace(evidence, variants=tuple(variants))
+
+
+def _with_preferences(store: Store, evidence: RunEvidence, policy: Policy) -> RunEvidence:
+    """Return the evidence with people's preferences on each variant. Equal answers are a tie without them.
+
+    Of a pair the first `policy.reviewers` people count, and it counts with the last of them. Asking one more because of
+    what the others said changes nothing, so the rule may be read at any time.
+    """
+    if not any(rule.metric == PEOPLE for rule in policy.rules):
+        return evidence
+    votes: dict[UnitKey, list[Vote]] = {}
+    try:
+        for one in preferences(store, evidence.run_id):
+            votes.setdefault(one.unit, []).append(one.vote)
+    except IntegrityError as error:
+        return replace(evidence, integrity=(*evidence.integrity, str(error)))
+    arms: dict[str, dict[PairKey, Judged]] = {}
+    counting: dict[str, dict[PairKey, tuple[Vote, ...]]] = {}
+    for pair in _pairs(store, evidence, policy, PEOPLE):
+        place = (pair.evalset, pair.case_id, pair.repeat)
+        own = tuple(votes.get(UnitKey(pair.variant, *place), ())[: policy.reviewers])
+        if pair.first == pair.second:
+            outcome = Judged(win=0.5)
+        else:
+            whole = len(own) == policy.reviewers
+            outcome = Judged(win=majority(own)) if whole else Judged(win=None, why=UNCOMPARED)
+            counting.setdefault(pair.variant, {})[place] = own
+        arms.setdefault(pair.variant, {})[place] = outcome
+    variants = (
+        replace(
+            arm,
+            preferred=JudgedArm(
+                judge="people", floor=None, pairs=arms.get(arm.name, {}), votes=counting.get(arm.name, {})
+            ),
+        )
+        if _is_named(arm.name)
+        else arm
+        for arm in evidence.variants
+    )
     return replace(evidence, variants=tuple(variants))
 
 
@@ -289,9 +334,9 @@ def _judged(judge: Judge, pair: _Pair, known_replies: Replies) -> Judged | None:
     return judged(pair.first, pair.second, [answer.reply for answer in replies], [answer.error for answer in replies])
 
 
-def _pairs(store: Store, evidence: RunEvidence, policy: Policy) -> Iterator[_Pair]:
-    """Yield the pairs that a rule on a judge covers, for every variant that the user named."""
-    slices = _judged_slices(policy, evidence.metrics, evidence.labels)
+def _pairs(store: Store, evidence: RunEvidence, policy: Policy, metric: str = JUDGE) -> Iterator[_Pair]:
+    """Yield the pairs that a rule on the metric covers, for every variant that the user named."""
+    slices = _judged_slices(policy, evidence.metrics, evidence.labels, metric)
     texts = judgements.answers(store, evidence.run_id)
     bodies = case_bodies(store, {hash_ for _, hash_ in texts.values()})
     base = evidence.baseline.name
@@ -303,16 +348,16 @@ def _pairs(store: Store, evidence: RunEvidence, policy: Policy) -> Iterator[_Pai
             is_covered = _holds(slices, key.evalset, key.case_id)
             if baseline is None or not is_covered or (body := bodies.get(baseline[1])) is None:
                 continue
-            baseline_answer, variant_answer = (_without_thought(body, text) for text in (baseline[0], texts[key][0]))
+            baseline_answer, variant_answer = (without_thought(body, text) for text in (baseline[0], texts[key][0]))
             yield _Pair(
                 arm.name, key.evalset, key.case_id, key.repeat, question_text(body), baseline_answer, variant_answer
             )
 
 
-def _judged_slices(policy: Policy, metrics: Mapping[str, tuple[str, ...]], labels: Labels | None) -> list[Slice]:
-    return [
-        slice_ for slice_ in check_policy(policy, dict(metrics), labels) if METRICS[slice_.rule.metric].kind == "judged"
-    ]
+def _judged_slices(
+    policy: Policy, metrics: Mapping[str, tuple[str, ...]], labels: Labels | None, metric: str = JUDGE
+) -> list[Slice]:
+    return [slice_ for slice_ in check_policy(policy, dict(metrics), labels) if slice_.rule.metric == metric]
 
 
 def _holds(slices: Sequence[Slice], evalset: str, case_id: str) -> bool:
@@ -321,7 +366,3 @@ def _holds(slices: Sequence[Slice], evalset: str, case_id: str) -> bool:
 
 def _is_named(arm: str) -> bool:
     return not arm.endswith(OURS)
-
-
-def _without_thought(body: Mapping[str, Any], text: str) -> str:
-    return text if body.get("reasoning", NONE) == NONE else apart(body, text).answer

@@ -45,7 +45,7 @@ from qualgate.records.evidence import (
     Stopped,
     UnitEvidence,
 )
-from qualgate.records.judged import Judge, Judged, JudgedArm, JudgedLabel, Judgement, Label
+from qualgate.records.judged import Judge, Judged, JudgedArm, JudgedLabel, Judgement, Label, Vote
 from qualgate.records.load import Load, LoadRule
 from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
 from qualgate.records.recipe import QuantizeRecipe
@@ -176,6 +176,7 @@ __all__ = [
     "UnitKey",
     "Verdict",
     "VerdictWord",
+    "Vote",
     "WeightsAndCache",
     "Window",
     "counted_in",

@@ -118,6 +118,7 @@ class ArmEvidence:
     another_model: bool = False  # on purpose, see `ArmSpec`
     config_differences: tuple[str, ...] = ()  # likewise
     judged: JudgedArm | None = None  # variants only; None: no judge was asked for
+    preferred: JudgedArm | None = None  # likewise, by people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from qualgate.records.served import Served
 
 PairKey = tuple[str, str, int]  # evalset, case, repeat
 FLOOR = 0.7
 REPLY_TOKENS = 512
+UNCOMPARED = "not compared"  # why a pair has no preference of people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +84,24 @@ class JudgedLabel:
     judged: Judged
 
 
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """One person's preference in one pair. win: of the variant, 0, 0.5 or 1. place: of the answer that they preferred,
+    as it was shown."""
+
+    reviewer: str
+    win: float
+    place: Literal["first", "second", "tie"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedArm:
-    """A judge's results on a variant's answers. judge: name and version. fault: why they do not count, "" if they
-    do."""
+    """A judge's results on a variant's answers. judge: name and version. floor: None of people, who are the measure
+    themselves. fault: why they do not count, "" if they do. votes: of people."""
 
     judge: str
-    floor: float
+    floor: float | None
     pairs: Mapping[PairKey, Judged] = field(default_factory=dict)
     labels: tuple[JudgedLabel, ...] = ()
     fault: str = ""
+    votes: Mapping[PairKey, tuple[Vote, ...]] = field(default_factory=dict)

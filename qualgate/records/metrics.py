@@ -30,6 +30,7 @@ class Metric:
         return self.kind in ("quality", "likelihood")
 
 
+JUDGE, PEOPLE = "judge.win", "people.win"  # who compares two answers
 DROPS = ("max_drop", "max_relative_drop")  # in points, and of the baseline's own rate
 
 
@@ -348,12 +349,22 @@ METRICS: dict[str, Metric] = _Metrics(
             bounds=("min",),
         ),
         Metric(
-            name="judge.win",
+            name=JUDGE,
             kind="judged",
             binary=False,
             better="higher",
             unit="rate",
             meaning="share of pairs that the judge (`judge`) gives to the variant, a tie as half; equal arms have 0.5",
+            bounds=("max_drop",),
+        ),
+        Metric(
+            name=PEOPLE,
+            kind="judged",
+            binary=False,
+            better="higher",
+            unit="rate",
+            meaning="share of pairs that people who compare them blind give to the variant, a tie as half; equal arms "
+            "have 0.5",
             bounds=("max_drop",),
         ),
     )

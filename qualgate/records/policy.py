@@ -175,6 +175,7 @@ class Policy:
     nel: str = ""  # a NeMo Evaluator policy, as JSON: `rules` and `alpha` are then what became of it, or not yet there
     trial: Trial | None = None  # of a run that decides nothing
     judge: Judge | None = None  # who compares answers, for rules on `judge.win`
+    reviewers: int = 1  # people who must compare a pair, for rules on `people.win`; the first so many count
 
     @property
     def test(self) -> str:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date, timedelta
+from typing import Any
 
 from rich.text import Text
 
@@ -35,14 +36,14 @@ def labels_jsonl(labels: Sequence[Label]) -> str:
     return "".join(json.dumps(asdict(label)) + "\n" for label in labels)
 
 
-def labels_csv(labels: Sequence[Label]) -> str:
-    """Return the labels as CSV with a line of heads. Invisible characters are escaped, and cells that a spreadsheet
-    would run begin with a single quote."""
+def records_csv(kind: type, records: Sequence[Any]) -> str:
+    """Return records of one kind as CSV with a line of heads. Invisible characters are escaped, and cells that a
+    spreadsheet would run begin with a single quote."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(heads := [field.name for field in fields(Label)])
-    for label in labels:
-        writer.writerow([_cell(str(getattr(label, head))) for head in heads])
+    writer.writerow(heads := [field.name for field in fields(kind)])
+    for record in records:
+        writer.writerow([_cell(str(getattr(record, head))) for head in heads])
     return out.getvalue()
 
 

@@ -20,7 +20,9 @@ MOST_TIMES = 100  # times the present pairs: so near the margin an estimate mean
 EXACT_SETTLED = 800  # pairs up to which thresholds are found to the last digit
 
 
-def pairs_needed(lost: int, gained: int, n: int, margin: float, alpha: float = 0.05, power: float = 0.8) -> int | None:
+def pairs_needed(
+    lost: float, gained: float, n: int, margin: float, alpha: float = 0.05, power: float = 0.8
+) -> int | None:
     """Pairs at which the rule would decide with probability `power`, if the observed rates are the truth.
 
     n = (z_alpha + z_power)² (d − δ²) / (δ + margin)², d the discordance with one flip added, so that it is never 0, and

@@ -10,8 +10,8 @@ from qualgate.store.tables import arms, runs, sealed, units
 
 
 def evidence_seal(connection: Connection, run_id: str) -> str:
-    """Return the sha256 of the seals of the run, its arms, answers, later scorings and early stops, and of the times
-    and attempts that no seal covers.
+    """Return the sha256 of the seals of the run, its arms, answers, later scorings, early stops, judges'
+    replies and people's preferences, and of the times and attempts that no seal covers.
 
     It changes with everything that qualgate records, but not with a text or score changed in the database;
     `check_evidence` finds those.
@@ -30,7 +30,7 @@ def _sealed(run_id: str) -> tuple[Select, ...]:
         .order_by(units.c.unit_id),
         *(
             rows_of(kind, run_id=run_id).with_only_columns(sealed.c.part, sealed.c.sha256)
-            for kind in (*JUDGED_BY, "judgement")
+            for kind in (*JUDGED_BY, "judgement", "preference")
         ),
     )
 

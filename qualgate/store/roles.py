@@ -2,8 +2,8 @@
 
 The store's owner, who upgrades it, can do everything; nobody else can delete a row or change sealed data.
 
-An approver also labels cases. Labels are rows of `sealed`, beside scorings and early stops, which verdicts rest on. So
-a row policy lets an approver add labels alone to that table, and lets only the owner give people their roles.
+An approver also labels cases and compares answers. These are rows of `sealed`, beside scorings and early stops. So a
+row policy lets an approver add labels and preferences alone to that table, and only the owner gives people their roles.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _row_policies(table: str, writer: str, approver: str) -> list[str]:
     policies = (
         ("sealed_read", "SELECT TO PUBLIC USING (true)"),
         (f"{writer}_adds", f"INSERT TO {writer} WITH CHECK (kind <> 'person')"),
-        (f"{approver}_labels", f"INSERT TO {approver} WITH CHECK (kind = 'label')"),
+        (f"{approver}_labels", f"INSERT TO {approver} WITH CHECK (kind IN ('label', 'preference'))"),
     )
     return [
         f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;",

@@ -19,7 +19,9 @@ from qualgate.store.postgresql import lasting
 from qualgate.store.tables import sealed
 from qualgate.store.typed import read
 
-Kind = Literal["judgement", "label", "load", "night", "person", "pruning", "scoring", "stopping", "vouched"]
+Kind = Literal[
+    "judgement", "label", "load", "night", "person", "preference", "pruning", "scoring", "stopping", "vouched"
+]  # fmt: skip
 Record = TypeVar("Record")
 JUDGED_BY: tuple[Kind, ...] = ("scoring", "stopping")  # part of the evidence as the run left it
 ONCE = ("judgement", "pruning", "scoring", "stopping")  # kinds with one row of a run, a name and a part

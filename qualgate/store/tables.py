@@ -160,7 +160,7 @@ sealed = Table(  # append-only: records of the kinds of `sealed.py`
     Column("sealed_id", Integer, primary_key=True),
     Column("kind", String(16), nullable=False),
     Column("run_id", String(64), ForeignKey("runs.run_id")),  # NULL of loads, and of nights without a run
-    Column("name", String(200), nullable=False),  # a load's gate file, the nightly file, the judge, a label's case_hash
+    Column("name", String(200), nullable=False),  # a load's gate file, a nightly file, judge, case_hash or reviewer
     Column("part", Text, nullable=False),  # which of that name, as its kind writes it
     Column("at", String(32), nullable=False),  # when it was made; of a night, when it was due
     Column("body_json", Text, nullable=False),  # the record

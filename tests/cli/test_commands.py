@@ -14,7 +14,7 @@ from tests.command_line import in_a_process, qualgate
 
 COMMANDS = (
     "init", "demo", "run", "plan", "gate", "report", "runs", "answers", "flips", "diff", "again", "config", "evalset",
-    "db", "dashboard", "label", "labels",
+    "db", "dashboard", "label", "labels", "preferences",
     "doctor", "draft", "inspect", "quantize", "score", "rescore", "intake", "drift", "load",
     "compare", "submit", "status", "wait", "cancel", "nightly", "trend",
     "metrics", "people", "key", "audit", "attest", "verify",

@@ -14,7 +14,7 @@ import yaml
 from qualgate.config.rules import QuarantineEntry
 from qualgate.errors import Exit
 from qualgate.records import UnitKey
-from qualgate.report.label_list import labels_csv, proposals, proposals_yaml
+from qualgate.report.label_list import proposals, proposals_yaml, records_csv
 from qualgate.store import labels, queries
 from qualgate.store.database import open_store
 from qualgate.text.escaping import visible
@@ -132,7 +132,7 @@ def test_no_cell_of_the_csv_is_a_formula(made, tmp_path, begin):
     assert not row["name"].startswith(("=", "+", "-", "@", "\t", "\r"))
     assert row["note"] == visible(label.note)
     [row] = csv.DictReader(
-        io.StringIO(labels_csv([replace(label, note=note)]))
+        io.StringIO(records_csv(labels.Label, [replace(label, note=note)]))
     )  # a beginning that is stripped when set
     assert row["note"] == f"'{visible(note)}"
 

@@ -53,8 +53,8 @@ def test_a_budget_bounds_a_judge_too_at_its_own_price_or_the_budgets(load):
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"rules": WIN}, "a judge alone approves nothing; add one such as {metric: exact_match"),
-        ({"rules": f"{{metric: f1, max_drop: 0.02, tier: advisory}}, {WIN}"}, "a judge alone approves nothing"),
+        ({"rules": WIN}, "a win alone approves nothing; add one such as {metric: exact_match"),
+        ({"rules": f"{{metric: f1, max_drop: 0.02, tier: advisory}}, {WIN}"}, "a win alone approves nothing"),
         ({"judge": None}, "a rule on judge.win needs a judge"),
         ({"rules": QUALITY}, "no rule asks this judge"),
         ({"more": ", stop: early"}, "a judge is asked behind them"),

@@ -43,6 +43,7 @@ ALLOWED: dict[str, set[str]] = {
 SHARED_WITH_APP = {"qualgate.report"} | {
     f"qualgate.report.{name}"
     for name in (
+        "blind",
         "blocks",
         "diff",
         "four_arms",

@@ -22,7 +22,7 @@ from qualgate.gate.evidence.checks import About, Pair
 from qualgate.gate.evidence.unfinished_sets import Unfinished
 from qualgate.gate.rules import Slice
 from qualgate.records import Slo
-from qualgate.records.metrics import METRICS
+from qualgate.records.metrics import METRICS, PEOPLE
 
 NOTHING_KNOWN = About()
 
@@ -66,7 +66,8 @@ def _measure_by_kind(slice_: Slice, pairs: Sequence[Pair], alpha: float, terms: 
         case "likelihood":
             return measure_likelihood(slice_, pairs, alpha)
         case "judged":
-            return measure_judged(slice_, pairs, about.judged, alpha)
+            people = slice_.rule.metric == PEOPLE
+            return measure_judged(slice_, pairs, about.preferred if people else about.judged, alpha)
         case "latency":
             return measure_latency(slice_, pairs, alpha)
         case "cost":

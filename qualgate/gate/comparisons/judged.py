@@ -4,6 +4,8 @@ Won against lost pairs are tested as right and wrong answers are, by the exact p
 counts a tie as half, so its loss is half of the net share of pairs lost. A rule is kept or broken only if both samples
 agree: all pairs, and the pairs balanced by style (`stats.preferences`), in which a taste for long or formatted answers
 cancels. A judge also errs by chance, which makes a loss look smaller; its floor limits how much.
+
+People (`people.win`) are the measure themselves: they have no floor, and their taste counts.
 """
 
 from __future__ import annotations
@@ -22,13 +24,17 @@ from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.evidence.judged import below_floor
 from qualgate.gate.rules import Slice
 from qualgate.records import Judged, JudgedArm
+from qualgate.records.judged import UNCOMPARED
+from qualgate.records.metrics import PEOPLE
 from qualgate.stats.paired.compare import MIN_CLUSTERS, PairedResult, compare_clustered_pairs, compare_pairs
-from qualgate.stats.power import pairs_needed
+from qualgate.stats.power import MOST_TIMES, pairs_needed
 from qualgate.stats.preferences import balanced
 from qualgate.text.numbers import counted
 
 EQUAL = 0.5  # of pairs that equal arms win
 NOBODY = "no judge compared these answers; `qualgate run` asks the one that `judge` in the gate file names"
+NO_PEOPLE = "nobody has compared these answers: `Compare blind` in `qualgate dashboard`, then `qualgate gate`"
+POWER = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +61,9 @@ class _Sides:
 def measure_judged(slice_: Slice, pairs: Sequence[Pair], judged_arm: JudgedArm | None, alpha: float) -> Measured:
     """Measure a rule on preferences; undecided below the judge's floor. An unjudged pair counts as lost for an approval
     and as won for a block."""
-    n = len(pairs)
+    n, by_people = len(pairs), slice_.rule.metric == PEOPLE
     if judged_arm is None:
-        return unmeasured(slice_, n, NOBODY)
+        return unmeasured(slice_, n, f"{NO_PEOPLE}. {_needs(slice_, n, n, alpha)}" if by_people else NOBODY)
     if why := below_floor(judged_arm, alpha):
         return unmeasured(slice_, n, why)
     keys = [(pair.variant.key.evalset, pair.variant.key.case_id, pair.variant.key.repeat) for pair in pairs]
@@ -66,14 +72,20 @@ def measure_judged(slice_: Slice, pairs: Sequence[Pair], judged_arm: JudgedArm |
             slice_, n, f"{missing} of {counted(n, 'pair')} were not judged by it: qualgate rescore with this gate file"
         )
     judgements, clusters = [judged_arm.pairs[key] for key in keys], clusters_of(pairs)
+    differ = [key for key in keys if key in judged_arm.votes]
+    needs = f". {_needs(slice_, n, len(differ), alpha)}" if by_people else ""
     if all(judgement.win is None for judgement in judgements):
-        return unmeasured(slice_, n, _undecided_pairs(judgements))
+        return unmeasured(slice_, n, _undecided_pairs(judgements) + needs)
     keep = balanced([judgement.style for judgement in judgements], [f"{key[0]}\0{key[1]}" for key in keys])
     samples = [np.ones(n, bool), keep]
     if any(_sides(judgements, clusters, sample, EQUAL).few() for sample in samples):
         few = f"clusters of cases of alike style are too few to compare ({MIN_CLUSTERS} needed)"
         return unmeasured(slice_, n, few)
-    return _tested(slice_, judgements, clusters, samples, alpha)
+    measured = _tested(slice_, judgements, clusters, samples, alpha)
+    settled = min(measured.p_within, measured.comparison.p_broken or 1.0) <= alpha
+    if by_people and measured.unsaid and not settled:  # its numbers are no result, and may not sway who goes on
+        return unmeasured(slice_, n, measured.unsaid + needs)
+    return measured
 
 
 def _tested(
@@ -113,6 +125,20 @@ def _tested(
     )
 
 
+def _needs(slice_: Slice, n: int, differing: int, alpha: float) -> str:
+    """Say how many pairs prove the rule where as many are won as lost, none of those that differ being a tie."""
+    half = differing / 2
+    needed = pairs_needed(half, half, n, 2 * (slice_.rule.max_drop or 0.0), alpha, POWER)  # each half of a pair counts
+    if needed is not None and needed <= n + 1:
+        enough = "These suffice"
+    else:
+        enough = f"That takes about {needed:,} pairs" if needed else f"That takes over {MOST_TIMES * n:,} pairs"
+    return (
+        f"{enough} to prove with {POWER:.0%} power that a variant that wins as often as it loses is within the limit; "
+        f"there are {n:,}, of which {differing:,} differ"
+    )
+
+
 def _obstacle(slice_: Slice, keep: NDArray, clusters: NDArray, alpha: float) -> str:
     """Say why the pairs of alike style prove nothing: there are none, or too few clusters for twice the margin; ""
     otherwise.
@@ -142,4 +168,6 @@ def _undecided_pairs(judgements: Sequence[Judged]) -> str:
     words = Counter(judgement.why.partition(":")[0] for judgement in unjudged)
     named = ", ".join(f"{word} {count}" for word, count in sorted(words.items()))
     pairs = counted(len(judgements), "pair")
+    if all(judgement.why == UNCOMPARED for judgement in unjudged):
+        return f"people have yet to compare {len(unjudged):,} of {pairs}: `Compare blind` in `qualgate dashboard`"
     return f"the judge could not say for {len(unjudged)} of {pairs} ({named}; first: {unjudged[0].why})"

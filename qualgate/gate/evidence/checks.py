@@ -41,6 +41,7 @@ class About:
     unmeasured: Mapping[str, str] = field(default_factory=dict)  # of the variant: metric → why it has no number
     rerun: Mapping[str, tuple[Pair, ...]] = field(default_factory=dict)  # the A/A arm's pairs, where there is one
     judged: JudgedArm | None = None  # of the variant
+    preferred: JudgedArm | None = None  # likewise, by people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +125,7 @@ def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examinatio
             variant=variant.facts,
             unmeasured=variant.unmeasured,
             judged=variant.judged,
+            preferred=variant.preferred,
         ),
     )
 

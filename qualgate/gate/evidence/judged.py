@@ -35,6 +35,7 @@ def agreement(arm: JudgedArm, alpha: float) -> Bounds | None:
     """Bound the share of decided labels on which the judge prefers what people do, clustered by question. None without
     any."""
     decided = [label for label in arm.labels if label.preferred != 0.5]
+    assert arm.floor is not None, "people are the measure themselves"
     agreed = [label.judged.win == label.preferred for label in decided]
     return _share(agreed, [label.question for label in decided], arm.floor, alpha)
 
@@ -62,7 +63,7 @@ def _share(agreed: Sequence[bool], questions: Sequence[str], floor: float, alpha
 
 def below_floor(arm: JudgedArm, alpha: float) -> str:
     """Say why nothing may rest on the judge; "" where something may."""
-    if arm.fault:
+    if arm.fault or arm.floor is None:
         return arm.fault
     bounds = agreement(arm, alpha)
     if bounds is None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from qualgate.records import Judge
 from qualgate.records.identity import content_hash, sha256_text
+from qualgate.scoring.reasoning import NONE, apart
 
 FORM = "judge/3"  # raised when a prompt, or what a reply is read as, may come out otherwise
 INSTRUCTIONS = """\
@@ -75,6 +76,11 @@ def question_text(body: Mapping[str, Any]) -> str:
             f"{message.get('role')}: {_content(message)}" for message in messages if isinstance(message, dict)
         )
     return question + (f"\n\ntools: {json.dumps(body['tools'], sort_keys=True)}" if "tools" in body else "")
+
+
+def without_thought(body: Mapping[str, Any], text: str) -> str:
+    """Return an answer to a case without its thoughts."""
+    return text if body.get("reasoning", NONE) == NONE else apart(body, text).answer
 
 
 def _content(message: Mapping[str, Any]) -> str:

@@ -68,7 +68,7 @@ def foretell(
     for slice_ in filter(chosen, slices):
         kind = METRICS[slice_.rule.metric].kind
         if kind == "judged":
-            foretold[slice_] = Foretold(note="what a judge will prefer is not foretold")
+            foretold[slice_] = Foretold(note="what a judge or people will prefer is not foretold")
         if (chances_of := BY_KIND.get(kind)) is None:
             continue
         if slice_.obstacle:
