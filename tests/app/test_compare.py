@@ -15,7 +15,8 @@ from qualgate.store.database import open_store
 from qualgate.text.escaping import visible
 from tests.app.conftest import HOSTILE, Made
 from tests.app.server import started
-from tests.app.test_browser import BUSY, browser, pytestmark as needs_browser  # noqa: F401
+from tests.app.test_browser import BUSY, browser  # noqa: F401
+from tests.app.test_browser import pytestmark as needs_browser
 from tests.app.test_views import press, shown
 from tests.store.made import make_plan, make_results, make_run
 

@@ -18,6 +18,7 @@ from qualgate.text.escaping import visible_line
 
 SCHEMA = "0.3.0"
 BASELINE = "baseline"
+NOT_KNOWN = {"deployment_type": "unknown", "model_availability": "unknown"}  # a report names no provider
 
 
 def report_as_every_eval(report: Report) -> str:
@@ -46,7 +47,7 @@ def _record(
     """One arm's record. verdict: on it; None for the baseline."""
     time = report.run.finished_at or report.run.created_at
     seconds = str(int(datetime.fromisoformat(time).astimezone(UTC).timestamp())) if time else "0"
-    name, details = visible_line(arm), {"weights": visible_line(weights)}
+    name, details = visible_line(arm), {"weights": visible_line(weights), **NOT_KNOWN}
     if verdict is not None:
         details |= {"verdict": verdict.word, "why": visible_line("; ".join(verdict.reasons))[:1000]}
     return {

@@ -18,6 +18,7 @@ from qualgate.text.escaping import visible_line
 
 EVENT = "gen_ai.evaluation.result"
 LONGEST = 1000  # characters of an explanation
+Attributes = dict[str, str | float | int]
 LABELS = {"proven": "pass", "broken": "fail", "undecided": "undecided"}
 
 
@@ -34,14 +35,18 @@ def _records(verdict: Verdict, report: Report) -> Iterator[dict[str, Any]]:
     """Yield the events of one variant, at the time when its run ended."""
     time = report.run.finished_at or report.run.created_at
     nanoseconds = str(int(datetime.fromisoformat(time).astimezone(UTC).timestamp()) * 10**9) if time else "0"
-    of_run = {"qualgate.run": report.run.run_id, "qualgate.variant": verdict.variant}
-    named = {"gen_ai.evaluation.name": "qualgate.verdict", "gen_ai.evaluation.score.label": verdict.word}
-    yield _record(nanoseconds, of_run | named | {"gen_ai.evaluation.explanation": _short("; ".join(verdict.reasons))})
+    of_run: Attributes = {"qualgate.run": report.run.run_id, "qualgate.variant": verdict.variant}
+    of_verdict: Attributes = {
+        "gen_ai.evaluation.name": "qualgate.verdict",
+        "gen_ai.evaluation.score.label": verdict.word,
+        "gen_ai.evaluation.explanation": _short("; ".join(verdict.reasons)),
+    }
+    yield _record(nanoseconds, of_run | of_verdict)
     for comparison in verdict.comparisons:
         yield _record(nanoseconds, of_run | _of_rule(comparison))
 
 
-def _of_rule(comparison: Comparison) -> dict[str, str | float | int]:
+def _of_rule(comparison: Comparison) -> Attributes:
     """The attributes of one rule on one slice; the score is the variant's own."""
     numbers = {
         "gen_ai.evaluation.score.value": comparison.variant,
@@ -61,7 +66,7 @@ def _of_rule(comparison: Comparison) -> dict[str, str | float | int]:
     } | {name: float(number) for name, number in numbers.items() if number is not None}
 
 
-def _record(nanoseconds: str, attributes: dict[str, str | float | int]) -> dict[str, Any]:
+def _record(nanoseconds: str, attributes: Attributes) -> dict[str, Any]:
     return {
         "timeUnixNano": nanoseconds,
         "severityNumber": 9,  # INFO
