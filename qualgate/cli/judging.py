@@ -156,6 +156,10 @@ def run_and_show(
         from shlex import quote
 
         from qualgate.store.address import near
+        from qualgate.store.signing.keys import KEY, own_key
+
+        if outcome.verdicts and (key := own_key()) is not None:
+            say(f"signed: the verdicts and their evidence, with the key {key.public_key.keyid[:12]} of {KEY}")
 
         say(f"open the dashboard: {own_name()} dashboard --store {quote(near(gate.store_url))}\n")
         say(fit("\n".join(report.lines())))

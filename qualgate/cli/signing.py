@@ -217,7 +217,9 @@ def _saved(file: Path | None) -> Head | None:
 
 
 _HEAD = {
-    name: kind for what in ("verdicts", "decisions", "roles") for name, kind in ((what, int), (f"{what}_sha256", str))
+    name: kind
+    for what in ("verdicts", "decisions", "roles", "records")
+    for name, kind in ((what, int), (f"{what}_sha256", str))
 }
 _HEAD |= {"at": str}
 

@@ -91,7 +91,12 @@ def expected_of(gate: GateFile) -> Expected:
             loaded = load_set(ref, gate.path.parent)
             sets[f"{loaded.name} {loaded.version}"] = loaded.content
     policy = replace(gate.policy, four_arm=gate.four_arm)
-    return Expected(policy=_policy_digest(policy), generation=_generation_digest(gate), evalsets=sets)
+    return Expected(
+        policy=_policy_digest(policy),
+        generation=_generation_digest(gate),
+        evalsets=sets,
+        rules=[rule.id for rule in policy.rules],
+    )
 
 
 def _policy_digest(policy: Policy) -> str:

@@ -15,7 +15,7 @@ from qualgate.store.decisions import GENESIS, chain
 from qualgate.store.evidence import no_such_run
 from qualgate.store.queries.newest import CURRENT_VERDICT, check_verdicts_placed
 from qualgate.store.rows import check_verdict
-from qualgate.store.sealed import rows_of, store_rows
+from qualgate.store.sealed import Kind, chain_heads, rows_of, store_rows
 from qualgate.store.signing.keys import KEY, own_key, trusted_keys
 from qualgate.store.tables import decisions
 from qualgate.store.tables import runs as runs_table
@@ -34,7 +34,13 @@ class Head:
     decisions_sha256: str
     roles: int  # grants of roles to people
     roles_sha256: str
+    records: int  # rows of RECORDS
+    records_sha256: str
     at: str  # UTC text
+
+
+# Side evidence beside the roles, and beside what a run's evidence covers.
+RECORDS: tuple[Kind, ...] = ("judgement", "label", "load", "night", "vouched")
 
 
 def head(store: Store) -> Head:
@@ -42,14 +48,16 @@ def head(store: Store) -> Head:
     with store.read() as connection:
         decided = chain(connection)
         count, sha256 = signatures.verdict_chain(connection)
-        roles, roles_sha256 = people.grant_chain(connection)
+        roles, records = (chain_heads(connection, kinds) for kinds in (["person"], RECORDS))
     return Head(
         verdicts=count,
         verdicts_sha256=sha256,
         decisions=len(decided),
         decisions_sha256=decided[-1].hash if decided else GENESIS,
-        roles=roles,
-        roles_sha256=roles_sha256,
+        roles=len(roles) - 1,
+        roles_sha256=roles[-1],
+        records=len(records) - 1,
+        records_sha256=records[-1],
         at=plain.now(),
     )
 
@@ -127,9 +135,16 @@ def _faults_since(connection: Connection, saved: Head) -> Iterator[str]:
     now = (
         ("verdicts", saved.verdicts, saved.verdicts_sha256, signatures.verdict_chain_at(connection, saved.verdicts)),
         ("decisions", saved.decisions, saved.decisions_sha256, found),
-        ("roles", saved.roles, saved.roles_sha256, people.grant_chain_at(connection, saved.roles)),
-    )
+        ("roles", saved.roles, saved.roles_sha256, _chain_at(connection, ["person"], saved.roles)),
+        ("labels, loads, nights and other records", saved.records, saved.records_sha256,
+         _chain_at(connection, RECORDS, saved.records)),
+    )  # fmt: skip
     for what, count, then, found in now:
         if found != then:
             changed = "are fewer" if found is None else "are others"
             yield f"the {count:,} {what} that the head of {saved.at[:16]} covers {changed} now"
+
+
+def _chain_at(connection: Connection, kinds: Sequence[Kind], count: int) -> str | None:
+    """Return the hash over the first `count` rows; None if there are fewer."""
+    return dict(enumerate(chain_heads(connection, kinds))).get(count)
