@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,29 @@ from qualgate.store.signing.check import REVOKED, Expected
 from qualgate.store.signing.envelope import sign
 from qualgate.store.signing.keys import KEY, own_key
 from qualgate.store.signing.manifest import manifest_of
+from qualgate.store.signing.model_signing import Bundle, write_bundle
 from qualgate.store.signing.statement import PAYLOAD, Attested, Result, statement
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundles:
+    """Bundles of model-signing that `attest` reads and writes."""
+
+    publisher: Bundle | None = None  # must list the folder's files
+    out: Path | None = None  # where the new one will be written, perhaps into the folder
+    key: Path | None = None  # private, of the new one; None: none is made
+
+
 def attest(
-    store_url: str, run_id: str | None, variant: str, folder: Path | None, days: float, out: Path | None = None
-) -> tuple[str, Attested]:
-    """Return the signed attestation of a variant's newest verdict, and what it says.
+    store_url: str,
+    run_id: str | None,
+    variant: str,
+    folder: Path | None,
+    days: float,
+    out: Path | None = None,
+    bundles: Bundles = Bundles(),
+) -> tuple[str, Attested, str]:
+    """Return the signed attestation of a variant's newest verdict, what it says, and the new bundle; "": none.
 
     Args:
         store_url: The store.
@@ -44,10 +60,12 @@ def attest(
         folder: Where its files are now; None: where the run read them.
         days: How long the attestation holds.
         out: Where it will be written, perhaps into the folder.
+        bundles: Bundles of model-signing.
 
     Raises:
-        UsageError: There is no key, no verdict, or no folder of which the verdict speaks.
-        IntegrityError: The stored evidence, or the folder, is not what was judged.
+        UsageError: There is no key, no verdict, no folder of which the verdict speaks, or nobody approved what a new
+            bundle would list.
+        IntegrityError: The stored evidence, or the folder, is not what was judged, or not what its publisher signed.
     """
     key = _key()
     with open_store(store_url, create=False) as store:
@@ -59,11 +77,26 @@ def attest(
             raise UsageError(f"run {run.run_id} is a {why}. It cannot be attested: make a run of all cases.")
         check_evidence(store, run.run_id)
         check_signed(store, run.run_id, all_decisions=True)
-        name, files = _judged_files(run.run_id, arm, folder, out)
+        path, files = _judged_files(run.run_id, arm, folder, out, bundles.out)
+        if bundles.publisher is not None and (fault := bundles.publisher.fault(path, files)):
+            raise IntegrityError(f"{path}: {fault}")
         with store.read() as connection:
             seal, first = evidence_seal(connection, run.run_id), verdict_chain_at(connection, 1) or ""
-        attested = _attested(run, stored, arm, name, files, days)
-    return sign(statement(replace(attested, evidence=seal, store=first)), PAYLOAD, key), attested
+        attested = _attested(run, stored, arm, path.resolve().name, files, days)
+    text = sign(statement(replace(attested, evidence=seal, store=first)), PAYLOAD, key)
+    return text, attested, _bundle(attested, path, bundles, out) if bundles.key is not None else ""
+
+
+def _bundle(attested: Attested, path: Path, bundles: Bundles, out: Path | None) -> str:
+    """Return the new bundle of a folder at `path`."""
+    if bundles.key is None or attested.result != "PASSED":
+        raise UsageError(
+            f"{attested.variant} is {attested.result}. A bundle of model-signing lists files and says nothing of a "
+            "verdict, so none is made of what was not approved by the gate or its policy."
+        )
+    beside = [file.resolve() for file in (out, bundles.out) if file is not None]
+    inside = [file.relative_to(path.resolve()).as_posix() for file in beside if file.is_relative_to(path.resolve())]
+    return write_bundle(attested.folder, attested.files, inside, bundles.key)
 
 
 def revoked(store_url: str, days: float) -> tuple[str, int]:
@@ -130,9 +163,12 @@ def _verdict(run: RunSummary, variant: str) -> StoredVerdict | None:
     return None if run.pruned else run.verdict(variant)
 
 
-def _judged_files(run_id: str, arm: ArmLine, folder: Path | None, out: Path | None) -> tuple[str, dict[str, str]]:
-    """Return the name of the variant's folder and its files by their sha256, after comparing it with what the run
-    loaded. UsageError for a variant that is no folder by itself, and for files that might be loaded and were not."""
+def _judged_files(
+    run_id: str, arm: ArmLine, folder: Path | None, *leave_out: Path | None
+) -> tuple[Path, dict[str, str]]:
+    """Return the variant's folder and its files by their sha256, after comparing it with what the run loaded.
+
+    UsageError for a variant that is no folder by itself, and for files that might be loaded and were not."""
     if why := _not_a_folder(arm.spec):
         raise UsageError(
             f"{arm.name!r} of run {run_id} cannot be attested: {why}. Make it a folder of its own, for example by "
@@ -143,7 +179,7 @@ def _judged_files(run_id: str, arm: ArmLine, folder: Path | None, out: Path | No
     spec = arm.spec
     path = folder or Path(spec.model)
     model = read_model_folder(path, read_as=spec.read_as)
-    files = manifest_of(path, leave_out=out)
+    files = manifest_of(path, *leave_out)
     weights = [file.relative_to(path).as_posix() for file in model.shards.files]
     found: dict[str, str] = {
         "weights": weights_hash(spec, model),
@@ -161,7 +197,7 @@ def _judged_files(run_id: str, arm: ArmLine, folder: Path | None, out: Path | No
         )
     if unjudged := [name for name in files if name not in weights and _LOADED.search(name)]:
         raise UsageError(f"{path / unjudged[0]} was not judged, and a server might load it. Take it out of the folder.")
-    return path.resolve().name, files
+    return path, files
 
 
 # Code, adapters, pickles, and weights beside those that were judged.

@@ -48,7 +48,7 @@ def head(store: Store) -> Head:
     with store.read() as connection:
         decided = chain(connection)
         count, sha256 = signatures.verdict_chain(connection)
-        roles, records = (chain_heads(connection, kinds) for kinds in (["person"], RECORDS))
+        roles, records = chain_heads(connection, ("person",)), chain_heads(connection, RECORDS)
     return Head(
         verdicts=count,
         verdicts_sha256=sha256,

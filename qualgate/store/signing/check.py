@@ -12,6 +12,7 @@ from qualgate.errors import Exit
 from qualgate.store.signing import statement
 from qualgate.store.signing.envelope import NotSigned, opened
 from qualgate.store.signing.manifest import NAMED, differences, digest_of, manifest_of
+from qualgate.store.signing.model_signing import Bundle
 from qualgate.store.signing.statement import Attested
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def check(
     *,
     revoked: str = "",
     overruled: bool = False,
+    bundle: Bundle | None = None,
 ) -> Checked:
     """Check a folder against its attestation.
 
@@ -62,15 +64,21 @@ def check(
         now: The time, with its zone.
         revoked: The text of a signed list of revoked approvals; "": none.
         overruled: Accept what a person approved against the gate.
+        bundle: A bundle of model-signing that must list the same files; None: not asked for.
 
     Raises:
-        IntegrityError: The attestation or the list is not what a trusted key signed.
+        IntegrityError: The attestation, the list or the bundle is not what a trusted key signed.
     """
     text = attestation.read_text(encoding="utf-8", errors="replace")
     body, key = _opened(text, statement.PAYLOAD, keys, str(attestation))
     attested = statement.read(body)
     refused: list[tuple[Exit, str]] = []
-    found = manifest_of(folder, leave_out=attestation)
+    found = manifest_of(folder, attestation)
+    if bundle is not None:  # it may lie in the folder since
+        own = bundle.file.resolve()
+        found = {name: sha for name, sha in found.items() if name in attested.files or (folder / name).resolve() != own}
+    if bundle is not None and (fault := bundle.fault(folder, found)):
+        refused.append((Exit.INTEGRITY, fault))
     if digest_of(found) != digest_of(attested.files):
         refused.append(
             (Exit.INTEGRITY, f"these are not the files that were judged: {differences(attested.files, found)}")
