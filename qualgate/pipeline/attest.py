@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from qualgate.config import GateFile
 from qualgate.config.stored import stored_gate_file
-from qualgate.engine.identity import weights_hash
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.evalsets import name_of
+from qualgate.pipeline.judged_folder import judged_files
 from qualgate.pipeline.named_sets import load_set, set_refs
-from qualgate.quant.model_folder import read_model_folder
-from qualgate.records import ArmIdentity, ArmSpec, LmEvalTask, Policy
+from qualgate.records import ArmIdentity, LmEvalTask, Policy
 from qualgate.records.identity import content_hash
 from qualgate.store import plain, queries
 from qualgate.store.audit import check_signed
@@ -27,8 +24,7 @@ from qualgate.store.queries import ArmLine, RunSummary, StoredVerdict
 from qualgate.store.signatures import verdict_chain_at
 from qualgate.store.signing.check import REVOKED, Expected
 from qualgate.store.signing.envelope import sign
-from qualgate.store.signing.keys import KEY, own_key
-from qualgate.store.signing.manifest import manifest_of
+from qualgate.store.signing.keys import signing_key
 from qualgate.store.signing.model_signing import Bundle, write_bundle
 from qualgate.store.signing.statement import PAYLOAD, Attested, Result, statement
 
@@ -67,7 +63,7 @@ def attest(
             bundle would list.
         IntegrityError: The stored evidence, or the folder, is not what was judged, or not what its publisher signed.
     """
-    key = _key()
+    key = signing_key()
     with open_store(store_url, create=False) as store:
         run = queries.run_summary(store, run_id or queries.latest_run(store))
         stored, arm = _verdict(run, variant), next((arm for arm in run.arms if arm.name == variant), None)
@@ -77,7 +73,7 @@ def attest(
             raise UsageError(f"run {run.run_id} is a {why}. It cannot be attested: make a run of all cases.")
         check_evidence(store, run.run_id)
         check_signed(store, run.run_id, all_decisions=True)
-        path, files = _judged_files(run.run_id, arm, folder, out, bundles.out)
+        path, files = judged_files(run.run_id, arm, folder, out, bundles.out)
         if bundles.publisher is not None and (fault := bundles.publisher.fault(path, files)):
             raise IntegrityError(f"{path}: {fault}")
         with store.read() as connection:
@@ -102,7 +98,7 @@ def _bundle(attested: Attested, path: Path, bundles: Bundles, out: Path | None) 
 def revoked(store_url: str, days: float) -> tuple[str, int]:
     """Return the signed list of blocks and revocations, the newest of each variant, and their number. days: how long
     the list holds."""
-    key, now = _key(), plain.now()
+    key, now = signing_key(), plain.now()
     with open_store(store_url, create=False) as store, store.read() as connection:
         newest = {(one.run_id, one.variant): one for one in chain(connection) if one.action != "approve"}
         first = verdict_chain_at(connection, 1) or ""
@@ -151,68 +147,8 @@ def _generation_digest(gate: GateFile) -> str:
     return content_hash([plain.to_json(gate.sampling), gate.repeats, gate.seed])
 
 
-def _key() -> Any:
-    if (key := own_key()) is None:
-        raise UsageError(
-            f"there is no key to sign with: set {KEY} to the file of one. `qualgate key new FILE` makes one."
-        )
-    return key
-
-
 def _verdict(run: RunSummary, variant: str) -> StoredVerdict | None:
     return None if run.pruned else run.verdict(variant)
-
-
-def _judged_files(
-    run_id: str, arm: ArmLine, folder: Path | None, *leave_out: Path | None
-) -> tuple[Path, dict[str, str]]:
-    """Return the variant's folder and its files by their sha256, after comparing it with what the run loaded.
-
-    UsageError for a variant that is no folder by itself, and for files that might be loaded and were not."""
-    if why := _not_a_folder(arm.spec):
-        raise UsageError(
-            f"{arm.name!r} of run {run_id} cannot be attested: {why}. Make it a folder of its own, for example by "
-            "`qualgate quantize`, and judge that."
-        )
-    if arm.identity is None:
-        raise UsageError(f"{arm.name!r} of run {run_id} was never loaded; there is nothing to attest.")
-    spec = arm.spec
-    path = folder or Path(spec.model)
-    model = read_model_folder(path, read_as=spec.read_as)
-    files = manifest_of(path, *leave_out)
-    weights = [file.relative_to(path).as_posix() for file in model.shards.files]
-    found: dict[str, str] = {
-        "weights": weights_hash(spec, model),
-        "config": model.config_sha256,
-        "tokenizer": model.tokenizer_sha256,
-        "template": model.template_sha256,
-    }
-    other = [name for name, digest in found.items() if getattr(arm.identity, name) != digest]
-    if content_hash([files.get(name) for name in weights]) != model.shards.sha256:
-        other.append("weights, which changed while they were read,")
-    if other:
-        raise IntegrityError(
-            f"{path}: its {', '.join(other)} {'is' if len(other) == 1 else 'are'} not what run {run_id} judged. "
-            "Judge this folder, or give the one that was judged: --folder"
-        )
-    if unjudged := [name for name in files if name not in weights and _LOADED.search(name)]:
-        raise UsageError(f"{path / unjudged[0]} was not judged, and a server might load it. Take it out of the folder.")
-    return path, files
-
-
-# Code, adapters, pickles, and weights beside those that were judged.
-_LOADED = re.compile(
-    r"(\.(py|so|bin|pt|pth|pkl|pickle|ckpt|safetensors|gguf|onnx)|(^|/)adapter_config\.json)$", re.IGNORECASE
-)
-
-
-def _not_a_folder(spec: ArmSpec) -> str:
-    """Return why an arm is no folder by itself; "" if it is one."""
-    if spec.served is not None:
-        return "only its server knows its files"
-    if spec.quantize is not None:
-        return "its weights were quantized on the spot"
-    return "it is a folder and an adapter" if spec.adapter is not None else ""
 
 
 def _attested(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, select
 
-from qualgate.errors import IntegrityError, QualgateError, UsageError
+from qualgate.errors import IntegrityError, QualgateError
 from qualgate.store import people, plain, runs, seals, signatures
 from qualgate.store.database import Store
 from qualgate.store.decisions import GENESIS, chain
@@ -16,7 +16,7 @@ from qualgate.store.evidence import no_such_run
 from qualgate.store.queries.newest import CURRENT_VERDICT, check_verdicts_placed
 from qualgate.store.rows import check_verdict
 from qualgate.store.sealed import Kind, chain_heads, rows_of, store_rows
-from qualgate.store.signing.keys import KEY, own_key, trusted_keys
+from qualgate.store.signing.keys import signing_key, trusted_keys
 from qualgate.store.tables import decisions
 from qualgate.store.tables import runs as runs_table
 
@@ -103,8 +103,7 @@ def sign_run(store: Store, run_id: str) -> int:
     Every digest of the run is checked first, but not who wrote it: that is for the person who signs. UsageError
     without a key or a run, IntegrityError for damage.
     """
-    if own_key() is None:
-        raise UsageError(f"there is no key to sign with: set {KEY} to a key's file. `qualgate key new FILE` makes one.")
+    signing_key()
     with store.read() as connection:
         if connection.scalar(select(runs_table.c.run_id).where(runs_table.c.run_id == run_id)) is None:
             raise no_such_run(connection, run_id)

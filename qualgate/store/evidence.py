@@ -38,7 +38,6 @@ from qualgate.store.rows import (
 )
 from qualgate.store.tables import arms, cases, evalsets, runs, units
 from qualgate.text.escaping import says_something
-from qualgate.text.numbers import counted
 
 RUNS_NAMED = 5
 STATUSES = ("pending", "done", "error", "settled")  # of a unit
@@ -132,8 +131,6 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
     if run.expected_sha256 != expected_digest(sets, [(*row[:4], row.case_hash, row.cluster) for row in unit_rows]):
         integrity.append("the list of expected units or evalsets is not the one written before generation")
     by_arm, broken = _units(run_id, unit_rows, recorded, scored, drafts, answers=answers)
-    if broken and not recorded:  # one line in place of one for each answer
-        broken = [f"its {counted(len(broken), 'answer')} are not what was recorded: none has a score"]
     if run.status == "complete":
         broken += _unended(unit_rows, [row.name for row in arm_rows], stopped)
     case_facts = {(row.evalset, row.case_id): facts_of.get(row.case_hash, UNKNOWN) for row in unit_rows}
@@ -277,7 +274,8 @@ def _units(
             continue
         unit = _unit_evidence(key, row, scored.get(row.unit_id, ()), answers)
         by_arm[key.arm].append(replace(unit, draft_steps=draft_steps.as_records(key, steps)) if steps else unit)
-    return by_arm, broken
+    emptied = f"its {len(broken):,} answers are not what was recorded: none has a score"
+    return by_arm, [emptied] if broken and not recorded else broken
 
 
 def _unended(rows: Iterable[AnyRow], names: Sequence[str], stopped: Mapping[str, Stopped]) -> Iterator[str]:
