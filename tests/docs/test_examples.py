@@ -118,7 +118,9 @@ def test_a_model_version_is_approved_only_while_its_folder_is_verified(attested)
 
     def in_mlflow(program: str) -> str:
         program = f"from mlflow import MlflowClient\nclient = MlflowClient()\n{program}"
-        ran = subprocess.run([str(MLFLOW), "-c", program], cwd=attested, env=inside, capture_output=True, text=True, check=True)  # fmt: skip
+        ran = subprocess.run(
+            [str(MLFLOW), "-c", program], cwd=attested, env=inside, capture_output=True, text=True, check=True
+        )
         return ran.stdout.strip()
 
     def run(version: str, model: str) -> int:
