@@ -1,6 +1,7 @@
 """The reviewers' dashboard (Streamlit). Installed as `qualgate_app`; opened by `qualgate dashboard`."""
 
 LOGIN = "QUALGATE_LOGIN"  # set by `qualgate dashboard --login`: the file of the provider's settings
+PROXY = "QUALGATE_PROXY"  # set by `--proxy`: the file that says whose headers name a person
 STREAMLIT_CONFIG = {
     "server.address": "127.0.0.1",
     "server.headless": True,

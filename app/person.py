@@ -1,19 +1,21 @@
-"""Who signed in, if the dashboard was started with a login provider; and the page of those who did not."""
+"""Who signed in, at a login provider or at a trusted proxy; and the page of those who did not."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import streamlit as st
-from qualgate_app import LOGIN, data
+from qualgate_app import LOGIN, PROXY, data
+from qualgate_app.proxy import FRESH_HOURS, OWN
 from qualgate_app.text import label
 
 from qualgate.store.people import LABELS, Role
 
-FRESH = 8 * 3600  # s after signing in within which a person decides; Streamlit's cookie lives 30 days
+FRESH = FRESH_HOURS * 3600  # s after signing in within which a person decides; Streamlit's cookie lives 30 days
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +39,27 @@ class Person:
         return not self.closed if not self.identity else self.role in LABELS
 
 
-def signs_in() -> bool:
-    """Whether the dashboard was started with a login provider."""
-    return bool(os.environ.get(LOGIN))
+NOBODY = Person("", "", None, fresh=False, closed=True)  # where people sign in
 
 
 def person() -> Person:
     """Return who looks at the page; their role is read from the store each time."""
-    if not signs_in():
+    if os.environ.get(PROXY):
+        sent = st.context.headers.get(OWN)  # set by the server itself, see `Proxy.headers`
+        return _known(**json.loads(sent)) if sent else NOBODY
+    if not os.environ.get(LOGIN):
         return Person("", "", None, closed=data.has_people())
     claims = st.user.to_dict()
     if not claims.get("is_logged_in"):
-        return Person("", "", None, fresh=False)
+        return NOBODY
     identity = _identity(claims)
-    since = claims.get("auth_time") or claims.get("iat")
+    return _known(identity, str(claims.get("name") or identity), claims.get("auth_time") or claims.get("iat"))
+
+
+def _known(identity: str, name: str, since: object) -> Person:
+    """Return a person who signed in. since: when, in seconds since 1970."""
     fresh = isinstance(since, int | float) and 0 <= time.time() - since + 60 < FRESH
-    return Person(identity, str(claims.get("name") or identity), data.role_of(identity), fresh)
+    return Person(identity, name, data.role_of(identity), fresh)
 
 
 def _identity(claims: Mapping[str, object]) -> str:
@@ -64,17 +71,21 @@ def _identity(claims: Mapping[str, object]) -> str:
 
 def admitted() -> bool:
     """Show who is signed in; or the way to sign in, or to a role, in place of the page. Whether the page is shown."""
-    if not signs_in():
+    proxied, mine = bool(os.environ.get(PROXY)), person()
+    if not proxied and not os.environ.get(LOGIN):
         return True
-    if not st.user.is_logged_in:
+    if not mine.identity:
         st.header("Sign in")
         st.caption("This dashboard is for people with a role.")
-        st.button("Sign in", type="primary", on_click=st.login)
+        if proxied:
+            st.text("Open it through its proxy, where you sign in.")
+        else:
+            st.button("Sign in", type="primary", on_click=st.login)
         return False
-    mine = person()
     with st.container(horizontal=True, horizontal_alignment="right", key="person"):
         st.caption(f"{label(mine.name)} · {mine.role or 'no role'}")
-        st.button("Sign out", type="tertiary", on_click=st.logout)
+        if not proxied:
+            st.button("Sign out", type="tertiary", on_click=st.logout)
     if mine.role is None:
         st.header("No role")
         st.text(f"{mine.identity} has no role in this store. An admin can give one:")

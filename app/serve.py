@@ -18,7 +18,8 @@ from threading import Thread
 from urllib.parse import urlsplit
 
 import streamlit as st
-from qualgate_app import LOGIN, STREAMLIT_CONFIG
+from qualgate_app import LOGIN, PROXY, STREAMLIT_CONFIG
+from qualgate_app.proxy import NotTrusted, Proxy, read_proxy
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -33,7 +34,10 @@ def serve(port: int, address: str, base_path: str, hosts: Sequence[str], login: 
     """Serve the pages until standard input ends. hosts: allowed host names besides this machine's own. login:
     file with the section `[auth]` of Streamlit's secrets."""
     Thread(target=_end_with_input, daemon=True).start()
-    guard = Middleware(Guarded, headers=security_headers(), local=(*LOCAL, address), hosts=hosts)
+    proxy = read_proxy(Path(file)) if (file := os.environ.get(PROXY)) else None
+    if proxy is not None:  # uvicorn would take the peer's address from X-Forwarded-For, which anybody can send
+        os.environ["FORWARDED_ALLOW_IPS"] = ""
+    guard = Middleware(Guarded, headers=security_headers(), local=(*LOCAL, address), hosts=hosts, proxy=proxy)
     app = st.App(Path(__file__).with_name("main.py"), middleware=[guard])
     app.run(
         config={
@@ -89,11 +93,18 @@ class Guarded:
 
     Another site can let its name point at this machine (DNS rebinding); its requests then carry that name in `Host`. A
     page elsewhere that opens a connection carries its site in `Origin`. local: names of this machine. hosts: names of
-    a proxy or of a container's host.
+    a proxy or of a container's host. proxy: whose headers name a person; None: nobody's.
     """
 
-    def __init__(self, app: ASGIApp, headers: dict[str, str], local: Iterable[str], hosts: Iterable[str]) -> None:
-        self.app = app
+    def __init__(
+        self,
+        app: ASGIApp,
+        headers: dict[str, str],
+        local: Iterable[str],
+        hosts: Iterable[str],
+        proxy: Proxy | None = None,
+    ) -> None:
+        self.app, self.proxy = app, proxy
         self.headers = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
         self.hosts = frozenset(hosts)
         self.names = self.hosts.union(local).difference(EVERY)
@@ -109,7 +120,14 @@ class Guarded:
                 message = {**message, "headers": [*headers, *self.headers]}
             await send(message)
 
-        if scope["type"] == "lifespan" or not (refusal := self._refusal(scope)):
+        refusal = "" if scope["type"] == "lifespan" else self._refusal(scope)
+        if self.proxy is not None and scope["type"] != "lifespan" and not refusal:
+            try:
+                sent = self.proxy.headers(scope["headers"], (scope.get("client") or ("",))[0])
+                scope = {**scope, "headers": sent}
+            except NotTrusted as error:
+                refusal = f"The header {error}. See the file of --proxy."
+        if not refusal:
             await self.app(scope, receive, guarded)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qualgate.cli.arguments import GateFileArgument, JsonOption, WarnOnlyOption, own_name, store_url
-from qualgate.cli.showing import show_report, shown_report, tell_host
+from qualgate.cli.showing import show_report, show_signed, shown_report, tell_host
 from qualgate.cli.stderr import exit_code, tell, tell_event
 from qualgate.cli.stdout import say
 from qualgate.errors import UsageError
@@ -156,6 +156,8 @@ def run_and_show(
         from shlex import quote
 
         from qualgate.store.address import near
+
+        show_signed(outcome)
 
         say(f"open the dashboard: {own_name()} dashboard --store {quote(near(gate.store_url))}\n")
         say(fit("\n".join(report.lines())))

@@ -19,6 +19,15 @@ from qualgate.cli.stdout import say
 from qualgate.errors import Exit, UsageError
 from qualgate.errors.extras import needs
 
+LoginOption = Annotated[
+    Path | None,
+    typer.Option("--login", help="TOML file with the section [auth] of an OIDC provider: people sign in"),
+]
+ProxyOption = Annotated[
+    Path | None,
+    typer.Option("--proxy", help="TOML file with the section [proxy] of a trusted proxy: people sign in there"),
+]
+
 
 def dashboard(
     gate_file: OptionalGateFile = None,
@@ -36,10 +45,8 @@ def dashboard(
             help="host name under which a proxy or container reaches the dashboard; may be repeated",
         ),
     ] = None,
-    login: Annotated[
-        Path | None,
-        typer.Option("--login", help="TOML file with the section [auth] of an OIDC provider: people sign in"),
-    ] = None,
+    login: LoginOption = None,
+    proxy: ProxyOption = None,
     base_path: Annotated[
         str,
         typer.Option(
@@ -58,7 +65,7 @@ def dashboard(
     if importlib.util.find_spec("streamlit") is None:
         raise UsageError(needs("the dashboard", "dashboard"))
     hosts, base_path = [_host_name(name) for name in allow_host or ()], _base_path(base_path)
-    url, provider = store_url_of(gate_file, store), _login(login)
+    url, people_by = store_url_of(gate_file, store), _signing_in(login, proxy)
     _check_free(address, port)
     trusted_keys()  # a key that cannot be read is named now, not on a page
     open_store(url, create=False).close()  # refuses a missing, older or newer store, as `runs` does
@@ -67,11 +74,11 @@ def dashboard(
     if address not in ("127.0.0.1", "localhost", "::1"):
         here = [] if address in ("0.0.0.0", "::") else [address]
         names = ", ".join(dict.fromkeys(["localhost", "127.0.0.1", *here, *hosts]))
-        whoever = "people with a role" if provider else f"anyone who reaches {url_host}"
+        whoever = "people with a role" if people_by else f"anyone who reaches {url_host}"
         say(f"{whoever} can sign. It answers only to these names: {names} (--allow-host adds one)")
     command = [sys.executable, "-m", "qualgate_app.serve", str(port), address, base_path, *hosts]
     # The server ends when its stdin closes, which happens however this process ends.
-    environment = {**os.environ, "QUALGATE_STORE": url, "QUALGATE_LOGIN": provider}
+    environment = {**os.environ, "QUALGATE_STORE": url, "QUALGATE_LOGIN": "", "QUALGATE_PROXY": "", **people_by}
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as served:
         signal.signal(signal.SIGTERM, lambda *_: served.terminate())
         try:
@@ -82,10 +89,21 @@ def dashboard(
     raise typer.Exit(Exit.APPROVE if code == 0 else Exit.INFRASTRUCTURE)
 
 
-def _login(file: Path | None) -> str:
-    """Return the absolute path of the login provider's settings, "" without; UsageError for a file without them."""
-    if file is None:
-        return ""
+def _signing_in(login: Path | None, proxy: Path | None) -> dict[str, str]:
+    """Return the variable that tells the server how people sign in; {} if nobody does. UsageError for two ways, and for
+    a file without settings."""
+    if login is not None and proxy is not None:
+        raise UsageError("--login and --proxy are two ways to sign in; give one.")
+    if proxy is not None:
+        from qualgate_app.proxy import read_proxy
+
+        read_proxy(proxy)
+        return {"QUALGATE_PROXY": str(proxy.absolute())}
+    return {} if login is None else {"QUALGATE_LOGIN": _login(login)}
+
+
+def _login(file: Path) -> str:
+    """Return the absolute path of the login provider's settings; UsageError for a file without them."""
     try:
         section = tomllib.loads(file.read_text(encoding="utf-8")).get("auth")
     except (OSError, ValueError) as error:

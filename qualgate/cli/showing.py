@@ -43,6 +43,14 @@ def show_report(report: Report, as_json: bool) -> None:
         print_report(report)
 
 
+def show_signed(outcome: Outcome) -> None:
+    """Print which key signed a run's verdicts, if there is one."""
+    from qualgate.store.signing.keys import KEY, own_key
+
+    if outcome.verdicts and (key := own_key()) is not None:
+        say(f"signed: the verdicts and their evidence, with the key {key.public_key.keyid[:12]} of {KEY}")
+
+
 def tell_host(report: Report, annotated: bool = False) -> None:
     """Write GitHub Actions' step summary, and annotations on stderr unless `annotated` on stdout; both are read."""
     from qualgate.report.formats import rendered

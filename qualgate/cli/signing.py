@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from qualgate.store.audit import Head
     from qualgate.store.signing.check import Checked
+    from qualgate.store.signing.model_signing import Bundle
 
 key_app = typer.Typer(help="Keys that sign verdicts, decisions and attestations.", no_args_is_help=True)
 audit_app = typer.Typer(help="Whether a store is what was recorded and signed.", no_args_is_help=True)
@@ -29,6 +30,13 @@ KeysOption = Annotated[
     typer.Option("--key", help="file of a trusted public key; by default those of QUALGATE_TRUSTED_KEYS"),
 ]
 OutOption = Annotated[Path | None, typer.Option("--out", help="write to this file instead of the terminal")]
+BundleOption = Annotated[
+    Path | None,
+    typer.Option("--bundle", help="OpenSSF model-signing bundle, signed with a key: it must list the folder's files"),
+]
+BundleKeyOption = Annotated[
+    Path | None, typer.Option("--bundle-key", help="the bundle's public key, of P-256, P-384 or P-521")
+]
 DaysOption = Annotated[float, typer.Option("--days", min=0.001, max=3_660, help="how long it holds")]
 
 
@@ -121,13 +129,25 @@ def attest(
     folder: Annotated[Path | None, typer.Option("--folder", help="where the variant's folder is now")] = None,
     days: DaysOption = 90,
     out: OutOption = None,
+    bundle: BundleOption = None,
+    bundle_key: BundleKeyOption = None,
+    write_bundle: Annotated[
+        Path | None, typer.Option("--write-bundle", help="also write such a bundle of the approved folder to this file")
+    ] = None,
+    sign_bundle: Annotated[Path | None, typer.Option("--sign-bundle", help="the new bundle's private key")] = None,
 ) -> None:
     """Sign what was decided about a variant's folder, as an in-toto attestation, for `qualgate verify`."""
+    from qualgate.pipeline.attest import Bundles
     from qualgate.pipeline.attest import attest as made
     from qualgate.text.escaping import visible_line
 
-    text, attested = made(store_url(None, store), run_id, variant, folder, days, out)
+    if (write_bundle is None) != (sign_bundle is None):
+        raise UsageError("--write-bundle FILE and --sign-bundle KEY go together.")
+    bundles = Bundles(publisher=_bundle(bundle, bundle_key), out=write_bundle, key=sign_bundle)
+    text, attested, written = made(store_url(None, store), run_id, variant, folder, days, out, bundles)
     _write(text, out)
+    if written:
+        _write(written, write_bundle)
     decided = f"; {attested.decided}" if attested.decided else ""
     holds = "" if attested.result == "FAILED" else f" Holds until {attested.until[:16]}."
     tell(visible_line(f"{attested.result}: {attested.variant}, the gate says {attested.word}{decided}.{holds}"))
@@ -145,6 +165,8 @@ def verify(
     accept_overruled: Annotated[
         bool, typer.Option("--accept-overruled", help="accept what a person approved against the gate")
     ] = False,
+    bundle: BundleOption = None,
+    bundle_key: BundleKeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check that a model folder is what was judged and approved, by your rules. Needs no store and no network; exits
@@ -161,7 +183,9 @@ def verify(
             raise UsageError(f"{file} is not there.")
     expected = replace(expected_of(load_gate_file(policy, files=False)), baseline=baseline)
     listed = revoked.read_text(encoding="utf-8", errors="replace") if revoked else ""
-    checked = check(folder, attestation, expected, keys, datetime.now(UTC), revoked=listed, overruled=accept_overruled)
+    publisher = _bundle(bundle, bundle_key)
+    checked = check(folder, attestation, expected, keys, datetime.now(UTC), revoked=listed, overruled=accept_overruled,
+                    bundle=publisher)  # fmt: skip
     _show(folder, checked, as_json=as_json)
     raise typer.Exit(checked.exit)
 
@@ -185,6 +209,15 @@ def _show(folder: Path, checked: Checked, *, as_json: bool) -> None:
         decided = f"; {attested.decided}" if attested.decided else ""
         say(fit(f"{folder}: approved. {visible_line(what + decided)}. Holds until {attested.until[:16]}."))
         say(fit(f"compared with the baseline {attested.baseline}"))
+
+
+def _bundle(file: Path | None, key: Path | None) -> Bundle | None:
+    """Return the publisher's bundle; None if none is given. UsageError for a file without a key, or the reverse."""
+    from qualgate.store.signing.model_signing import Bundle
+
+    if (file is None) != (key is None):
+        raise UsageError("--bundle FILE and --bundle-key KEY go together.")
+    return Bundle(file=file, key=key) if file is not None and key is not None else None
 
 
 def _keys(files: Sequence[Path] | None) -> tuple[SSlibKey, ...]:
@@ -217,7 +250,9 @@ def _saved(file: Path | None) -> Head | None:
 
 
 _HEAD = {
-    name: kind for what in ("verdicts", "decisions", "roles") for name, kind in ((what, int), (f"{what}_sha256", str))
+    name: kind
+    for what in ("verdicts", "decisions", "roles", "records")
+    for name, kind in ((what, int), (f"{what}_sha256", str))
 }
 _HEAD |= {"at": str}
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from qualgate.config import GateFile
 from qualgate.config.stored import stored_gate_file
-from qualgate.engine.identity import weights_hash
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.evalsets import name_of
+from qualgate.pipeline.judged_folder import judged_files
 from qualgate.pipeline.named_sets import load_set, set_refs
-from qualgate.quant.model_folder import read_model_folder
-from qualgate.records import ArmIdentity, ArmSpec, LmEvalTask, Policy
+from qualgate.records import ArmIdentity, LmEvalTask, Policy
 from qualgate.records.identity import content_hash
 from qualgate.store import plain, queries
 from qualgate.store.audit import check_signed
@@ -27,15 +24,30 @@ from qualgate.store.queries import ArmLine, RunSummary, StoredVerdict
 from qualgate.store.signatures import verdict_chain_at
 from qualgate.store.signing.check import REVOKED, Expected
 from qualgate.store.signing.envelope import sign
-from qualgate.store.signing.keys import KEY, own_key
-from qualgate.store.signing.manifest import manifest_of
+from qualgate.store.signing.keys import signing_key
+from qualgate.store.signing.model_signing import Bundle, write_bundle
 from qualgate.store.signing.statement import PAYLOAD, Attested, Result, statement
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundles:
+    """Bundles of model-signing that `attest` reads and writes."""
+
+    publisher: Bundle | None = None  # must list the folder's files
+    out: Path | None = None  # where the new one will be written, perhaps into the folder
+    key: Path | None = None  # private, of the new one; None: none is made
+
+
 def attest(
-    store_url: str, run_id: str | None, variant: str, folder: Path | None, days: float, out: Path | None = None
-) -> tuple[str, Attested]:
-    """Return the signed attestation of a variant's newest verdict, and what it says.
+    store_url: str,
+    run_id: str | None,
+    variant: str,
+    folder: Path | None,
+    days: float,
+    out: Path | None = None,
+    bundles: Bundles = Bundles(),
+) -> tuple[str, Attested, str]:
+    """Return the signed attestation of a variant's newest verdict, what it says, and the new bundle; "": none.
 
     Args:
         store_url: The store.
@@ -44,12 +56,14 @@ def attest(
         folder: Where its files are now; None: where the run read them.
         days: How long the attestation holds.
         out: Where it will be written, perhaps into the folder.
+        bundles: Bundles of model-signing.
 
     Raises:
-        UsageError: There is no key, no verdict, or no folder of which the verdict speaks.
-        IntegrityError: The stored evidence, or the folder, is not what was judged.
+        UsageError: There is no key, no verdict, no folder of which the verdict speaks, or nobody approved what a new
+            bundle would list.
+        IntegrityError: The stored evidence, or the folder, is not what was judged, or not what its publisher signed.
     """
-    key = _key()
+    key = signing_key()
     with open_store(store_url, create=False) as store:
         run = queries.run_summary(store, run_id or queries.latest_run(store))
         stored, arm = _verdict(run, variant), next((arm for arm in run.arms if arm.name == variant), None)
@@ -59,17 +73,32 @@ def attest(
             raise UsageError(f"run {run.run_id} is a {why}. It cannot be attested: make a run of all cases.")
         check_evidence(store, run.run_id)
         check_signed(store, run.run_id, all_decisions=True)
-        name, files = _judged_files(run.run_id, arm, folder, out)
+        path, files = judged_files(run.run_id, arm, folder, out, bundles.out)
+        if bundles.publisher is not None and (fault := bundles.publisher.fault(path, files)):
+            raise IntegrityError(f"{path}: {fault}")
         with store.read() as connection:
             seal, first = evidence_seal(connection, run.run_id), verdict_chain_at(connection, 1) or ""
-        attested = _attested(run, stored, arm, name, files, days)
-    return sign(statement(replace(attested, evidence=seal, store=first)), PAYLOAD, key), attested
+        attested = _attested(run, stored, arm, path.resolve().name, files, days)
+    text = sign(statement(replace(attested, evidence=seal, store=first)), PAYLOAD, key)
+    return text, attested, _bundle(attested, path, bundles, out) if bundles.key is not None else ""
+
+
+def _bundle(attested: Attested, path: Path, bundles: Bundles, out: Path | None) -> str:
+    """Return the new bundle of a folder at `path`."""
+    if bundles.key is None or attested.result != "PASSED":
+        raise UsageError(
+            f"{attested.variant} is {attested.result}. A bundle of model-signing lists files and says nothing of a "
+            "verdict, so none is made of what was not approved by the gate or its policy."
+        )
+    beside = [file.resolve() for file in (out, bundles.out) if file is not None]
+    inside = [file.relative_to(path.resolve()).as_posix() for file in beside if file.is_relative_to(path.resolve())]
+    return write_bundle(attested.folder, attested.files, inside, bundles.key)
 
 
 def revoked(store_url: str, days: float) -> tuple[str, int]:
     """Return the signed list of blocks and revocations, the newest of each variant, and their number. days: how long
     the list holds."""
-    key, now = _key(), plain.now()
+    key, now = signing_key(), plain.now()
     with open_store(store_url, create=False) as store, store.read() as connection:
         newest = {(one.run_id, one.variant): one for one in chain(connection) if one.action != "approve"}
         first = verdict_chain_at(connection, 1) or ""
@@ -91,7 +120,12 @@ def expected_of(gate: GateFile) -> Expected:
             loaded = load_set(ref, gate.path.parent)
             sets[f"{loaded.name} {loaded.version}"] = loaded.content
     policy = replace(gate.policy, four_arm=gate.four_arm)
-    return Expected(policy=_policy_digest(policy), generation=_generation_digest(gate), evalsets=sets)
+    return Expected(
+        policy=_policy_digest(policy),
+        generation=_generation_digest(gate),
+        evalsets=sets,
+        rules=[rule.id for rule in policy.rules],
+    )
 
 
 def _policy_digest(policy: Policy) -> str:
@@ -113,65 +147,8 @@ def _generation_digest(gate: GateFile) -> str:
     return content_hash([plain.to_json(gate.sampling), gate.repeats, gate.seed])
 
 
-def _key() -> Any:
-    if (key := own_key()) is None:
-        raise UsageError(
-            f"there is no key to sign with: set {KEY} to the file of one. `qualgate key new FILE` makes one."
-        )
-    return key
-
-
 def _verdict(run: RunSummary, variant: str) -> StoredVerdict | None:
     return None if run.pruned else run.verdict(variant)
-
-
-def _judged_files(run_id: str, arm: ArmLine, folder: Path | None, out: Path | None) -> tuple[str, dict[str, str]]:
-    """Return the name of the variant's folder and its files by their sha256, after comparing it with what the run
-    loaded. UsageError for a variant that is no folder by itself, and for files that might be loaded and were not."""
-    if why := _not_a_folder(arm.spec):
-        raise UsageError(
-            f"{arm.name!r} of run {run_id} cannot be attested: {why}. Make it a folder of its own, for example by "
-            "`qualgate quantize`, and judge that."
-        )
-    if arm.identity is None:
-        raise UsageError(f"{arm.name!r} of run {run_id} was never loaded; there is nothing to attest.")
-    spec = arm.spec
-    path = folder or Path(spec.model)
-    model = read_model_folder(path, read_as=spec.read_as)
-    files = manifest_of(path, leave_out=out)
-    weights = [file.relative_to(path).as_posix() for file in model.shards.files]
-    found: dict[str, str] = {
-        "weights": weights_hash(spec, model),
-        "config": model.config_sha256,
-        "tokenizer": model.tokenizer_sha256,
-        "template": model.template_sha256,
-    }
-    other = [name for name, digest in found.items() if getattr(arm.identity, name) != digest]
-    if content_hash([files.get(name) for name in weights]) != model.shards.sha256:
-        other.append("weights, which changed while they were read,")
-    if other:
-        raise IntegrityError(
-            f"{path}: its {', '.join(other)} {'is' if len(other) == 1 else 'are'} not what run {run_id} judged. "
-            "Judge this folder, or give the one that was judged: --folder"
-        )
-    if unjudged := [name for name in files if name not in weights and _LOADED.search(name)]:
-        raise UsageError(f"{path / unjudged[0]} was not judged, and a server might load it. Take it out of the folder.")
-    return path.resolve().name, files
-
-
-# Code, adapters, pickles, and weights beside those that were judged.
-_LOADED = re.compile(
-    r"(\.(py|so|bin|pt|pth|pkl|pickle|ckpt|safetensors|gguf|onnx)|(^|/)adapter_config\.json)$", re.IGNORECASE
-)
-
-
-def _not_a_folder(spec: ArmSpec) -> str:
-    """Return why an arm is no folder by itself; "" if it is one."""
-    if spec.served is not None:
-        return "only its server knows its files"
-    if spec.quantize is not None:
-        return "its weights were quantized on the spot"
-    return "it is a folder and an adapter" if spec.adapter is not None else ""
 
 
 def _attested(

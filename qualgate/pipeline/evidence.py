@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from qualgate.pipeline.score_sample import differing_scores
 from qualgate.records import Evalset, Plan, Policy, RunEvidence, UnitEvidence
 from qualgate.scoring import reasoning
 from qualgate.scoring.structure import json_scores
@@ -18,9 +19,12 @@ from qualgate.store.evidence import case_bodies
 from qualgate.text.numbers import counted
 
 
-def known(store: Store, run_id: str, *, answers: bool = False) -> RunEvidence:
-    """Return a run's evidence, with alternative readings of answers in which no tool call or JSON was found."""
+def known(store: Store, run_id: str, *, answers: bool = False, sampled: bool = False) -> RunEvidence:
+    """Return a run's evidence, with alternative readings of answers in which no tool call or JSON was found. sampled:
+    score a sample of its answers again; a difference is a fault of its integrity."""
     evidence = with_readers(store, runs.evidence(store, run_id, answers=answers))
+    if sampled and not evidence.integrity:
+        evidence = replace(evidence, integrity=tuple(differing_scores(store, run_id)))
     return replace(evidence, judged_before=queries.judged_before(store, run_id))
 
 

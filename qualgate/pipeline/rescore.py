@@ -15,7 +15,7 @@ from qualgate.pipeline.named_sets import asked_by_rules, set_refs
 from qualgate.pipeline.scorable import refuse_other_questions, refuse_unscorable
 from qualgate.pipeline.sets_today import sets_today
 from qualgate.pipeline.spending import judging
-from qualgate.pipeline.staleness import of_today
+from qualgate.pipeline.score_sample import of_today
 from qualgate.pipeline.stored import Standing, run_meant, standing
 from qualgate.records import (
     ArmEvidence,

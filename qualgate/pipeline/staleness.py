@@ -5,7 +5,6 @@ Each such reason makes every verdict undecided.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,15 +14,13 @@ from qualgate.engine.device import choose_device
 from qualgate.engine.draft_arms import draft_models
 from qualgate.engine.identity import engine_version, identify
 from qualgate.errors import UsageError
-from qualgate.harness import tasks
 from qualgate.pipeline.arms import with_default_arithmetic
 from qualgate.pipeline.named_sets import load_set, set_refs
 from qualgate.pipeline.run_key import sampling_settings
+from qualgate.pipeline.score_sample import of_today
 from qualgate.quant.model_folder import read_folders, read_tokenizer_folder
 from qualgate.records import ArmIdentity, ArmSpec, Policy, RunEvidence
-from qualgate.records.metrics import LM_EVAL
-from qualgate.scoring import code, reasoning, scorer_versions
-from qualgate.scoring.tools import served
+from qualgate.scoring import scorer_versions
 from qualgate.served.declared import identify_served
 from qualgate.served.local_weights import weights_of
 from qualgate.store import queries
@@ -115,10 +112,3 @@ def scored_otherwise(evidence: RunEvidence) -> tuple[str, ...]:
         for metric, scorer in sorted(stored_scorers)
         if scorer != (today := of_today(metric, scorer, versions))
     )
-
-
-def of_today(metric: str, scorer: str, versions: Mapping[str, str]) -> str:
-    """Return the current name and version of a stored score's scorer; "" if there is none. versions: of our scorers."""
-    if metric.startswith(LM_EVAL):
-        return tasks.today(scorer)
-    return reasoning.today(scorer, served.today(scorer, code.today(scorer, versions.get(metric, ""))))

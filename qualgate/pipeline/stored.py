@@ -105,7 +105,7 @@ def standing(store: Store, run_id: str | None, gate: GateFile | None, sets: Sequ
     if feedback is not None:
         policy = replace(policy, feedback=feedback.sha256)
     audit.check_signed(store, run)
-    evidence = known(store, run, answers=reads_answers(policy))
+    evidence = known(store, run, answers=reads_answers(policy), sampled=True)
     evidence = replace(evidence, metrics=evidence.metrics | {item.name: item.metrics for item in sets})
     if not sets:
         _refuse_unscored(evidence, policy, gate)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, select
 
-from qualgate.errors import IntegrityError, QualgateError, UsageError
+from qualgate.errors import IntegrityError, QualgateError
 from qualgate.store import people, plain, runs, seals, signatures
 from qualgate.store.database import Store
 from qualgate.store.decisions import GENESIS, chain
 from qualgate.store.evidence import no_such_run
 from qualgate.store.queries.newest import CURRENT_VERDICT, check_verdicts_placed
 from qualgate.store.rows import check_verdict
-from qualgate.store.sealed import rows_of, store_rows
-from qualgate.store.signing.keys import KEY, own_key, trusted_keys
+from qualgate.store.sealed import Kind, chain_heads, rows_of, store_rows
+from qualgate.store.signing.keys import signing_key, trusted_keys
 from qualgate.store.tables import decisions
 from qualgate.store.tables import runs as runs_table
 
@@ -34,7 +34,13 @@ class Head:
     decisions_sha256: str
     roles: int  # grants of roles to people
     roles_sha256: str
+    records: int  # rows of RECORDS
+    records_sha256: str
     at: str  # UTC text
+
+
+# Side evidence beside the roles, and beside what a run's evidence covers.
+RECORDS: tuple[Kind, ...] = ("judgement", "label", "load", "night", "vouched")
 
 
 def head(store: Store) -> Head:
@@ -42,14 +48,16 @@ def head(store: Store) -> Head:
     with store.read() as connection:
         decided = chain(connection)
         count, sha256 = signatures.verdict_chain(connection)
-        roles, roles_sha256 = people.grant_chain(connection)
+        roles, records = chain_heads(connection, ("person",)), chain_heads(connection, RECORDS)
     return Head(
         verdicts=count,
         verdicts_sha256=sha256,
         decisions=len(decided),
         decisions_sha256=decided[-1].hash if decided else GENESIS,
-        roles=roles,
-        roles_sha256=roles_sha256,
+        roles=len(roles) - 1,
+        roles_sha256=roles[-1],
+        records=len(records) - 1,
+        records_sha256=records[-1],
         at=plain.now(),
     )
 
@@ -95,8 +103,7 @@ def sign_run(store: Store, run_id: str) -> int:
     Every digest of the run is checked first, but not who wrote it: that is for the person who signs. UsageError
     without a key or a run, IntegrityError for damage.
     """
-    if own_key() is None:
-        raise UsageError(f"there is no key to sign with: set {KEY} to a key's file. `qualgate key new FILE` makes one.")
+    signing_key()
     with store.read() as connection:
         if connection.scalar(select(runs_table.c.run_id).where(runs_table.c.run_id == run_id)) is None:
             raise no_such_run(connection, run_id)
@@ -127,9 +134,16 @@ def _faults_since(connection: Connection, saved: Head) -> Iterator[str]:
     now = (
         ("verdicts", saved.verdicts, saved.verdicts_sha256, signatures.verdict_chain_at(connection, saved.verdicts)),
         ("decisions", saved.decisions, saved.decisions_sha256, found),
-        ("roles", saved.roles, saved.roles_sha256, people.grant_chain_at(connection, saved.roles)),
-    )
+        ("roles", saved.roles, saved.roles_sha256, _chain_at(connection, ["person"], saved.roles)),
+        ("labels, loads, nights and other records", saved.records, saved.records_sha256,
+         _chain_at(connection, RECORDS, saved.records)),
+    )  # fmt: skip
     for what, count, then, found in now:
         if found != then:
             changed = "are fewer" if found is None else "are others"
             yield f"the {count:,} {what} that the head of {saved.at[:16]} covers {changed} now"
+
+
+def _chain_at(connection: Connection, kinds: Sequence[Kind], count: int) -> str | None:
+    """Return the hash over the first `count` rows; None if there are fewer."""
+    return dict(enumerate(chain_heads(connection, kinds))).get(count)

@@ -274,7 +274,8 @@ def _units(
             continue
         unit = _unit_evidence(key, row, scored.get(row.unit_id, ()), answers)
         by_arm[key.arm].append(replace(unit, draft_steps=draft_steps.as_records(key, steps)) if steps else unit)
-    return by_arm, broken
+    emptied = f"its {len(broken):,} answers are not what was recorded: none has a score"
+    return by_arm, [emptied] if broken and not recorded else broken
 
 
 def _unended(rows: Iterable[AnyRow], names: Sequence[str], stopped: Mapping[str, Stopped]) -> Iterator[str]:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 from sqlalchemy import Connection
 
 from qualgate.errors import UsageError
-from qualgate.records.identity import content_hash
 from qualgate.store import plain
 from qualgate.store.database import Store
-from qualgate.store.sealed import insert_rows, record_of, rows_of, sealed_row
+from qualgate.store.sealed import chain_heads, insert_rows, record_of, rows_of, sealed_row
 from qualgate.store.signing.envelope import NotSigned, opened, sign
 from qualgate.store.signing.keys import KEY, own_key, trusted_keys
 from qualgate.text.escaping import says_something
@@ -33,7 +32,6 @@ MAY = {  # role → what it may do; every role may look
 }
 LABELS, DECIDES = ("labeller", "approver", "admin"), ("approver", "admin")
 TYPE = "application/vnd.qualgate.role+json"
-START = "0" * 64  # before the first grant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +59,7 @@ def grant(store: Store, new: Grant) -> None:
         raise UsageError(f"grants count only with a trusted key's signature: set {KEY} to its file.")
     person = new.person if "://" in new.person else new.person.lower()
     with store.write() as connection:
-        _, after = grant_chain(connection)
-        made = replace(new, person=person, at=plain.now(), after=after)
+        made = replace(new, person=person, at=plain.now(), after=chain_heads(connection, ["person"])[-1])
         signed = replace(made, signature=sign(_signed(made), TYPE, key) if key is not None else None)
         insert_rows(connection, [sealed_row("person", signed, name=person, at=made.at)])
 
@@ -103,17 +100,6 @@ def check_may(connection: Connection, signed_in: str, roles: tuple[str, ...], wh
     return mine
 
 
-def grant_chain(connection: Connection) -> tuple[int, str]:
-    """Return the number of grants in the store, and the hash over them in the order of writing."""
-    heads = _heads(connection)
-    return len(heads) - 1, heads[-1]
-
-
-def grant_chain_at(connection: Connection, count: int) -> str | None:
-    """Return that hash over the first `count` grants; None if there are fewer."""
-    return dict(enumerate(_heads(connection))).get(count)
-
-
 def faults(connection: Connection, keys: Sequence[SSlibKey]) -> Iterator[str]:
     """Yield a line for each person whose newest grant none of `keys` signed as it stands, so that it does not count."""
     newest = {one.person: (one, after) for one, after in _read(connection)}
@@ -124,17 +110,8 @@ def faults(connection: Connection, keys: Sequence[SSlibKey]) -> Iterator[str]:
 
 def _read(connection: Connection) -> Iterator[tuple[Grant, str]]:
     """Yield each grant, oldest first, and the hash over those before it. IntegrityError for a changed row."""
-    head = START
-    for row in connection.execute(rows_of("person")):
-        yield record_of(Grant, row), head
-        head = content_hash([head, row.sha256])
-
-
-def _heads(connection: Connection) -> list[str]:
-    heads: list[str] = [START]
-    for row in connection.execute(rows_of("person")):
-        heads.append(content_hash([heads[-1], row.sha256]))
-    return heads
+    for row, before in zip(connection.execute(rows_of("person")), chain_heads(connection, ["person"]), strict=False):
+        yield record_of(Grant, row), before
 
 
 def _signed(grant: Grant) -> dict[str, object]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from heapq import nsmallest
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, insert, select
@@ -91,29 +93,55 @@ def read(store: Store, run_id: str) -> Scoring:
                 f"run {run_id} is not complete ({status or 'there is no such run'}), and only a complete run can be "
                 "scored again. Run its gate file: qualgate run"
             )
-        number = newest_scoring(connection, run_id)
-        by_unit: dict[int, list[Score]] = {}
-        for unit_id, *columns in connection.execute(_scores_of(run_id, number)):
-            by_unit.setdefault(unit_id, []).append(Score(**dict(zip((c.name for c in SCORE), columns, strict=True))))
-        rows = connection.execute(
-            select(units.c.unit_id, *KEY, units.c.text, units.c.finish_reason, units.c.calls)
-            .where(units.c.run_id == run_id, units.c.status == "done")
-            .order_by(units.c.unit_id)
+        return _scoring(connection, run_id)
+
+
+def sample(store: Store, run_id: str, most: int) -> Scoring:
+    """Return up to `most` answers of each arm and their cases. They are drawn by a hash over the run's id and the seals
+    of all its answers and scorings, so whoever changes one of them draws others."""
+    with store.read() as connection:
+        columns = (units.c.unit_id, units.c.arm, units.c.sha256)
+        rows = connection.execute(_sealed_units(run_id).with_only_columns(*columns)).all()
+        later = connection.execute(_scorings(run_id)).all()
+        seals = [*(row.sha256 for row in rows), *(row.sha256 for row in later)]
+        seed = seal.digest((run_id,), "".join(seals).encode())
+        by_arm: dict[str, list[int]] = {}
+        for row in rows:
+            by_arm.setdefault(row.arm, []).append(row.unit_id)
+        drawn = (
+            nsmallest(most, ids, key=lambda unit_id: sha256(f"{seed} {unit_id}".encode()).digest())
+            for ids in by_arm.values()
         )
-        answers = tuple(
-            StoredAnswer(
-                unit_id=row[0],
-                key=_key(row),
-                text=row.text,
-                finish_reason=row.finish_reason,
-                calls=None if row.calls is None else tuple(map(tuple, json.loads(row.calls))),
-                scores=tuple(by_unit.get(row[0], ())),
-            )
-            for row in rows
+        return _scoring(connection, run_id, [unit_id for ids in drawn for unit_id in ids])
+
+
+def _scoring(connection: Connection, run_id: str, unit_ids: Collection[int] | None = None) -> Scoring:
+    """Return the newest scoring with the run's answers. unit_ids: only these answers and their cases."""
+    chosen = (units.c.run_id == run_id, units.c.status == "done")
+    chosen += () if unit_ids is None else (units.c.unit_id.in_(unit_ids),)
+    number = newest_scoring(connection, run_id)
+    names = [column.name for column in SCORE]
+    scored = scores_by_unit(connection, run_id, number, unit_ids)
+    rows = connection.execute(
+        select(units.c.unit_id, *KEY, units.c.text, units.c.finish_reason, units.c.calls)
+        .where(*chosen)
+        .order_by(units.c.unit_id)
+    )
+    answers = tuple(
+        StoredAnswer(
+            unit_id=row[0],
+            key=_key(row),
+            text=row.text,
+            finish_reason=row.finish_reason,
+            calls=None if row.calls is None else tuple(map(tuple, json.loads(row.calls))),
+            scores=tuple(Score(**dict(zip(names, score, strict=True))) for score in scored.get(row[0], ())),
         )
-        recorded, sets = _evalsets(connection, run_id), sets_of_scoring(connection, run_id, number)
-        newest = tuple(as_rescored(item, sets) for item in recorded)
-        return Scoring(number=number, recorded=recorded, evalsets=newest, answers=answers)
+        for row in rows
+    )
+    hashes = None if unit_ids is None else connection.scalars(select(units.c.case_hash).where(*chosen).distinct()).all()
+    recorded, sets = _evalsets(connection, run_id, hashes), sets_of_scoring(connection, run_id, number)
+    newest = tuple(as_rescored(item, sets) for item in recorded)
+    return Scoring(number=number, recorded=recorded, evalsets=newest, answers=answers)
 
 
 def add(
@@ -224,16 +252,17 @@ def _digest(rows: Sequence[AnyRow], by_unit: ScoresByUnit) -> str:
     return seal.digest((), "".join(digests).encode("ascii"))
 
 
-def _evalsets(connection: Connection, run_id: str) -> tuple[Evalset, ...]:
-    """Return the run's sets as recorded, with the cases that the baseline was asked, in their order."""
+def _evalsets(connection: Connection, run_id: str, hashes: Collection[str] | None = None) -> tuple[Evalset, ...]:
+    """Return the run's sets as recorded, with the cases that the baseline was asked, in their order. hashes: only these
+    cases."""
     by_set: dict[str, list[Case]] = {}
-    stored = connection.execute(
+    stored = (
         select(units.c.evalset, cases)
         .join(cases, cases.c.case_hash == units.c.case_hash)
         .where(units.c.run_id == run_id, units.c.arm == "baseline", units.c.repeat == 0)
         .order_by(units.c.unit_id)
     )
-    for row in stored:
+    for row in connection.execute(stored if hashes is None else stored.where(cases.c.case_hash.in_(hashes))):
         by_set.setdefault(row.evalset, []).append(Case(evalset=row.evalset, body=check_case(row)))
     rows = connection.execute(select(evalsets).where(evalsets.c.run_id == run_id).order_by(evalsets.c.position))
     return tuple(replace(plain.evalset(row), cases=tuple(by_set.get(row.name, ()))) for row in rows)

@@ -77,6 +77,15 @@ def rows_of(kind: Kind, **columns: Any) -> Select[Any]:
     return select(sealed).where(sealed.c.kind == kind, *matches).order_by(sealed.c.sealed_id)
 
 
+def chain_heads(connection: Connection, kinds: Sequence[Kind]) -> list[str]:
+    """Return the hashes over the first 0, 1, 2, … rows of these kinds, in the order in which they were written."""
+    heads: list[str] = ["0" * 64]
+    chosen = select(sealed.c.sha256).where(sealed.c.kind.in_(kinds)).order_by(sealed.c.sealed_id)
+    for sha256 in connection.scalars(chosen):
+        heads.append(content_hash([heads[-1], sha256]))
+    return heads
+
+
 def is_intact(row: Any) -> bool:
     """Whether the row is what was written, under its own key. row: all columns."""
     is_own = row.kind not in ONCE or row.key == content_hash([row.kind, row.run_id, row.name, row.part])

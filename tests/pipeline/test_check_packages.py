@@ -7,7 +7,7 @@ import pytest
 from qualgate.errors import UsageError
 from qualgate.pipeline import check_packages
 from qualgate.pipeline.check_packages import packages_held
-from qualgate.pipeline.staleness import of_today
+from qualgate.pipeline.score_sample import of_today
 from qualgate.records import Case, Evalset
 from qualgate.sandbox.packages import NoPackages
 

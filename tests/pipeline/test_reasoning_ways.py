@@ -13,7 +13,7 @@ from qualgate.pipeline.foretell import foretell
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.reasoning_ways import with_ways
 from qualgate.pipeline.score_files import choose_scorer, score_files
-from qualgate.pipeline.staleness import of_today
+from qualgate.pipeline.score_sample import of_today
 from qualgate.quant.model_folder import read_tokenizer_folder
 from qualgate.scoring import score, scorer_versions
 from tests.gated_model import GATE_FILE

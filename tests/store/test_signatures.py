@@ -14,6 +14,7 @@ from qualgate.store import audit, decisions, queries, scorings, tables
 from qualgate.store.database import open_store
 from qualgate.store.decisions import Seen
 from qualgate.store.rows import verdict_digest
+from qualgate.store.sealed import sealed_row, store_rows
 from qualgate.store.signing.keys import KEY, TRUSTED, make_key, public_keys, public_path
 from qualgate.store.tables import verdicts
 from tests.store.conftest import SMALL
@@ -167,6 +168,27 @@ def test_what_is_cut_off_the_end_is_found_by_a_saved_head(signed, trusted, cut):
     assert not [fault for fault in faults(store, trusted) if "head" in fault]
     [fault] = [fault for fault in faults(store, trusted, head) if "that the head of" in fault]
     assert fault.endswith("are fewer now")
+
+
+def test_a_label_or_a_load_that_is_cut_off_the_end_is_found_by_a_saved_head(signed, trusted):
+    store, _ = signed
+    for number in range(2):
+        store_rows(store, [sealed_row("load", {"number": number})])
+    head = audit.head(store)
+    store_rows(store, [sealed_row("night", {"later": True})])
+    assert faults(store, trusted, head) == []
+    tamper(store, "delete from sealed where kind = 'load' and body_json like '%1%'")
+    assert faults(store, trusted) == []
+    [fault] = faults(store, trusted, head)
+    assert "the 2 labels, loads, nights and other records that the head" in fault
+    assert fault.endswith("are others now")
+
+
+def test_an_emptied_table_of_scores_is_one_line_for_its_run(signed, trusted):
+    store, run_id = signed
+    tamper(store, "delete from scores")
+    assert len(faults(store, ())) == 1
+    assert faults(store, ())[0] == f"run {run_id}: its 60 answers are not what was recorded: none has a score"
 
 
 def test_a_store_that_was_written_anew_from_its_first_row_is_found_by_a_saved_head(signed, trusted, tmp_path):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from qualgate.errors import Exit
 from qualgate.store.signing import statement
 from qualgate.store.signing.envelope import NotSigned, opened
-from qualgate.store.signing.manifest import differences, digest_of, manifest_of
+from qualgate.store.signing.manifest import NAMED, differences, digest_of, manifest_of
+from qualgate.store.signing.model_signing import Bundle
 from qualgate.store.signing.statement import Attested
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Expected:
     policy: str  # this and the next: as in `Attested`
     generation: str
     evalsets: Mapping[str, str]  # name and version → sha256; of lm-eval tasks name → ""
+    rules: Sequence[str] = ()  # by their ids
     baseline: str = ""  # the baseline's digest; "": any
 
 
@@ -50,6 +52,7 @@ def check(
     *,
     revoked: str = "",
     overruled: bool = False,
+    bundle: Bundle | None = None,
 ) -> Checked:
     """Check a folder against its attestation.
 
@@ -61,15 +64,21 @@ def check(
         now: The time, with its zone.
         revoked: The text of a signed list of revoked approvals; "": none.
         overruled: Accept what a person approved against the gate.
+        bundle: A bundle of model-signing that must list the same files; None: not asked for.
 
     Raises:
-        IntegrityError: The attestation or the list is not what a trusted key signed.
+        IntegrityError: The attestation, the list or the bundle is not what a trusted key signed.
     """
     text = attestation.read_text(encoding="utf-8", errors="replace")
     body, key = _opened(text, statement.PAYLOAD, keys, str(attestation))
     attested = statement.read(body)
     refused: list[tuple[Exit, str]] = []
-    found = manifest_of(folder, leave_out=attestation)
+    found = manifest_of(folder, attestation)
+    if bundle is not None:  # it may lie in the folder since
+        own = bundle.file.resolve()
+        found = {name: sha for name, sha in found.items() if name in attested.files or (folder / name).resolve() != own}
+    if bundle is not None and (fault := bundle.fault(folder, found)):
+        refused.append((Exit.INTEGRITY, fault))
     if digest_of(found) != digest_of(attested.files):
         refused.append(
             (Exit.INTEGRITY, f"these are not the files that were judged: {differences(attested.files, found)}")
@@ -94,7 +103,7 @@ def _opened(text: str, payload_type: str, keys: Sequence[SSlibKey], file: str) -
 def _other_terms(attested: Attested, expected: Expected) -> Iterator[str]:
     """Yield how the judged run differs from what the deployer's gate file says."""
     if attested.policy != expected.policy:
-        yield "other rules decided than those of this policy"
+        yield f"other rules decided than those of this policy: {_other_rules(attested.rules, expected.rules)}"
     if attested.generation != expected.generation:
         yield "the answers were generated with other settings than the section `generation` of this policy"
     tasks = {name for name, digest in expected.evalsets.items() if not digest}  # known by name alone
@@ -105,6 +114,16 @@ def _other_terms(attested: Attested, expected: Expected) -> Iterator[str]:
         yield f"the evalsets of this policy or their cases are others than those that were judged: {', '.join(others)}"
     if expected.baseline and attested.baseline != expected.baseline:
         yield f"it was compared with another baseline: {attested.baseline}"
+
+
+def _other_rules(judged: Mapping[str, str], wanted: Sequence[str]) -> str:
+    """Return which rules differ. judged: "rule" or "rule: slice"."""
+    absent = [rule for rule in wanted if not any(one == rule or one.startswith(f"{rule}: ") for one in judged)]
+    known = [one for one in judged if any(one == rule or one.startswith(f"{rule}: ") for rule in wanted)]
+    others = [f"it lacks {rule}" for rule in absent[:NAMED]] + [
+        f"it was judged by {one}" for one in [one for one in judged if one not in known][:NAMED]
+    ]
+    return ", ".join(others) or "the same bounds, and another alpha, tier, `approvals` or setting of the section `gate`"
 
 
 def _times(attested: Attested, now: datetime) -> list[tuple[Exit, str]]:

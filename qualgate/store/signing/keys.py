@@ -47,6 +47,13 @@ def own_key() -> CryptoSigner | None:
     return signer(Path(name)) if (name := os.environ.get(KEY, "").strip()) else None
 
 
+def signing_key() -> CryptoSigner:
+    """Return that key. UsageError as `own_key`, and if QUALGATE_KEY names none."""
+    if (key := own_key()) is None:
+        raise UsageError(f"there is no key to sign with: set {KEY} to a key's file. `qualgate key new FILE` makes one.")
+    return key
+
+
 def trusted_keys() -> tuple[SSlibKey, ...]:
     """Return the public keys that the environment names, the own one too. UsageError as `own_key` and `public_keys`."""
     names = [name for name in os.environ.get(TRUSTED, "").split(os.pathsep) if name.strip()]

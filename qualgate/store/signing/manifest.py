@@ -19,11 +19,11 @@ MOST = 10_000  # files
 NAMED = 3
 
 
-def manifest_of(folder: Path, leave_out: Path | None = None) -> dict[str, str]:
-    """Return path inside the folder → sha256 of the file. leave_out: a file that may lie there, such as the
+def manifest_of(folder: Path, *leave_out: Path | None) -> dict[str, str]:
+    """Return path inside the folder → sha256 of the file. leave_out: files that may lie there, such as the
     attestation itself. UsageError for a folder that cannot be read whole, or that links to another folder."""
-    skipped = leave_out.resolve() if leave_out is not None else None
-    files = sorted(file for file in _files(folder) if file.resolve() != skipped)
+    skipped = {path.resolve() for path in leave_out if path is not None}
+    files = sorted(file for file in _files(folder) if file.resolve() not in skipped)
     if not files:
         raise UsageError(f"{folder} is not there, or holds no file.")
     if len(files) > MOST:

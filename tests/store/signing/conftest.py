@@ -26,7 +26,8 @@ def _finished(tmp_path_factory) -> Path:
     changed(folder, ("same: {model: ./model", "noisy: {model: ./noisy, dtype: float32}\n  same: {model: ./copy"))
     for name in ("ci", "eve"):
         assert qualgate("key", "new", name, cwd=folder).returncode == 0
-    assert qualgate("run", "gate.yaml", cwd=folder, QUALGATE_KEY=str(folder / "ci")).returncode == 10
+    made = qualgate("run", "gate.yaml", cwd=folder, QUALGATE_KEY=str(folder / "ci"))
+    assert (made.returncode, "signed: the verdicts and their evidence, with the key " in made.stdout) == (10, True)
     return folder
 
 
