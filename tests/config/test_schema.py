@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 
 import pytest
@@ -45,7 +46,10 @@ def test_the_schema_is_draft_7_and_plain_json():
 
 
 def test_every_metric_and_no_planned_one_is_offered_to_the_editor():
-    assert gate_file_schema()["$defs"]["RuleEntry"]["properties"]["metric"]["enum"] == list(METRICS)
+    closed, open_names = gate_file_schema()["$defs"]["RuleEntry"]["properties"]["metric"]["anyOf"]
+    assert closed["enum"] == list(METRICS)
+    assert re.search(open_names["pattern"], "harness.match")
+    assert not any(re.search(open_names["pattern"], name) for name in (*METRICS, "harness."))
 
 
 @pytest.mark.parametrize(
