@@ -28,7 +28,7 @@ page = st.navigation(
         st.Page("views/nights.py", title="Nights", icon=":material/bedtime:", url_path="nights"),
         st.Page("views/loads.py", title="Loads", icon=":material/speed:", url_path="loads"),
         st.Page("views/verdict.py", title="Verdict", icon=":material/gavel:", url_path="verdict"),
-        st.Page("views/compare.py", title="Compare blind", url_path="compare", visibility="hidden"),
+        st.Page("views/blind.py", title="Compare blind", url_path="blind", visibility="hidden"),
         st.Page("views/queue.py", title="Queue", url_path="queue", visibility="hidden"),
         st.Page("views/decisions.py", title="Decisions", icon=":material/link:", url_path="decisions"),
     ],

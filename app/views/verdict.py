@@ -96,7 +96,7 @@ def _switch(run: RunSummary, names: list[str], variant: str) -> None:
             )
         if run.finished_at:
             query = {"run": run.run_id}
-            st.page_link("views/compare.py", label="Compare blind", icon=":material/balance:", query_params=query)
+            st.page_link("views/blind.py", label="Compare blind", icon=":material/balance:", query_params=query)
         if run.gate_name and (load_count := data.count_loads(run.gate_name)):
             link_loads(counted(load_count, "load"), gate=run.gate_name)
 

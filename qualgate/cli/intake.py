@@ -47,26 +47,18 @@ def intake(
     from qualgate.intake.harnesses.log import Choice
     from qualgate.pipeline.arms import with_nel_policy
     from qualgate.pipeline.from_harnesses import judge_results
-    from qualgate.report.unstored import report_of
+    from qualgate.report.unstored import report_of_results
 
-    if gate_file is not None and (max_drop, max_ratio) != (None, None):
-        raise UsageError("give a gate file or --max-drop and --max-ratio, not both.")
     gate = None if gate_file is None else with_nel_policy(load_gate_file(gate_file, files=False))
+    if gate is not None and (max_drop, max_ratio) != (None, None):
+        raise UsageError("give a gate file or --max-drop and --max-ratio, not both.")
     first, second = (
         Choice(task=task, model=model, filter=filter, metric=metric) for model in (baseline_model, variant_model)
     )
     judged = judge_results(
         baseline, variant, gate, format=format, choices=(first, second), max_drop=max_drop, max_ratio=max_ratio
     )
-    logs = judged.pair.baseline, judged.pair.variant
-    report = report_of(
-        judged.evidence,
-        judged.decided.verdicts,
-        judged.decided.policy,
-        [log.scores.source for log in logs],
-        description=f"results of {logs[0].format}",
-        sides=[log.scores for log in logs],
-    )
+    report = report_of_results(judged)
     show(
         report, "json" if as_json else "terminal", None, what_peers_say(judged.evidence, losses=True) if peers else None
     )

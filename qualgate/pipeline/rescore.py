@@ -13,9 +13,9 @@ from qualgate.pipeline.evidence import with_readers
 from qualgate.pipeline.judging import ask_judge, with_judgements
 from qualgate.pipeline.named_sets import asked_by_rules, set_refs
 from qualgate.pipeline.scorable import refuse_other_questions, refuse_unscorable
+from qualgate.pipeline.score_sample import of_today
 from qualgate.pipeline.sets_today import sets_today
 from qualgate.pipeline.spending import judging
-from qualgate.pipeline.score_sample import of_today
 from qualgate.pipeline.stored import Standing, run_meant, standing
 from qualgate.records import (
     ArmEvidence,

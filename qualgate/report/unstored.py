@@ -19,6 +19,7 @@ FAILURES_SHOWN = 100
 if TYPE_CHECKING:
     from qualgate.intake.score_rows import ScoreRow, Scores
     from qualgate.pipeline.from_files import Judged
+    from qualgate.pipeline.from_harnesses import JudgedLogs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,19 @@ def report_of_files(judged: Judged) -> Report:
         description="scores from files",
         sides=judged.sides,
         source=source_of(judged.gate.path, judged.gate.policy),
+    )
+
+
+def report_of_results(judged: JudgedLogs) -> Report:
+    """Build the report of a verdict on results of another harness."""
+    logs = judged.pair.baseline, judged.pair.variant
+    return report_of(
+        judged.evidence,
+        judged.decided.verdicts,
+        judged.decided.policy,
+        [log.scores.source for log in logs],
+        description=f"results of {logs[0].format}",
+        sides=[log.scores for log in logs],
     )
 
 

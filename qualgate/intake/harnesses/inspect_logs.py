@@ -16,7 +16,7 @@ from qualgate.intake.error_texts import error_reader
 from qualgate.intake.harnesses.containers import Archive, json_items
 from qualgate.intake.harnesses.fields import mapping, number, sequence, text, whole
 from qualgate.intake.harnesses.log import Choice, Log, Sample
-from qualgate.intake.harnesses.recognise import Probe
+from qualgate.intake.harnesses.probe import Probe
 from qualgate.intake.harnesses.rows import rows_of
 from qualgate.records.identity import content_hash
 

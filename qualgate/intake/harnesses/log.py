@@ -1,4 +1,4 @@
-"""What every reader makes of a harness's results: samples as they were logged, and the log that holds them."""
+"""The record that every reader makes of a harness's results: the log, and the samples in it."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def begun(made, open_page):
     """The page, once a reviewer gave their name."""
 
     def opened(name: str = "Ada"):
-        app = open_page("compare", run=made.complete)
+        app = open_page("blind", run=made.complete)
         assert "Compare blind" in shown(app)
         app.text_input(key="compare_name").input(name)
         return press(app, "Begin").run()
@@ -153,7 +153,7 @@ def test_what_the_store_refuses_is_said_and_the_pair_stays(made, begun):
 def test_a_run_under_way_has_nothing_to_compare(made, open_page):
     with open_store(made.url) as store:
         under_way = make_run(store, make_plan(cases=4, job_rows=6), jobs=1)
-    app = open_page("compare", run=under_way)
+    app = open_page("blind", run=under_way)
     app.text_input(key="compare_name").input("Ada")
     press(app, "Begin").run()
     assert "There is nothing to compare" in str([one.value for one in app.info])
@@ -174,7 +174,7 @@ def test_what_a_browser_gets_names_no_arm_and_keys_choose(made, browser):  # noq
 
         page.on("websocket", lambda socket: socket.on("framereceived", keep))
         page.on("response", lambda response: came.append(response.url.encode()))
-        page.goto(f"{url}/compare?run={made.complete}")
+        page.goto(f"{url}/blind?run={made.complete}")
         page.get_by_label("Your name").fill("Ada")
         page.get_by_role("button", name="Begin").click()
         for number, key in enumerate(("1", "0", "2")):
@@ -188,7 +188,7 @@ def test_what_a_browser_gets_names_no_arm_and_keys_choose(made, browser):  # noq
             assert name not in source
             assert name.encode() not in b"\n".join(came)
         assert "baseline" not in page.inner_text("body").lower()
-        assert page.url == f"{url}/compare?run={made.complete}"
+        assert page.url == f"{url}/blind?run={made.complete}"
     order = pairs(made)[:3]
     assert [(one.unit, one.preferred) for one in stored(made)] == list(
         zip([UnitKey(*_key(pair)) for pair in order], ("first", "tie", "second"), strict=True)
