@@ -19,10 +19,12 @@ from qualgate.store.postgresql import lasting
 from qualgate.store.tables import sealed
 from qualgate.store.typed import read
 
-Kind = Literal["judgement", "label", "load", "night", "person", "pruning", "scoring", "stopping", "vouched"]
+Kind = Literal[
+    *("claim", "judgement", "label", "load", "night", "opening", "person", "pruning", "scoring", "stopping", "vouched")
+]
 Record = TypeVar("Record")
 JUDGED_BY: tuple[Kind, ...] = ("scoring", "stopping")  # part of the evidence as the run left it
-ONCE = ("judgement", "pruning", "scoring", "stopping")  # kinds with one row of a run, a name and a part
+ONCE = ("judgement", "opening", "pruning", "scoring", "stopping")  # kinds with one row of a run, a name and a part
 COVERED = ("kind", "run_id", "name", "part", "at", "body_json", "key")  # by the seal
 
 

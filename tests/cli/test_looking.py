@@ -74,7 +74,7 @@ def test_flips_show_prompt_reference_and_where_the_answers_part(stored):
         asked("flips", second, "int4-g32", "--evalset", "arithmetic", "--limit", "1", "--json", url=url)
     )
     assert machine == json.loads(
-        json.dumps({**asdict(flip), "parts_in": "", "sha256": {}, "labels": {"own": None, "other": None}})
+        json.dumps({**asdict(flip), "parts_in": "", "sha256": {}, "labels": {"own": None, "other": None, "comments": []}})
     )
     assert (machine["reference"], machine["prompt"]) == (body["answer"], f"user: {body['messages'][0]['content']}")
 

@@ -1,7 +1,7 @@
 """Queries for reports and the dashboard: frozen records, paged, counted in SQL."""
 
 from qualgate.store.queries.answers import Answer, CaseDetail, case_detail
-from qualgate.store.queries.changed import Changed, changed_scores
+from qualgate.store.queries.changed import Changed, changed_scores, common_answers
 from qualgate.store.queries.drafted import drafted
 from qualgate.store.queries.drift import PositionDrift, Said, baseline_said, drift_by_position
 from qualgate.store.queries.flipped import (
@@ -100,6 +100,7 @@ __all__ = [
     "case_detail",
     "case_keys",
     "changed_scores",
+    "common_answers",
     "checked_run",
     "compared",
     "count_flipped_cases",
