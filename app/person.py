@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 from qualgate_app import LOGIN, data
+from qualgate_app.keys import show_keys
 from qualgate_app.text import label
 
 from qualgate.store.people import LABELS, Role
@@ -21,10 +22,15 @@ class Person:
     """Who looks at a page."""
 
     identity: str  # as `people` names them; "": nobody signs in here
-    name: str  # what they are called
+    name: str  # what they are called; as typed where nobody signs in
     role: Role | None
     fresh: bool = True  # signed in recently enough to decide
     closed: bool = False  # nobody signs in here, and the store asks for it
+
+    @property
+    def who(self) -> str:
+        """Who they are to claims and assignments; "" until they type a name."""
+        return self.identity or self.name.strip()
 
     @property
     def may_decide(self) -> bool:
@@ -45,7 +51,7 @@ def signs_in() -> bool:
 def person() -> Person:
     """Return who looks at the page; their role is read from the store each time."""
     if not signs_in():
-        return Person("", "", None, closed=data.has_people())
+        return Person("", st.session_state.get("reviewer", ""), None, closed=data.has_people())
     claims = st.user.to_dict()
     if not claims.get("is_logged_in"):
         return Person("", "", None, fresh=False)
@@ -63,8 +69,13 @@ def _identity(claims: Mapping[str, object]) -> str:
 
 
 def admitted() -> bool:
-    """Show who is signed in; or the way to sign in, or to a role, in place of the page. Whether the page is shown."""
+    """Show who is signed in, or a field for the name if nobody signs in; or the way to sign in, or to a role, in place
+    of the page. Whether the page is shown."""
     if not signs_in():
+        with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", key="person"):
+            show_keys()
+            st.text_input("Your name", key="reviewer", max_chars=200, width=220, placeholder="Your name",
+                          label_visibility="collapsed")  # fmt: skip
         return True
     if not st.user.is_logged_in:
         st.header("Sign in")
@@ -72,7 +83,8 @@ def admitted() -> bool:
         st.button("Sign in", type="primary", on_click=st.login)
         return False
     mine = person()
-    with st.container(horizontal=True, horizontal_alignment="right", key="person"):
+    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", key="person"):
+        show_keys()
         st.caption(f"{label(mine.name)} · {mine.role or 'no role'}")
         st.button("Sign out", type="tertiary", on_click=st.logout)
     if mine.role is None:

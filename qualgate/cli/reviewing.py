@@ -25,7 +25,8 @@ def label(
     word: Annotated[
         str,
         typer.Argument(
-            metavar="LABEL", help="regression, acceptable, wrong-reference or flaky; none removes the label; comment adds the note"
+            metavar="LABEL",
+            help="regression, acceptable, wrong-reference or flaky; none removes the label; comment adds the note",
         ),
     ],
     variant: Annotated[str, typer.Option("--variant", help="name of the variant whose answer is labelled")],
@@ -35,7 +36,8 @@ def label(
     repeat: Annotated[int, typer.Option("--repeat", min=0, help="which of several answers to the case")] = 0,
     store: StoreOption = None,
 ) -> None:
-    """Label a variant's answer to one case, or comment on it. Labels change no score and no verdict; the next run shows them."""
+    """Label a variant's answer to one case, or comment on it. That changes no score and no verdict; the next run shows
+    it."""
     from qualgate.report.screen import fit
     from qualgate.store.database import open_store
     from qualgate.store.labels import NO_LABEL, find_answer, set_label
@@ -59,8 +61,8 @@ def labels(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the labels and comments that people gave to changed answers, export them, or print what they propose: references to
-    correct, and cases for quarantine."""
+    """List the labels and comments that people gave to changed answers, export them, or print what the labels propose:
+    references to correct, and cases for quarantine."""
     from qualgate.report.label_list import labels_csv, labels_jsonl, print_labels, proposals, proposals_yaml
     from qualgate.report.render import write_atomically
     from qualgate.store import labels as stored_labels

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from qualgate.records import Comparison
 from qualgate.report import screen
@@ -86,6 +86,17 @@ def run_changes(url: str, before: str, after: str, *, checked: bool = False) -> 
         rates=tuple(rate for name in names for rate in _changed_rates(run_before, run_after, name)),
         scores=scores,
         pairs=pairs,
+    )
+
+
+def of_variant(changes: RunChanges, variant: str) -> RunChanges:
+    """Return the changes of one variant."""
+    return replace(
+        changes,
+        verdicts=tuple(words for words in changes.verdicts if words.variant == variant),
+        rates=tuple(rate for rate in changes.rates if rate.variant == variant),
+        pairs={key: count for key, count in changes.pairs.items() if key[0] == variant},
+        flips=tuple(flip for flip in changes.flips if flip.variant == variant),
     )
 
 

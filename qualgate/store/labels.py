@@ -2,7 +2,7 @@
 rests on it.
 
 A label belongs to one answer of one run, and is found again by its case's hash, so the next run of the case shows it.
-The newest label of an answer counts. A comment is a row beside the labels, whose note is the text; every comment counts.
+The newest label of an answer counts. A comment is a row beside the labels whose note is the text; each counts.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def set_label(
     return what is recorded. The same by the same person, twice in a row, is recorded once.
 
     Raises:
-        UsageError: Nothing is recorded, because the label is unknown, a name or comment is empty or invisible, a text is
-            too long, there is no such answer, or no label to remove.
+        UsageError: Nothing is recorded, because the label is unknown, a name or comment is empty or invisible, a text
+            is too long, there is no such answer, or no label to remove.
         EvidencePruned: The answer is gone; labels can only be removed.
         IntegrityError: An earlier label of the answer is not what was recorded.
     """
@@ -115,7 +115,8 @@ def set_label(
     if label == COMMENT and not is_readable(note):
         raise UsageError("a comment needs a text; write it as the note.")
     if not is_readable(name):
-        raise UsageError(f"a {COMMENT if label == COMMENT else 'label'} needs the name of the person who sets it; fill it in.")
+        what = COMMENT if label == COMMENT else "label"
+        raise UsageError(f"a {what} needs the name of the person who sets it; fill it in.")
     if len(name) > LONGEST_NAME or len(note) > LONGEST_NOTE:
         raise UsageError(f"a name has at most {LONGEST_NAME} characters, and a note {LONGEST_NOTE:,}. Shorten them.")
     said = {"label": label, "name": name, "note": note if is_readable(note) else "", "signed_in": signed_in}

@@ -20,8 +20,8 @@ from qualgate.store.tables import sealed
 from qualgate.store.typed import read
 
 Kind = Literal[
-    *("claim", "judgement", "label", "load", "night", "opening", "person", "pruning", "scoring", "stopping", "vouched")
-]
+    "claim", "judgement", "label", "load", "night", "opening", "person", "pruning", "scoring", "stopping", "vouched"
+]  # fmt: skip
 Record = TypeVar("Record")
 JUDGED_BY: tuple[Kind, ...] = ("scoring", "stopping")  # part of the evidence as the run left it
 ONCE = ("judgement", "opening", "pruning", "scoring", "stopping")  # kinds with one row of a run, a name and a part

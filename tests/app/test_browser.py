@@ -62,7 +62,7 @@ def test_a_reviewer_approves_from_the_queue(made, dashboard, browser):
             page.wait_for_url(f"**/verdict?run={made.complete}&variant=int8", timeout=5_000)
             break
     expect(page.get_by_text("all 5 critical rules proven").first).to_be_visible()
-    page.get_by_label("Name", exact=True).fill("Ada Lovelace")
+    page.get_by_label("Your name", exact=True).fill("Ada Lovelace")
     page.get_by_label("Reason", exact=True).fill("Every flip is an improvement.")
     page.get_by_role("button", name="Approve").click()
     expect(page.get_by_text("Every flip is an improvement.").first).to_be_visible()

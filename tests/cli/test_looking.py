@@ -15,6 +15,7 @@ from qualgate.report.run_changes import Words, print_run_changes, run_changes
 from qualgate.report.run_list import print_runs
 from qualgate.store import queries, runs
 from qualgate.store.database import open_store
+from qualgate.store.labels import UNLABELLED
 from qualgate.text.escaping import visible
 from tests.command_line import qualgate
 from tests.report.reading import ATTACK
@@ -74,7 +75,7 @@ def test_flips_show_prompt_reference_and_where_the_answers_part(stored):
         asked("flips", second, "int4-g32", "--evalset", "arithmetic", "--limit", "1", "--json", url=url)
     )
     assert machine == json.loads(
-        json.dumps({**asdict(flip), "parts_in": "", "sha256": {}, "labels": {"own": None, "other": None, "comments": []}})
+        json.dumps({**asdict(flip), "parts_in": "", "sha256": {}, "labels": asdict(UNLABELLED)})
     )
     assert (machine["reference"], machine["prompt"]) == (body["answer"], f"user: {body['messages'][0]['content']}")
 

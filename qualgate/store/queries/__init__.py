@@ -58,7 +58,7 @@ from qualgate.store.queries.summary import (
 )
 from qualgate.store.queries.times import AnswerTime, answer_times
 from qualgate.store.queries.trajectories import ScoredPair, Trajectories, Trajectory, TurnLine, gathered, trajectories
-from qualgate.store.queries.verdict_before import VerdictBefore, verdict_before
+from qualgate.store.queries.verdict_before import VerdictBefore, run_before, verdict_before
 
 __all__ = [
     "READINGS",
@@ -100,8 +100,8 @@ __all__ = [
     "case_detail",
     "case_keys",
     "changed_scores",
-    "common_answers",
     "checked_run",
+    "common_answers",
     "compared",
     "count_flipped_cases",
     "count_queue",
@@ -126,6 +126,7 @@ __all__ = [
     "queue",
     "read_by",
     "readings",
+    "run_before",
     "run_summary",
     "side_by_side",
     "trajectories",

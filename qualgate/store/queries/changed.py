@@ -56,7 +56,8 @@ def common_answers(store: Store, before: str, after: str) -> dict[str, frozenset
     """Return arm → (evalset, case, repeat) of the answers to the same cases with the same references in both runs."""
     key = (_now.c.arm, _now.c.evalset, _now.c.case_id, _now.c.repeat)
     same = select(*key).select_from(_now.join(_then, _SAME_UNIT))
-    same = same.where(_then.c.run_id == before, _now.c.run_id == after, _then.c.status == "done", _now.c.status == "done")
+    done = (answer.c.status == "done" for answer in (_then, _now))
+    same = same.where(_then.c.run_id == before, _now.c.run_id == after, *done)
     with store.read() as connection:
         sets_before, sets_after = newest_sets(connection, before), newest_sets(connection, after)
         by_arm = defaultdict[str, set[tuple[str, str, int]]](set)
