@@ -73,7 +73,7 @@ def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...], uno
         pairs = data.compared(run.run_id, page)
         labelled = data.labels_of_cases(run.run_id, variant, page)
         leaving = (run.run_id, UnitKey(variant, *keys[index].case))
-        _table(page, pairs, labelled, index - first, leaving)
+        _table(page, pairs, labelled, index - first)
         _page_buttons(names, index, leaving)
         key, pair = keys[index], pairs[index - first]
         with st.container():  # the form keeps its place on the page, however much is shown above it
@@ -148,20 +148,14 @@ HEADS = ("case", "baseline", "variant", "scores", "KL", "tokens", "first differe
 
 
 def _table(
-    keys: tuple[CaseKey, ...],
-    pairs: tuple[Compared, ...],
-    labelled: dict[CaseOfRun, CaseLabels],
-    opened: int,
-    leaving: tuple[str, UnitKey],
+    keys: tuple[CaseKey, ...], pairs: tuple[Compared, ...], labelled: dict[CaseOfRun, CaseLabels], opened: int
 ) -> None:
-    """Show a page of cases, each with a button that opens it. opened: index on this page of the open one. leaving: its
-    run and answer."""
+    """Show a page of cases, each with a button that opens it. opened: index on this page of the open one."""
     st.html(f'<div class="qg-case qg-heads">{"".join(f"<div>{head}</div>" for head in HEADS)}</div>')
     for index, (key, compared) in enumerate(zip(keys, pairs, strict=True)):
         with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
             st.html(_row(key, compared, labelled.get(key.case, UNLABELLED)), width="stretch")
-            st.button("Open", key=f"open {index}", disabled=index == opened, on_click=_open,
-                      args=(key.name, leaving))  # fmt: skip
+            st.button("Open", key=f"open {index}", disabled=index == opened, on_click=_open, args=(key.name,))
 
 
 def _row(key: CaseKey, compared: Compared, labels: CaseLabels) -> str:
@@ -191,14 +185,16 @@ def _page_buttons(names: list[str], index: int, leaving: tuple[str, UnitKey]) ->
             ("Page before", None, page - SIZE),
             ("Page after", None, page + SIZE),
         ):
-            name = names[to] if 0 <= to <= last else ""
-            st.button(text, shortcut=shortcut, disabled=not name, on_click=_open, args=(name, leaving))
+            name, read = names[to] if 0 <= to <= last else "", leaving if shortcut else None
+            st.button(text, shortcut=shortcut, disabled=not name, on_click=_open, args=(name, read))
         st.caption(f"{index + 1:,} of {len(names):,}")
 
 
-def _open(name: str, leaving: tuple[str, UnitKey]) -> None:
-    """Open a case. The one that was open counts as seen, also where nobody chose it."""
-    data.note_opened(*leaving, person())
+def _open(name: str, read: tuple[str, UnitKey] | None = None) -> None:
+    """Open a case. read: the run and answer that the reader goes on from, which counts as seen though nobody chose
+    it."""
+    if read is not None:
+        data.note_opened(*read, person())
     st.query_params["case"] = name
 
 

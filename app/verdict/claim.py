@@ -24,8 +24,9 @@ def show_claim(run_id: str, variant: str) -> None:
             st.caption(label(held.text(data.clock())), width="content")
         own = held is not None and mine.who == held.holder
         word, holder = ("Release", "") if own else ("Claim", mine.who)
-        st.button(word, shortcut=CLAIM, disabled=not mine.may_label, on_click=_claim,
-                  args=(run_id, variant, holder, False))  # fmt: skip
+        if own or held is None:  # of another's verdict, only an assignment makes one's own
+            st.button(word, shortcut=CLAIM, disabled=not mine.may_label, on_click=_claim,
+                      args=(run_id, variant, holder, False))  # fmt: skip
         manages = not mine.identity or mine.role in DECIDES
         with st.popover("Assign", disabled=not mine.may_label), st.form("assign", border=False, clear_on_submit=True):
             to = st.text_input("To", value=mine.who, max_chars=200, key="assign_to", disabled=not manages)

@@ -62,10 +62,11 @@ def _cases(flip: FlipChanges, kind: str, run_id: str) -> None:
     """Link to a variant's regressions of a kind, in the run that has them."""
     cases: tuple[str, ...] = getattr(flip, kind)
     st.caption(f"{label(flip.variant)}: {counted(len(cases), 'case')}, in run {label(run_id)}")
-    for case in cases[:LISTED]:
-        link(label(case), run_id, flip.variant, case=case)
-    if len(cases) > LISTED:
-        st.caption(f"and {len(cases) - LISTED:,} more")
+    with st.container(horizontal=True):
+        for case in cases[:LISTED]:
+            link(label(case), run_id, flip.variant, case=case)
+        if len(cases) > LISTED:
+            st.caption(f"and {len(cases) - LISTED:,} more")
 
 
 show()

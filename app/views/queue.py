@@ -38,7 +38,7 @@ for line in lines:
             f'<div class="quiet">{escape(str(line.called))}</div>'
             f'<div class="quiet"><b>{waits(line.since or line.created_at)}</b>'
             f" · {when(line.created_at)} · {escape(line.run_id)}</div>"
-            + (f'<div class="qg-long">{escape(line.claim.text(now))}</div>' if line.claim else ""),
+            + (f'<div class="quiet"><b>{escape(line.claim.text(now))}</b></div>' if line.claim else ""),
             width="stretch",
         )
         with st.container(width="content", key="following" if line is first else f"{line.run_id} {line.variant}"):

@@ -179,7 +179,8 @@ def _fields(comparison: Comparison) -> tuple:
 
 def print_run_changes(changes: RunChanges) -> None:
     """Print the changes to stdout, with colours only on a terminal."""
-    print_sections(screen.console(), run_changes_sections(changes))
+    hint = Section("", (Note("", "--json names every case"),))
+    print_sections(screen.console(), (*run_changes_sections(changes), hint))
 
 
 def run_changes_sections(changes: RunChanges) -> tuple[Section, ...]:
@@ -200,8 +201,8 @@ def run_changes_sections(changes: RunChanges) -> tuple[Section, ...]:
         Section("", (Note("", f"{changes.before} → {changes.after}"),)),
         Section("what was judged otherwise", (Lines(changes.differs or same),)),
         Section("verdicts", (Table(heads=("variant", "before", "after"), rows=verdicts),)),
-        Section("rules", (Table(heads=("rule", "variant", "slice", "before", "after"), rows=rules),)),
         Section("regressions: right → wrong by some score", (regressions, Lines(named))),
+        Section("rules", (Table(heads=("rule", "variant", "slice", "before", "after"), rows=rules),)),
         Section("answers", (Lines(answers),)),
     )
 
@@ -209,7 +210,7 @@ def run_changes_sections(changes: RunChanges) -> tuple[Section, ...]:
 def _flip_lines(flip: FlipChanges) -> Iterator[str]:
     """Yield a line with the first of the new regressions, and of those that are gone."""
     for word, cases in (("new", flip.new), ("gone", flip.gone)):
-        more = [f"and {len(cases) - NAMED:,} more (--json)"] if len(cases) > NAMED else []
+        more = [f"and {len(cases) - NAMED:,} more"] if len(cases) > NAMED else []
         if cases:
             yield f"{flip.variant} {word}: {', '.join([*cases[:NAMED], *more])}"
 
@@ -224,7 +225,7 @@ def _answers(changes: RunChanges, arm: str, metric: str) -> str:
     worse = sum(score.lost for score in scores)
     changed = f"{worse:,} worse, {len(scores) - worse:,} better" if scores else "the same"
     named = [f"{score.name} {'−' if score.lost else '+'}" for score in scores[:NAMED]]
-    more = [f"and {len(scores) - NAMED:,} more (--json)"] if len(scores) > NAMED else []
+    more = [f"and {len(scores) - NAMED:,} more"] if len(scores) > NAMED else []
     names = f": {', '.join([*named, *more])}" if scores else ""
     return f"{arm} {metric}: {changed}, of {counted(changes.pairs[arm, metric], 'score')} of both{names}"
 
