@@ -44,6 +44,7 @@ SCRIPT = """(() => {
       .find((field) => field.getAttribute("aria-label") === fields[key]);
     else if (key === "?") target = document.querySelector(".qg-keys summary");
     else if (key === "o") target = document.querySelector(".st-key-following a");
+    if (gone && !target) location.assign(location.pathname.replace(/[^/]*$/, gone));  // a narrow window has no links
     if (!target) return;
     event.preventDefault();
     event.stopPropagation();

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 from qualgate_app import data
-from qualgate_app.address import parameter
+from qualgate_app.address import keep, parameter
 from qualgate_app.blocks import show_sections
 from qualgate_app.paging import link, no_run
 from qualgate_app.text import label, when
@@ -25,19 +25,17 @@ def show() -> None:
         no_run()
         return
     names = {line.run_id: f"{when(line.created_at)} · {line.run_id}" for line in lines}
-    later = parameter("after") or data.latest_run()
-    earlier = parameter("before") or data.run_before(later) or later
-    options = list(dict.fromkeys([*names, earlier, later]))
-
-    def chosen(name: str, key: str, choices: list[str], value: str, width: int) -> str:
-        st.session_state.setdefault(key, value)
-        return st.selectbox(name, choices, key=key, format_func=lambda one: visible(names.get(one, one)),
-                            bind="query-params", width=width)  # fmt: skip
-
+    state = st.session_state
+    state.setdefault("after", parameter("after") or data.latest_run())
+    state.setdefault("before", parameter("before") or data.run_before(state.after) or state.after)
+    options = list(dict.fromkeys([*names, state.before, state.after]))
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        before = chosen("Before", "before", options, earlier, 380)
-        after = chosen("After", "after", options, later, 380)
+        before, after = (
+            st.selectbox(key.title(), options, key=key, format_func=lambda run: visible(names.get(run, run)), width=380)
+            for key in ("before", "after")
+        )
         st.button("Swap", on_click=_swap, args=(before, after))
+    keep(before=before, after=after)  # always, as a later run may become the default
     changes = data.changes(before, after)
     if changes is None:
         st.info("The stored evidence is being checked. Wait a moment.", icon=":material/hourglass_top:")
@@ -45,8 +43,10 @@ def show() -> None:
         return
     variants = [flip.variant for flip in changes.flips]
     with st.container(horizontal=True):
-        variant = chosen("Variant", "of", [EVERY, *variants], EVERY, 220)
-        kind = chosen("Regressions", "kind", list(KINDS), "new", 160)
+        variant = st.selectbox(
+            "Variant", [EVERY, *variants], key="arm", format_func=visible, bind="query-params", width=220
+        )
+        kind = st.selectbox("Regressions", KINDS, key="kind", bind="query-params", width=160)
     shown = changes if variant == EVERY else of_variant(changes, variant)
     show_sections(run_changes_sections(shown))
     st.subheader(f"Cases: {kind}", anchor="cases")

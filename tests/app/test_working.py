@@ -130,7 +130,7 @@ def test_any_two_runs_are_compared_by_an_address_that_holds_both_and_the_filters
             for run in (made.complete, later)
         }
     new, gone = lost[later] - lost[made.complete], lost[made.complete] - lost[later]
-    app = open_page("compare", before=made.complete, after=later, of="int8", kind="new")
+    app = open_page("compare", before=made.complete, after=later, arm="int8", kind="new")
     page = shown(app).replace("\\", "")
     assert f"{made.complete} → {later}" in page
     assert f"int8: {len(new)} cases, in run {later}" in page
@@ -141,6 +141,10 @@ def test_any_two_runs_are_compared_by_an_address_that_holds_both_and_the_filters
     press(app, "Swap").run()
     assert (app.query_params["before"], app.query_params["after"]) == (later, made.complete)
     assert f"int8: {len(gone)} case" in shown(app)
+    app = open_page("compare", before=made.complete, after=later, arm=VARIANT, kind="gone")
+    page = shown(app).replace("\\", "")
+    assert f"in run {made.complete}" in page
+    assert "int8 new: " not in page, "only the variant of the address"
     with open_store(made.url) as store:
         assert queries.latest_run(store) == later
     assert f" → {later}" in shown(open_page("compare")), "the newest run by default"
