@@ -10,23 +10,19 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import streamlit as st
 
-from qualgate.errors import QualgateError
 from qualgate.records import UnitKey, Verdict
 from qualgate.report.nights import ShownNights, shown_nights
 from qualgate.report.run_changes import RunChanges, run_changes
 from qualgate.report.summary import Report
-from qualgate.store import claims, decisions, openings, people, prunings, queries, runs, signatures
+from qualgate.store import decisions, people, prunings, queries, runs, signatures
 from qualgate.store import labels as stored_labels
 from qualgate.store import loads as stored_loads
 from qualgate.store.claims import Shown
-from qualgate.store.clock import clock as store_clock
 from qualgate.store.database import Store, open_store
 from qualgate.store.decisions import Decision, Said, Seen
 from qualgate.store.evidence_seal import evidence_seal
@@ -35,9 +31,6 @@ from qualgate.store.loads import StoredLoad
 from qualgate.store.people import Role
 from qualgate.store.queries.night_lines import NightLine, WaitingDigest, night_lines, waiting_digests
 from qualgate.store.signing.keys import trusted_keys
-
-if TYPE_CHECKING:
-    from qualgate_app.person import Person
 
 LOOKED_THROUGH = 600  # seconds until a run's evidence is checked again although its seal is the same
 WAITED = 1.0  # seconds that a page waits for that check before it is shown without
@@ -69,52 +62,6 @@ def next_in_queue(run_id: str, variant: str, who: str) -> queries.VariantLine | 
     waits."""
     with _open() as store:
         return queries.next_in_queue(store, run_id, variant, who)
-
-
-def clock() -> datetime:
-    """Return the store's time, by which claims lapse."""
-    with _open() as store, store.read() as connection:
-        return datetime.fromtimestamp(store_clock(connection), UTC)
-
-
-def claim(run_id: str, variant: str, holder: str, by: Person, assigned: bool) -> None:
-    """Claim a verdict, assign it, or release it with `holder` ""."""
-    with _open() as store:
-        claims.claim(store, run_id, variant, holder, name=by.name, signed_in=by.identity, assigned=assigned)
-
-
-def keep_claim(run_id: str, variant: str, mine: Person) -> claims.Claim | None:
-    """Return the claim on a verdict, with a sign of life if it is the reader's own."""
-    with _open() as store:
-        return claims.keep(store, run_id, variant, mine.who, mine.identity)
-
-
-def note_opened(run_id: str, unit: UnitKey, mine: Person) -> None:
-    """Record that the reader opened an answer. Until they have a name, and where they may not write, it is kept for
-    this session alone."""
-    if unit in (opened := _opened_here(run_id, unit.arm)):
-        return
-    opened[unit] = False
-    if mine.who and mine.may_label:
-        with suppress(QualgateError), _open() as store:
-            for one in [one for one, written in opened.items() if not written]:
-                openings.note_opened(store, run_id, one, mine.who, mine.identity)
-                opened[one] = True
-
-
-def opened_cases(run_id: str, variant: str, mine: Person) -> tuple[frozenset[CaseOfRun], frozenset[CaseOfRun]]:
-    """Return the answers that the reader opened, and those that anybody did."""
-    with _open() as store:
-        by_person = openings.opened(store, run_id, variant)
-    own = by_person.get(mine.who, frozenset()) | {
-        (unit.evalset, unit.case_id, unit.repeat) for unit in _opened_here(run_id, variant)
-    }
-    return own, own.union(*by_person.values())
-
-
-def _opened_here(run_id: str, variant: str) -> dict[UnitKey, bool]:
-    """Return the answers that were opened in this session → whether the store has it."""
-    return st.session_state.setdefault(f"opened answers {run_id} {variant}", {})
 
 
 def run_before(run_id: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import streamlit as st
-from qualgate_app import data
+from qualgate_app import data, work
 from qualgate_app.address import keep, parameter
 from qualgate_app.faults import explained
 from qualgate_app.keys import NEXT, PREVIOUS
@@ -53,8 +53,8 @@ def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...], uno
         if name := _opened((run.run_id, variant, case_filter, sort, word, seen)):
             for key in every:
                 if key.name == name:
-                    data.note_opened(run.run_id, UnitKey(variant, *key.case), mine)
-        own, anybodys = data.opened_cases(run.run_id, variant, mine)
+                    work.note_opened(run.run_id, UnitKey(variant, *key.case), mine)
+        own, anybodys = work.opened_cases(run.run_id, variant, mine)
         keys = tuple(
             key for key in _with_label(every, word, labels)
             if seen == ANY or key.name == name or (key.case in own) == (seen == SEEN)
@@ -194,7 +194,7 @@ def _open(name: str, read: tuple[str, UnitKey] | None = None) -> None:
     """Open a case. read: the run and answer that the reader goes on from, which counts as seen though nobody chose
     it."""
     if read is not None:
-        data.note_opened(*read, person())
+        work.note_opened(*read, person())
     st.query_params["case"] = name
 
 

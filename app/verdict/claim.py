@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import streamlit as st
-from qualgate_app import data
+from qualgate_app import work
 from qualgate_app.keys import CLAIM
 from qualgate_app.person import person
 from qualgate_app.text import label
@@ -16,12 +16,12 @@ from qualgate.text.escaping import visible
 def show_claim(run_id: str, variant: str) -> None:
     """Show the claim on a verdict, or that nobody holds it, with what this person may do about it."""
     state, mine = st.session_state, person()
-    held = data.keep_claim(run_id, variant, mine)
+    held = work.keep_claim(run_id, variant, mine)
     with st.container(horizontal=True, vertical_alignment="center", key="claim"):
         if held is None:
             st.caption("Nobody reviews this verdict.", width="content")
         else:
-            st.caption(label(held.text(data.clock())), width="content")
+            st.caption(label(held.text(work.now())), width="content")
         own = held is not None and mine.who == held.holder
         word, holder = ("Release", "") if own else ("Claim", mine.who)
         if own or held is None:  # of another's verdict, only an assignment makes one's own
@@ -42,6 +42,6 @@ def show_claim(run_id: str, variant: str) -> None:
 def _claim(run_id: str, variant: str, holder: str, assigned: bool) -> None:
     """Write a claim; a refusal is kept for the page to show."""
     try:
-        data.claim(run_id, variant, holder, person(), assigned)
+        work.claim(run_id, variant, holder, person(), assigned)
     except QualgateError as error:
         st.session_state.claim_refused = visible(str(error))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import streamlit as st
-from qualgate_app import data
+from qualgate_app import data, work
 from qualgate_app.keys import LABELS
 from qualgate_app.person import person
 from qualgate_app.text import escape
@@ -49,7 +49,7 @@ def _save(run_id: str, unit: UnitKey, word: str) -> None:
     except QualgateError as error:
         state.label_refused = visible(str(error))
     else:
-        data.note_opened(run_id, unit, mine)
+        work.note_opened(run_id, unit, mine)
         state.label_refused = ""
         if word == COMMENT:
             state.label_note = ""

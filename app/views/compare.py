@@ -6,6 +6,7 @@ import streamlit as st
 from qualgate_app import data
 from qualgate_app.address import keep, parameter
 from qualgate_app.blocks import show_sections
+from qualgate_app.faults import await_check
 from qualgate_app.paging import link, no_run
 from qualgate_app.text import label, when
 
@@ -38,8 +39,7 @@ def show() -> None:
     keep(before=before, after=after)  # always, as a later run may become the default
     changes = data.changes(before, after)
     if changes is None:
-        st.info("The stored evidence is being checked. Wait a moment.", icon=":material/hourglass_top:")
-        st.button("Try again", icon=":material/refresh:")
+        await_check(before, after)
         return
     variants = [flip.variant for flip in changes.flips]
     with st.container(horizontal=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 import streamlit as st
-from qualgate_app import data
+from qualgate_app import data, work
 from qualgate_app.paging import link, no_run, page_of, turn
 from qualgate_app.person import person
 from qualgate_app.text import chip, escape, waits, when
@@ -20,7 +20,7 @@ mine = person()
 show = st.selectbox("Show", get_args(Shown), key="of", bind="query-params", width=200,
                     help="Mine: claimed by you or assigned to you. Free: what nobody else holds.")  # fmt: skip
 lines, page, waiting = data.queue(PAGE, page_of("queue"), show, mine.who)
-now = data.clock()
+now = work.now()
 if show != "every verdict" and not waiting:
     st.info("No verdict is yours." if show == "mine" else "Others hold every verdict that waits.")
 elif not waiting and not data.list_runs(1, 0)[0]:

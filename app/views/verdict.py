@@ -6,7 +6,7 @@ import streamlit as st
 from qualgate_app import data
 from qualgate_app.address import keep, parameter
 from qualgate_app.blocks import show_sections
-from qualgate_app.faults import explained
+from qualgate_app.faults import await_check, explained
 from qualgate_app.paging import link, link_compare, link_loads
 from qualgate_app.person import person
 from qualgate_app.text import chip, escape, label, when
@@ -17,7 +17,7 @@ from qualgate_app.verdict.setting import show_setting
 from qualgate_app.verdict.sizes import show_sizes
 from streamlit.delta_generator import DeltaGenerator
 
-from qualgate.errors import QualgateError, UsageError
+from qualgate.errors import UsageError
 from qualgate.records import Comparison, Verdict
 from qualgate.report.four_arms import choice_section
 from qualgate.report.sections import variant_sections
@@ -51,7 +51,7 @@ def show() -> None:
         return
     _header(run, stored)
     if shown.checking:
-        _await_check(run.run_id)
+        await_check(run.run_id)
     evidence, decision = st.columns([7, 3], gap="large")
     with decision:
         show_claim(run.run_id, variant)
@@ -89,18 +89,6 @@ def _trend(run_id: str, variant: str) -> None:
         if not shown.sections:
             st.caption("No earlier complete run asked the same cases.")
         show_sections(shown.sections)
-
-
-@st.fragment(run_every=1)
-def _await_check(run_id: str) -> None:
-    """Redraw the whole page once the evidence was checked; until then say that it is being checked."""
-    try:
-        checking = data.run_summary(run_id).checking
-    except QualgateError:
-        checking = False  # redraw the page, which shows the error
-    if not checking:
-        st.rerun()
-    st.caption("The stored evidence is being checked. You can decide as soon as it is.")
 
 
 def _switch(run: RunSummary, names: list[str], variant: str) -> None:

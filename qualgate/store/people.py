@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 Role = Literal["viewer", "labeller", "approver", "admin"]
 MAY = {  # role → what it may do; every role may look
     "viewer": "look",
-    "labeller": "look, and label cases",
-    "approver": "look, label, and decide about runs that others made",
+    "labeller": "look, label, comment and claim",
+    "approver": "look, label, assign, and decide about runs that others made",
     "admin": "all of that, also about runs of their own, with a reason",
 }
 LABELS, DECIDES = ("labeller", "approver", "admin"), ("approver", "admin")

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl
 
+import pytest
+from qualgate_app import data
+
 from qualgate.store import claims, openings, queries
 from qualgate.store.database import open_store
 from tests.app.test_cases import VARIANT, listed, opened, stored  # noqa: F401 (a fixture)
 from tests.app.test_labels import label_in, recorded
 from tests.app.test_views import press, shown
 from tests.store.made import make_plan, make_run
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch):
+    monkeypatch.setattr(data, "WAITED", 60.0)  # s; AppTest has no clock that draws the page again
 
 
 def named(app, name: str = "Ada"):
