@@ -147,10 +147,9 @@ def _since_last_run(run: RunSummary, verdict: Verdict) -> None:
         last = data.verdict_before(run.run_id, verdict.variant)
         if last is None:
             return
-        with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
-            head = f"<b>Since the last run of this gate file</b> ({when(last.created_at)}): "
-            text = escape(since_last_text(last, verdict))
-            st.html(f'<div class="qg-long">{head}{text}</div>', width="stretch")
+        head = f"<b>Since the last run of this gate file</b> ({when(last.created_at)}): "
+        st.html(f'<div class="qg-long">{head}{escape(since_last_text(last, verdict))}</div>')
+        with st.container(horizontal=True):
             link("Last run", last.run_id, verdict.variant)
             link_compare(last.run_id, run.run_id)
 
