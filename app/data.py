@@ -19,11 +19,13 @@ from qualgate.records import UnitKey, Verdict
 from qualgate.report import blind
 from qualgate.report.blocks import Section
 from qualgate.report.nights import ShownNights, shown_nights
+from qualgate.report.run_changes import RunChanges, run_changes
 from qualgate.report.summary import Report
 from qualgate.store import decisions, people, prunings, queries, runs, signatures
 from qualgate.store import labels as stored_labels
 from qualgate.store import loads as stored_loads
 from qualgate.store import preferences as stored_preferences
+from qualgate.store.claims import Shown
 from qualgate.store.database import Store, open_store
 from qualgate.store.decisions import Decision, Said, Seen
 from qualgate.store.evidence_seal import evidence_seal
@@ -48,18 +50,37 @@ def _open() -> Store:
     return open_store(url(), create=False)
 
 
-def queue(size: int, page: int) -> tuple[tuple[queries.VariantLine, ...], int, int]:
-    """Return one page of the queue (at most the last), its number, and the total number of lines."""
+def queue(
+    size: int, page: int, show: Shown = "every verdict", who: str = ""
+) -> tuple[tuple[queries.VariantLine, ...], int, int]:
+    """Return one page of the queue (at most the last), its number, and the total number of lines; of all verdicts, of
+    those that `who` holds, or of those that no other holds."""
     with _open() as store:
-        total = queries.count_queue(store)
+        total = queries.count_queue(store, show, who)
         page = _within(page, total, size)
-        return queries.queue(store, size, size * page), page, total
+        return queries.queue(store, size, size * page, show, who), page, total
 
 
-def next_in_queue(run_id: str, variant: str) -> queries.VariantLine | None:
-    """Return the variant that waits next in the queue after this one; None if no other waits."""
+def next_in_queue(run_id: str, variant: str, who: str) -> queries.VariantLine | None:
+    """Return the variant that waits next in the queue after this one and that nobody but `who` holds; None if no other
+    waits."""
     with _open() as store:
-        return queries.next_in_queue(store, run_id, variant)
+        return queries.next_in_queue(store, run_id, variant, who)
+
+
+def run_before(run_id: str) -> str | None:
+    """Return the last run of the same gate file before a run; None if there is none."""
+    with _open() as store:
+        return queries.run_before(store, run_id)
+
+
+def changes(before: str, after: str) -> RunChanges | None:
+    """Compare two runs; None while their evidence is being checked. IntegrityError for damage, UsageError for an
+    unknown or pruned run."""
+    shown = [run_summary(run_id) for run_id in (before, after)]
+    if any(one.checking for one in shown):
+        return None
+    return run_changes(url(), before, after, checked=all(one.seal is not None for one in shown))
 
 
 def list_runs(size: int, page: int) -> tuple[tuple[queries.RunLine, ...], int, int]:
@@ -96,15 +117,15 @@ def count_loads(gate_name: str) -> int:
         return stored_loads.count(store, gate_name)
 
 
-def trend(run_id: str) -> ShownNights:
-    """Return the trend of the nights up to a run."""
-    return _trend(url(), run_id)
+def trend(run_id: str, variant: str | None = None) -> ShownNights:
+    """Return the trend of the nights up to a run; of all arms, or of one."""
+    return _trend(url(), run_id, variant)
 
 
 @st.cache_data(ttl=FRESH, show_spinner=False)
-def _trend(url: str, run_id: str) -> ShownNights:
+def _trend(url: str, run_id: str, variant: str | None) -> ShownNights:
     with open_store(url, create=False) as store:
-        return shown_nights(store, run_id)
+        return shown_nights(store, run_id, variant)
 
 
 def _within(page: int, total: int, size: int) -> int:
@@ -192,9 +213,9 @@ def case_detail(run_id: str, variant: str, key: queries.CaseKey) -> queries.Case
         return queries.case_detail(store, run_id, variant, key.evalset, key.case_id, key.repeat)
 
 
-def flipped_answers(run_id: str, variant: str) -> frozenset[CaseOfRun]:
-    """Return the answers with a score that changed between right and wrong."""
-    return _flipped_answers(url(), run_id, variant)
+def flipped_answers(run_id: str, variant: str, direction: queries.Direction | None = None) -> frozenset[CaseOfRun]:
+    """Return the answers with a score that changed between right and wrong, in one direction or either."""
+    return _flipped_answers(url(), run_id, variant, direction)
 
 
 def labels(run_id: str, variant: str) -> dict[CaseOfRun, Label]:
@@ -345,6 +366,6 @@ def _case_keys(
 
 
 @st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
-def _flipped_answers(url: str, run_id: str, variant: str) -> frozenset[CaseOfRun]:
+def _flipped_answers(url: str, run_id: str, variant: str, direction: queries.Direction | None) -> frozenset[CaseOfRun]:
     with _open() as store:
-        return queries.flipped_answers(store, run_id, variant)
+        return queries.flipped_answers(store, run_id, variant, direction)

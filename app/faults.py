@@ -31,3 +31,15 @@ def explained() -> Iterator[None]:
         st.caption("Store")
         st.code(data.url(), language=None, wrap_lines=True)
         st.button("Try again", icon=":material/refresh:")
+
+
+@st.fragment(run_every=1)
+def await_check(*run_ids: str) -> None:
+    """Redraw the whole page once the evidence of these runs was checked; until then say that it is being checked."""
+    try:
+        checking = any(data.run_summary(run_id).checking for run_id in run_ids)
+    except QualgateError:
+        checking = False  # redraw the page, which shows the error
+    if not checking:
+        st.rerun()
+    st.caption("The stored evidence is being checked. The page goes on as soon as it is.")

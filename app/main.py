@@ -25,6 +25,7 @@ page = st.navigation(
     [
         st.Page("views/queue.py", title="Queue", icon=":material/inbox:", url_path="home", default=True),
         st.Page("views/runs.py", title="Runs", icon=":material/history:", url_path="runs"),
+        st.Page("views/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
         st.Page("views/nights.py", title="Nights", icon=":material/bedtime:", url_path="nights"),
         st.Page("views/loads.py", title="Loads", icon=":material/speed:", url_path="loads"),
         st.Page("views/verdict.py", title="Verdict", icon=":material/gavel:", url_path="verdict"),

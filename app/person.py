@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 from qualgate_app import LOGIN, PROXY, data
+from qualgate_app.keys import show_keys
 from qualgate_app.proxy import FRESH_HOURS, OWN
 from qualgate_app.text import label
 
@@ -23,10 +24,15 @@ class Person:
     """Who looks at a page."""
 
     identity: str  # as `people` names them; "": nobody signs in here
-    name: str  # what they are called
+    name: str  # what they are called; as typed where nobody signs in
     role: Role | None
     fresh: bool = True  # signed in recently enough to decide
     closed: bool = False  # nobody signs in here, and the store asks for it
+
+    @property
+    def who(self) -> str:
+        """Who they are to claims and assignments; "" until they type a name."""
+        return self.identity or self.name.strip()
 
     @property
     def may_decide(self) -> bool:
@@ -42,13 +48,18 @@ class Person:
 NOBODY = Person("", "", None, fresh=False, closed=True)  # where people sign in
 
 
+def signs_in() -> bool:
+    """Whether people sign in, at a login provider or at a proxy."""
+    return bool(os.environ.get(LOGIN) or os.environ.get(PROXY))
+
+
 def person() -> Person:
     """Return who looks at the page; their role is read from the store each time."""
     if os.environ.get(PROXY):
         sent = st.context.headers.get(OWN)  # set by the server itself, see `Proxy.headers`
         return _known(**json.loads(sent)) if sent else NOBODY
-    if not os.environ.get(LOGIN):
-        return Person("", "", None, closed=data.has_people())
+    if not signs_in():
+        return Person("", st.session_state.get("reviewer", ""), None, closed=data.has_people())
     claims = st.user.to_dict()
     if not claims.get("is_logged_in"):
         return NOBODY
@@ -70,9 +81,14 @@ def _identity(claims: Mapping[str, object]) -> str:
 
 
 def admitted() -> bool:
-    """Show who is signed in; or the way to sign in, or to a role, in place of the page. Whether the page is shown."""
+    """Show who is signed in, or a field for the name if nobody signs in; or the way to sign in, or to a role, in place
+    of the page. Whether the page is shown."""
     proxied, mine = bool(os.environ.get(PROXY)), person()
-    if not proxied and not os.environ.get(LOGIN):
+    if not signs_in():
+        with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", key="person"):
+            show_keys()
+            st.text_input("Your name", key="reviewer", max_chars=200, width=220, placeholder="Your name",
+                          label_visibility="collapsed")  # fmt: skip
         return True
     if not mine.identity:
         st.header("Sign in")
@@ -82,7 +98,8 @@ def admitted() -> bool:
         else:
             st.button("Sign in", type="primary", on_click=st.login)
         return False
-    with st.container(horizontal=True, horizontal_alignment="right", key="person"):
+    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", key="person"):
+        show_keys()
         st.caption(f"{label(mine.name)} · {mine.role or 'no role'}")
         if not proxied:
             st.button("Sign out", type="tertiary", on_click=st.logout)

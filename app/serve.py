@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 from qualgate_app import LOGIN, PROXY, STREAMLIT_CONFIG
+from qualgate_app.keys import SCRIPT
 from qualgate_app.proxy import NotTrusted, Proxy, read_proxy
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
@@ -58,10 +59,11 @@ def _end_with_input() -> None:
 
 
 def security_headers() -> dict[str, str]:
-    """Return headers that allow only Streamlit's scripts (inline ones by their hash), no other address, and no
-    framing by other pages, which could redirect a click to Approve."""
+    """Return headers that allow only Streamlit's scripts and that of our keys (inline ones by their hash), no other
+    address, and no framing by other pages, which could redirect a click to Approve."""
     page = Path(st.__file__).with_name("static") / "index.html"
-    scripts = " ".join(f"'sha256-{_digest(script)}'" for script in _INLINE.findall(page.read_text(encoding="utf-8")))
+    inline = [*_INLINE.findall(page.read_text(encoding="utf-8")), SCRIPT]
+    scripts = " ".join(f"'sha256-{_digest(script)}'" for script in inline)
     policy = {
         "default-src": "'none'",
         "script-src": f"'self' {scripts}",

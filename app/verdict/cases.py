@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import streamlit as st
-from qualgate_app import data
+from qualgate_app import data, work
 from qualgate_app.address import keep, parameter
 from qualgate_app.faults import explained
+from qualgate_app.keys import NEXT, PREVIOUS
+from qualgate_app.person import person
 from qualgate_app.text import escape
 from qualgate_app.verdict.case import scores_text, show_case
 from qualgate_app.verdict.labels import label_cell, show_label_form
+from streamlit.delta_generator import DeltaGenerator
 
 from qualgate.records import NOISE, Comparison, UnitKey
 from qualgate.records.identity import canonical_json
@@ -22,6 +25,7 @@ from qualgate.text.numbers import counted
 
 SIZE = 8  # rows of the table
 EVERY, ANY, NO_LABEL = "every case", "all", "unlabelled"
+NOT_SEEN, SEEN = "not seen", "seen"
 CLIPPED = 160  # characters of an answer in the table
 
 
@@ -38,26 +42,39 @@ def cases_query(comparison: Comparison, evalsets: set[str]) -> dict[str, str]:
 
 
 @st.fragment
-def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None:
-    """Show the cases matching the address and the filters, the worst of them open until another is chosen."""
+def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...], unopened: DeltaGenerator) -> None:
+    """Show the cases matching the address and the filters, the worst of them open until another is chosen. unopened:
+    place beside the form of a decision for the number of regressions that nobody opened."""
     st.subheader("Cases", anchor="cases")
     with explained():
-        case_filter, sort, word = _filters(run, counts)
-        labels = data.labels(run.run_id, variant)
-        keys = _with_label(data.case_keys(run.run_id, variant, case_filter, sort), word, labels)
-        progress = _progress_text(data.flipped_answers(run.run_id, variant), labels)
+        case_filter, sort, word, seen = _filters(run, counts)
+        labels, mine = data.labels(run.run_id, variant), person()
+        every = data.case_keys(run.run_id, variant, case_filter, sort)
+        if name := _opened((run.run_id, variant, case_filter, sort, word, seen)):
+            for key in every:
+                if key.name == name:
+                    work.note_opened(run.run_id, UnitKey(variant, *key.case), mine)
+        own, anybodys = work.opened_cases(run.run_id, variant, mine)
+        keys = tuple(
+            key for key in _with_label(every, word, labels)
+            if seen == ANY or key.name == name or (key.case in own) == (seen == SEEN)
+        )  # fmt: skip
+        flips = data.flipped_answers(run.run_id, variant)
+        progress = f"{len(flips & own):,} of {len(flips):,} seen, {_progress_text(flips, labels)}"
         st.caption(f"{_count_text(run, case_filter, len(keys))} · {progress}")
+        lost = data.flipped_answers(run.run_id, variant, "lost")
+        _show_unopened(unopened, len(lost), len(lost - anybodys - labels.keys()))
         if not keys:
             return
         names = [key.name for key in keys]
-        opened = _opened((run.run_id, variant, case_filter, sort, word))
-        index = names.index(opened) if opened in names else 0
+        index = names.index(name) if name in names else 0
         first = index - index % SIZE
         page = keys[first : first + SIZE]
         pairs = data.compared(run.run_id, page)
         labelled = data.labels_of_cases(run.run_id, variant, page)
+        leaving = (run.run_id, UnitKey(variant, *keys[index].case))
         _table(page, pairs, labelled, index - first)
-        _page_buttons(names, index)
+        _page_buttons(names, index, leaving)
         key, pair = keys[index], pairs[index - first]
         with st.container():  # the form keeps its place on the page, however much is shown above it
             detail = data.case_detail(run.run_id, variant, key)
@@ -66,8 +83,19 @@ def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> 
         show_label_form(run.run_id, UnitKey(variant, *key.case), labels.get(key.case))
 
 
-def _filters(run: RunSummary, counts: tuple[FlipCount, ...]) -> tuple[CaseFilter, Any, str]:
-    """Show the filters and the order, kept in the page's address, and return the filter, the order and the label.
+def _show_unopened(place: DeltaGenerator, lost: int, unopened: int) -> None:
+    """Show how many regressions nobody has opened or labelled."""
+    if not lost:
+        place.empty()
+    elif unopened:
+        place.caption(f":material/visibility_off: **Nobody opened {unopened:,} of {counted(lost, 'regression')}.**")
+    else:
+        place.caption(f"Somebody opened each of {counted(lost, 'regression')}.")
+
+
+def _filters(run: RunSummary, counts: tuple[FlipCount, ...]) -> tuple[CaseFilter, Any, str, str]:
+    """Show the filters and the order, kept in the page's address; return the filter, the order, the label, and whether
+    the reader has seen the case.
     counts: offers the metrics, and chooses the cases that got worse at first if there are any."""
 
     def chosen(label: str, options: list[str], index: int = 0) -> Any:
@@ -80,6 +108,7 @@ def _filters(run: RunSummary, counts: tuple[FlipCount, ...]) -> tuple[CaseFilter
         evalset = chosen("Set", [ANY, *(item.name for item in run.evalsets)])
         metric = chosen("Metric", [ANY, *dict.fromkeys(count.metric for count in counts)])
         word = chosen("Label", [ANY, NO_LABEL, *WORDS])
+        seen = chosen("Seen", [ANY, NOT_SEEN, SEEN])
         sort = chosen("Sort", list(SORTS), SORTS.index("KL"))
         search = st.text_input("Search", key="search", bind="query-params", width=160, max_chars=400)
     return (
@@ -91,6 +120,7 @@ def _filters(run: RunSummary, counts: tuple[FlipCount, ...]) -> tuple[CaseFilter
         ),
         sort,
         word,
+        seen,
     )
 
 
@@ -144,22 +174,27 @@ def _row(key: CaseKey, compared: Compared, labels: CaseLabels) -> str:
     return f'<div class="qg-case">{"".join(named)}</div>'
 
 
-def _page_buttons(names: list[str], index: int) -> None:
-    """Show the buttons to the neighbouring cases and pages. names: all matching cases. index: of the open one."""
+def _page_buttons(names: list[str], index: int, leaving: tuple[str, UnitKey]) -> None:
+    """Show the buttons to the neighbouring cases and pages. names: all matching cases. index: of the open one.
+    leaving: its run and answer."""
     last, page = len(names) - 1, index - index % SIZE
     with st.container(horizontal=True, vertical_alignment="center"):
         for text, shortcut, to in (
-            ("Previous", "k", index - 1),
-            ("Next", "j", index + 1),
+            ("Previous", PREVIOUS, index - 1),
+            ("Next", NEXT, index + 1),
             ("Page before", None, page - SIZE),
             ("Page after", None, page + SIZE),
         ):
-            name = names[to] if 0 <= to <= last else ""
-            st.button(text, shortcut=shortcut, disabled=not name, on_click=_open, args=(name,))
+            name, read = names[to] if 0 <= to <= last else "", leaving if shortcut else None
+            st.button(text, shortcut=shortcut, disabled=not name, on_click=_open, args=(name, read))
         st.caption(f"{index + 1:,} of {len(names):,}")
 
 
-def _open(name: str) -> None:
+def _open(name: str, read: tuple[str, UnitKey] | None = None) -> None:
+    """Open a case. read: the run and answer that the reader goes on from, which counts as seen though nobody chose
+    it."""
+    if read is not None:
+        work.note_opened(*read, person())
     st.query_params["case"] = name
 
 

@@ -81,7 +81,7 @@ def _notes(decision: Decision, stored: StoredVerdict) -> str:
 
 
 def _show_form(shown: ShownRun, stored: StoredVerdict) -> None:
-    """Show the form for a name, a reason and a decision; disabled while evidence is checked and after a click."""
+    """Show the form for a reason and a decision; disabled while evidence is checked and after a click."""
     word = stored.verdict.word
     if word in CAUTION:
         st.caption(CAUTION[word])
@@ -94,16 +94,7 @@ def _show_form(shown: ShownRun, stored: StoredVerdict) -> None:
     mine = person()
     closed = shown.checking or state.click is not None or not mine.may_decide
     with st.form(f"decide {form_id}", border=False, enter_to_submit=False):
-        if mine.identity:
-            state.decide_name = mine.name
-            st.caption(_standing(mine))
-        else:
-            st.text_input("Name", value=state.get("reviewer", ""), key="decide_name", max_chars=200)
-            st.caption(
-                "Roles were given in this store, so nobody decides here without signing in."
-                if mine.closed
-                else "Nobody signs in here, so a decision is kept as *unauthenticated*."
-            )
+        st.caption(_standing(mine))
         if choices := overruled(stored.verdict):
             st.selectbox("What an approval overrules", choices, index=None, key="decide_overrules",
                          placeholder="Choose a rule", format_func=visible)  # fmt: skip
@@ -125,6 +116,11 @@ def _show_form(shown: ShownRun, stored: StoredVerdict) -> None:
 
 def _standing(mine: Person) -> str:
     """Return who decides, or why they may not."""
+    if mine.closed:
+        return "Roles were given in this store, so nobody decides here without signing in."
+    if not mine.identity:
+        name = f"You decide as {label(mine.name)}" if mine.who else "Write your name at the top of the page"
+        return f"{name}. Nobody signs in here, so a decision is kept as *unauthenticated*."
     if mine.role not in DECIDES:
         return f"As {mine.role} you may not decide."
     return (
@@ -133,8 +129,8 @@ def _standing(mine: Person) -> str:
 
 
 def _keep_click(action: Action, seen: Seen) -> None:
-    state = st.session_state
-    said = Said(action=action, name=state.decide_name, reason=state.decide_reason, signed_in=person().identity)
+    state, mine = st.session_state, person()
+    said = Said(action=action, name=mine.name, reason=state.decide_reason, signed_in=mine.identity)
     if action == "approve":
         days = LASTS[state.decide_lasts]
         ends = None if days is None else stamp(datetime.now(UTC) + timedelta(days=days))
@@ -153,6 +149,6 @@ def _write(run_id: str, variant: str, click: Click) -> None:
     except QualgateError as error:
         state.click, state.refused = None, visible(str(error))
     else:
-        state.reviewer, state.deciding = click.said.name, ""
+        state.deciding = ""
         st.toast("Recorded.", icon=":material/check:")
     st.rerun()

@@ -1,15 +1,16 @@
-"""The label of a case in the table, and the form that labels the variant's answer."""
+"""The label of a case in the table, and the form that labels the variant's answer or comments on it."""
 
 from __future__ import annotations
 
 import streamlit as st
-from qualgate_app import data
+from qualgate_app import data, work
+from qualgate_app.keys import LABELS
 from qualgate_app.person import person
 from qualgate_app.text import escape
 
 from qualgate.errors import QualgateError
 from qualgate.records import UnitKey
-from qualgate.store.labels import LONGEST_NAME, LONGEST_NOTE, NO_LABEL, WORDS, CaseLabels, Label
+from qualgate.store.labels import COMMENT, LONGEST_NOTE, NO_LABEL, WORDS, CaseLabels, Label
 from qualgate.text.escaping import visible
 
 
@@ -21,23 +22,18 @@ def label_cell(labels: CaseLabels) -> str:
 
 
 def show_label_form(run_id: str, unit: UnitKey, own: Label | None) -> None:
-    """Show a form whose buttons each set a label. own: the answer's label."""
+    """Show a form whose buttons each set a label, or record the note as a comment. own: the answer's label."""
     state, mine = st.session_state, person()
-    if state.get("labelling") != (run_id, unit) or "label_name" not in state:  # another case: clear the form
-        state.labelling, state.label_refused = (run_id, unit), ""
-        state.label_name, state.label_note = state.get("reviewer", ""), own.note if own else ""
+    if state.get("labelling") != (run_id, unit) or "label_note" not in state:  # another case: clear the form
+        state.labelling, state.label_refused, state.label_note = (run_id, unit), "", own.note if own else ""
     with st.form("label case", enter_to_submit=False):
-        name, note = st.columns([1, 2])
-        if mine.identity:
-            state.label_name = mine.name
-        else:
-            name.text_input("Your name", key="label_name", max_chars=LONGEST_NAME)
-        note.text_input("Note", key="label_note", max_chars=LONGEST_NOTE)
+        st.text_input("Note", key="label_note", max_chars=LONGEST_NOTE)
         with st.container(horizontal=True):
-            for word in WORDS:
+            for word, shortcut in zip((*WORDS, COMMENT), (*LABELS, None), strict=True):
                 st.form_submit_button(
-                    word.capitalize(), on_click=_save, args=(run_id, unit, word), disabled=not mine.may_label
-                )
+                    word.capitalize(), shortcut=shortcut, on_click=_save, args=(run_id, unit, word),
+                    disabled=not mine.may_label,
+                )  # fmt: skip
             if own is not None:
                 st.form_submit_button("Remove label", type="tertiary", on_click=_save, args=(run_id, unit, NO_LABEL))
     if state.label_refused:
@@ -46,11 +42,14 @@ def show_label_form(run_id: str, unit: UnitKey, own: Label | None) -> None:
 
 
 def _save(run_id: str, unit: UnitKey, word: str) -> None:
-    """Record the label that was clicked; a refusal is kept for the page to show."""
-    state = st.session_state
+    """Record the label or comment that was clicked; a refusal is kept for the page to show."""
+    state, mine = st.session_state, person()
     try:
-        data.set_label(run_id, unit, word, state.label_name, state.label_note, person().identity)
+        data.set_label(run_id, unit, word, mine.name, state.label_note, mine.identity)
     except QualgateError as error:
         state.label_refused = visible(str(error))
     else:
-        state.reviewer, state.label_refused = state.label_name, ""
+        work.note_opened(run_id, unit, mine)
+        state.label_refused = ""
+        if word == COMMENT:
+            state.label_note = ""

@@ -14,7 +14,7 @@ from qualgate_app.text import label, plain_block
 
 from qualgate.errors import QualgateError
 from qualgate.records import UnitKey
-from qualgate.store.preferences import LONGEST_NAME, Blind
+from qualgate.store.preferences import Blind
 from qualgate.text.escaping import visible
 from qualgate.text.numbers import counted
 
@@ -30,8 +30,9 @@ def show() -> None:
     if not mine.may_label:
         st.info("Comparing takes the role labeller, approver or admin.", icon=":material/lock:")
         return
-    name = mine.name if mine.identity else _name()
+    name = mine.name.strip()
     if not name:
+        st.info("Give your name at the top of the page: choices are kept by it.", icon=":material/person:")
         return
     reviewer = mine.identity or name
     pairs = sorted(data.pairs_to_compare(run_id), key=lambda pair: pair.drawn(run_id, reviewer))
@@ -56,20 +57,6 @@ def show() -> None:
     else:
         st.success(f"You have compared {counted(done, 'pair')}: all there are.", icon=":material/check:")
     _leave(run_id, mine, name, back=bool(last) and not again)
-
-
-def _name() -> str:
-    """Return the name of a reviewer who does not sign in; "" until they gave one."""
-    state = st.session_state
-    if not state.get("comparing"):
-        with st.form("reviewer"):
-            st.text_input("Your name", state.get("reviewer", ""), key="compare_name", max_chars=LONGEST_NAME)
-            st.form_submit_button("Begin", type="primary", on_click=_begin)
-    return state.get("comparing", "")
-
-
-def _begin() -> None:
-    st.session_state.comparing = st.session_state.compare_name.strip()
 
 
 def _compare(run_id: str, pair: Blind, mine: Person, name: str) -> None:

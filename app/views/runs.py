@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 from qualgate_app import data
-from qualgate_app.paging import link, no_run, page_of, turn
+from qualgate_app.paging import link, link_compare, no_run, page_of, turn
 from qualgate_app.text import chip, escape, when
 
 from qualgate.report.run_list import run_state
@@ -17,10 +17,14 @@ if not total:
     no_run()
 for line in lines:
     with st.container(border=True):
-        st.html(
-            f'<span style="font-weight:600">{when(line.created_at)}</span> '
-            f'<span class="quiet">· {escape(line.run_id)} · {escape(run_state(line))}</span>'
-        )
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.html(
+                f'<span style="font-weight:600">{when(line.created_at)}</span> '
+                f'<span class="quiet">· {escape(line.run_id)} · {escape(run_state(line))}</span>',
+                width="stretch",
+            )
+            if line.status == "complete":
+                link_compare("", line.run_id)
         for variant in line.variants:
             with st.container(horizontal=True, vertical_alignment="center"):
                 decided = (

@@ -6,15 +6,18 @@ import streamlit as st
 from qualgate_app import data
 from qualgate_app.address import keep, parameter
 from qualgate_app.blocks import show_sections
-from qualgate_app.faults import explained
-from qualgate_app.paging import link, link_loads
+from qualgate_app.faults import await_check, explained
+from qualgate_app.paging import link, link_compare, link_loads
+from qualgate_app.person import person
 from qualgate_app.text import chip, escape, label, when
 from qualgate_app.verdict.cases import cases_query, show_cases
+from qualgate_app.verdict.claim import show_claim
 from qualgate_app.verdict.decision import show_decision
 from qualgate_app.verdict.setting import show_setting
 from qualgate_app.verdict.sizes import show_sizes
+from streamlit.delta_generator import DeltaGenerator
 
-from qualgate.errors import QualgateError, UsageError
+from qualgate.errors import UsageError
 from qualgate.records import Comparison, Verdict
 from qualgate.report.four_arms import choice_section
 from qualgate.report.sections import variant_sections
@@ -48,23 +51,27 @@ def show() -> None:
         return
     _header(run, stored)
     if shown.checking:
-        _await_check(run.run_id)
+        await_check(run.run_id)
     evidence, decision = st.columns([7, 3], gap="large")
-    with evidence:
-        _evidence(run, stored)
     with decision:
+        show_claim(run.run_id, variant)
+        unopened = st.empty()
         show_decision(shown, stored)
-        if following := data.next_in_queue(run.run_id, variant):
-            link(f"Next in queue: {label(following.variant)}", following.run_id, following.variant)
+        if following := data.next_in_queue(run.run_id, variant, person().who):
+            with st.container(key="following"):
+                link(f"Next in queue: {label(following.variant)}", following.run_id, following.variant)
+    with evidence:
+        _evidence(run, stored, unopened)
 
 
-def _evidence(run: RunSummary, stored: StoredVerdict) -> None:
-    """Show everything that speaks for or against the variant, the reasons first."""
+def _evidence(run: RunSummary, stored: StoredVerdict, unopened: DeltaGenerator) -> None:
+    """Show everything that speaks for or against the variant, the reasons first. unopened: see `show_cases`."""
     report = data.report(run, stored.verdict)
     _why(run, stored.verdict)
     show_sizes(run, stored)
     if stored.verdict.word != "invalid":  # damaged evidence is not drawn
-        show_cases(run, stored.verdict.variant, report.flip_counts[stored.verdict.variant])
+        show_cases(run, stored.verdict.variant, report.flip_counts[stored.verdict.variant], unopened)
+        _trend(run.run_id, stored.verdict.variant)
     if report.four_arm is not None:
         show_sections([choice_section(report.four_arm)])
     show_sections(variant_sections(report, stored))
@@ -72,16 +79,16 @@ def _evidence(run: RunSummary, stored: StoredVerdict) -> None:
     show_setting(report, stored)
 
 
-@st.fragment(run_every=1)
-def _await_check(run_id: str) -> None:
-    """Redraw the whole page once the evidence was checked; until then say that it is being checked."""
-    try:
-        checking = data.run_summary(run_id).checking
-    except QualgateError:
-        checking = False  # redraw the page, which shows the error
-    if not checking:
-        st.rerun()
-    st.caption("The stored evidence is being checked. You can decide as soon as it is.")
+@st.fragment
+def _trend(run_id: str, variant: str) -> None:
+    """Show the variant's trend over the runs of its gate file, on request: it reads the scores of every night."""
+    with explained():
+        if data.run_before(run_id) is None or not st.toggle("Trend of earlier runs", key="trend", bind="query-params"):
+            return
+        shown = data.trend(run_id, variant)
+        if not shown.sections:
+            st.caption("No earlier complete run asked the same cases.")
+        show_sections(shown.sections)
 
 
 def _switch(run: RunSummary, names: list[str], variant: str) -> None:
@@ -143,11 +150,11 @@ def _since_last_run(run: RunSummary, verdict: Verdict) -> None:
         last = data.verdict_before(run.run_id, verdict.variant)
         if last is None:
             return
-        with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
-            head = f"<b>Since the last run of this gate file</b> ({when(last.created_at)}): "
-            text = escape(since_last_text(last, verdict))
-            st.html(f'<div class="qg-long">{head}{text}</div>', width="stretch")
+        head = f"<b>Since the last run of this gate file</b> ({when(last.created_at)}): "
+        st.html(f'<div class="qg-long">{head}{escape(since_last_text(last, verdict))}</div>')
+        with st.container(horizontal=True):
             link("Last run", last.run_id, verdict.variant)
+            link_compare(last.run_id, run.run_id)
 
 
 def _is_about(reason: str, comparison: Comparison) -> bool:

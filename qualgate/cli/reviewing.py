@@ -26,17 +26,19 @@ def label(
     word: Annotated[
         str,
         typer.Argument(
-            metavar="LABEL", help="regression, acceptable, wrong-reference or flaky; none removes the label"
+            metavar="LABEL",
+            help="regression, acceptable, wrong-reference or flaky; none removes the label; comment adds the note",
         ),
     ],
     variant: Annotated[str, typer.Option("--variant", help="name of the variant whose answer is labelled")],
     name: Annotated[str, typer.Option("--name", help="your name")],
-    note: Annotated[str, typer.Option("--note", help="why")] = "",
+    note: Annotated[str, typer.Option("--note", help="why; the text of a comment")] = "",
     evalset: Annotated[str | None, typer.Option("--evalset", help="the case's evalset, if several have its id")] = None,
     repeat: Annotated[int, typer.Option("--repeat", min=0, help="which of several answers to the case")] = 0,
     store: StoreOption = None,
 ) -> None:
-    """Label a variant's answer to one case. Labels change no score and no verdict; the next run shows them."""
+    """Label a variant's answer to one case, or comment on it. That changes no score and no verdict; the next run shows
+    it."""
     from qualgate.report.screen import fit
     from qualgate.store.database import open_store
     from qualgate.store.labels import NO_LABEL, find_answer, set_label
@@ -60,8 +62,8 @@ def labels(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the labels that people gave to changed answers, export them, or print what they propose: references to
-    correct, and cases for quarantine."""
+    """List the labels and comments that people gave to changed answers, export them, or print what the labels propose:
+    references to correct, and cases for quarantine."""
     from qualgate.report.label_list import labels_jsonl, print_labels, proposals, proposals_yaml, records_csv
     from qualgate.report.render import write_atomically
     from qualgate.store import labels as stored_labels
@@ -73,7 +75,7 @@ def labels(
     if propose and form not in ("terminal", "json"):
         raise UsageError(f"--propose prints YAML, or JSON with --json; it does not work with --format {form}.")
     with open_store(store_url(None, store), create=False) as opened:
-        found = stored_labels.labels(opened, run, variant)
+        found = stored_labels.labels(opened, run, variant, comments=not propose)
     if propose:
         proposed = proposals(found, datetime.now(UTC).date())
         text = _json(asdict(proposed)) if form == "json" else proposals_yaml(proposed)

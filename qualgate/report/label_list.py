@@ -14,7 +14,7 @@ from rich.text import Text
 
 from qualgate.report import screen
 from qualgate.report.screen import indented
-from qualgate.store.labels import Label
+from qualgate.store.labels import COMMENT, Label
 from qualgate.text.escaping import visible, visible_line
 from qualgate.text.numbers import counted
 
@@ -72,7 +72,7 @@ class Proposals:
 
 def proposals(labels: Sequence[Label], today: date) -> Proposals:
     """Return what the newest label of each case proposes. labels: in the order in which they were set."""
-    newest = {(label.evalset, label.case_id): label for label in labels}
+    newest = {(label.evalset, label.case_id): label for label in labels if label.label != COMMENT}
     references: dict[str, tuple[str, ...]] = {}
     quarantine = []
     for (evalset, case_id), label in sorted(newest.items()):

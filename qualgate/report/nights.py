@@ -24,10 +24,12 @@ class ShownNights:
     pruned: str = ""  # "pruned on DATE" if the run's scores were removed
 
 
-def shown_nights(store: Store, run_id: str) -> ShownNights:
-    """Return the trends of a run's nights as in `qualgate trend`, those that fell first."""
+def shown_nights(store: Store, run_id: str, variant: str | None = None) -> ShownNights:
+    """Return the trends of a run's nights as in `qualgate trend`, those that fell first; of all arms, or of one."""
     shown = sorted(trends(store, run_id), key=lambda trend: (not trend.falls, trend.watched.arm, trend.watched.metric))
-    sections = trend_sections(shown, queries.flaky(store, run_id))
+    shown = [trend for trend in shown if variant in (None, trend.watched.arm)]
+    flaky = [case for case in queries.flaky(store, run_id) if variant in (None, case.arm)]
+    sections = trend_sections(shown, flaky)
     with store.read() as connection:
         pruning = pruned(connection, run_id)
     return ShownNights(sections=tuple(sections), compared=bool(shown), pruned=str(pruning or ""))

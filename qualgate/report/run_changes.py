@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 from qualgate.records import Comparison
 from qualgate.report import screen
@@ -12,8 +12,9 @@ from qualgate.report.comparison_text import value_text
 from qualgate.report.since_last import NO_RULE, rule_pairs
 from qualgate.report.terminal_blocks import print_sections
 from qualgate.store import queries
-from qualgate.store.database import open_store
+from qualgate.store.database import Store, open_store
 from qualgate.store.evidence import check_evidence
+from qualgate.store.labels import CaseOfRun
 from qualgate.store.queries import Changed, RunSummary
 from qualgate.text.numbers import counted
 
@@ -41,6 +42,17 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlipChanges:
+    """A variant's answers that are worse than the baseline's (right → wrong by some score), in two runs."""
+
+    variant: str
+    new: tuple[str, ...]  # names of cases, only in the later run; both runs asked them alike
+    gone: tuple[str, ...]  # only in the earlier one
+    same: tuple[str, ...]
+    asked_once: int  # of cases that only one run asked, or with another reference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunChanges:
     """Differences between two runs, in the order given, whichever is older."""
 
@@ -51,17 +63,22 @@ class RunChanges:
     rates: tuple[Rate, ...]  # only those that differ
     scores: tuple[Changed, ...]
     pairs: dict[tuple[str, str], int]  # (arm, metric) → scores that both runs have
+    flips: tuple[FlipChanges, ...]
 
 
-def run_changes(url: str, before: str, after: str) -> RunChanges:
-    """Compare two stored runs. Raises UsageError for an unknown run, IntegrityError for changed evidence."""
+def run_changes(url: str, before: str, after: str, *, checked: bool = False) -> RunChanges:
+    """Compare two stored runs. checked: their evidence was found whole a moment ago. Raises UsageError for an unknown
+    run, IntegrityError for changed evidence."""
     with open_store(url, create=False) as store:
         run_before, run_after = queries.run_summary(store, before), queries.run_summary(store, after)
-        for run_id in (before, after):
+        for run_id in () if checked else (before, after):
             check_evidence(store, run_id)
         scores, pairs = queries.changed_scores(store, before, after)
-    names = dict.fromkeys(stored.verdict.variant for run in (run_before, run_after) for stored in run.verdicts)
+        names = dict.fromkeys(stored.verdict.variant for run in (run_before, run_after) for stored in run.verdicts)
+        common = queries.common_answers(store, before, after)
+        flips = tuple(_flip_changes(store, before, after, name, common.get(name, frozenset())) for name in names)
     return RunChanges(
+        flips=flips,
         before=before,
         after=after,
         differs=tuple(_differences(run_before, run_after)),
@@ -69,6 +86,17 @@ def run_changes(url: str, before: str, after: str) -> RunChanges:
         rates=tuple(rate for name in names for rate in _changed_rates(run_before, run_after, name)),
         scores=scores,
         pairs=pairs,
+    )
+
+
+def of_variant(changes: RunChanges, variant: str) -> RunChanges:
+    """Return the changes of one variant."""
+    return replace(
+        changes,
+        verdicts=tuple(words for words in changes.verdicts if words.variant == variant),
+        rates=tuple(rate for rate in changes.rates if rate.variant == variant),
+        pairs={key: count for key, count in changes.pairs.items() if key[0] == variant},
+        flips=tuple(flip for flip in changes.flips if flip.variant == variant),
     )
 
 
@@ -112,6 +140,27 @@ def _differences(run_before: RunSummary, run_after: RunSummary) -> Iterator[str]
     yield from (f"rule {rule}: only in {run_after.run_id}" for rule in rules_after if rule not in rules_before)
     if run_before.policy.alpha != run_after.policy.alpha:
         yield f"alpha: {run_before.policy.alpha:g} → {run_after.policy.alpha:g}"
+    policies = [{**asdict(run.policy), "rules": 0, "alpha": 0} for run in (run_before, run_after)]
+    if fields := [field for field, value in policies[0].items() if value != policies[1][field]]:
+        yield f"gate: {', '.join(fields)}"
+    for run in (run_before, run_after):
+        if any(stored.policy != run.policy for stored in run.verdicts):
+            yield f"{run.run_id} was judged again, by another policy than its gate file's"
+
+
+def _flip_changes(store: Store, before: str, after: str, variant: str, common: frozenset[CaseOfRun]) -> FlipChanges:
+    then, now = (queries.flipped_answers(store, run_id, variant, "lost") for run_id in (before, after))
+
+    def named(cases: frozenset[CaseOfRun]) -> tuple[str, ...]:
+        return tuple(f"{evalset}/{case}" + (f"#{repeat}" if repeat else "") for evalset, case, repeat in sorted(cases))
+
+    return FlipChanges(
+        variant=variant,
+        new=named(now & common - then),
+        gone=named(then & common - now),
+        same=named(then & now & common),
+        asked_once=len((then | now) - common),
+    )
 
 
 def _changed_rates(run_before: RunSummary, run_after: RunSummary, variant: str) -> Iterator[Rate]:
@@ -130,20 +179,40 @@ def _fields(comparison: Comparison) -> tuple:
 
 def print_run_changes(changes: RunChanges) -> None:
     """Print the changes to stdout, with colours only on a terminal."""
+    hint = Section("", (Note("", "--json names every case"),))
+    print_sections(screen.console(), (*run_changes_sections(changes), hint))
+
+
+def run_changes_sections(changes: RunChanges) -> tuple[Section, ...]:
+    """Return what differs between the runs: what was judged, verdicts, rules, regressions, scores."""
     same = ("nothing: the same arms, evalsets and rules",)
     verdicts = tuple((words.variant, *map(_word_cell, (words.before, words.after))) for words in changes.verdicts)
     rules = tuple(
         (rate.rule, rate.variant, rate.slice, _numbers(rate.before), _numbers(rate.after)) for rate in changes.rates
     )
     answers = tuple(_answers(changes, *key) for key in changes.pairs) or ("no case was asked in both runs",)
-    sections = (
+    flips = tuple(
+        (flip.variant, *(f"{count:,}" for count in (len(flip.new), len(flip.gone), len(flip.same), flip.asked_once)))
+        for flip in changes.flips
+    )
+    regressions = Table(heads=("variant", "new", "gone", "same", "asked in one run"), rows=flips, numbers=(1, 2, 3, 4))
+    named = tuple(line for flip in changes.flips for line in _flip_lines(flip))
+    return (
         Section("", (Note("", f"{changes.before} → {changes.after}"),)),
         Section("what was judged otherwise", (Lines(changes.differs or same),)),
         Section("verdicts", (Table(heads=("variant", "before", "after"), rows=verdicts),)),
+        Section("regressions: right → wrong by some score", (regressions, Lines(named))),
         Section("rules", (Table(heads=("rule", "variant", "slice", "before", "after"), rows=rules),)),
         Section("answers", (Lines(answers),)),
     )
-    print_sections(screen.console(), sections)
+
+
+def _flip_lines(flip: FlipChanges) -> Iterator[str]:
+    """Yield a line with the first of the new regressions, and of those that are gone."""
+    for word, cases in (("new", flip.new), ("gone", flip.gone)):
+        more = [f"and {len(cases) - NAMED:,} more"] if len(cases) > NAMED else []
+        if cases:
+            yield f"{flip.variant} {word}: {', '.join([*cases[:NAMED], *more])}"
 
 
 def _word_cell(word: str | None) -> Cell:
@@ -156,7 +225,7 @@ def _answers(changes: RunChanges, arm: str, metric: str) -> str:
     worse = sum(score.lost for score in scores)
     changed = f"{worse:,} worse, {len(scores) - worse:,} better" if scores else "the same"
     named = [f"{score.name} {'−' if score.lost else '+'}" for score in scores[:NAMED]]
-    more = [f"and {len(scores) - NAMED:,} more (--json)"] if len(scores) > NAMED else []
+    more = [f"and {len(scores) - NAMED:,} more"] if len(scores) > NAMED else []
     names = f": {', '.join([*named, *more])}" if scores else ""
     return f"{arm} {metric}: {changed}, of {counted(changes.pairs[arm, metric], 'score')} of both{names}"
 

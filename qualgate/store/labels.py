@@ -1,7 +1,8 @@
-"""People's labels on a variant's changed answers: append-only side evidence, which no score, seal or verdict rests on.
+"""People's labels and comments on a variant's changed answers: append-only side evidence. No score, seal or verdict
+rests on it.
 
 A label belongs to one answer of one run, and is found again by its case's hash, so the next run of the case shows it.
-The newest label of an answer counts.
+The newest label of an answer counts. A comment is a row beside the labels whose note is the text; each counts.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ from qualgate.store.postgresql import lasting
 from qualgate.store.prunings import refuse_pruned
 from qualgate.store.sealed import insert_rows, record_of, rows_of, sealed_row
 from qualgate.store.tables import arms, runs, sealed, units
+from qualgate.text.numbers import counted
 
 Word = Literal["regression", "acceptable", "wrong reference", "flaky"]
 WORDS: tuple[Word, ...] = get_args(Word)
 NO_LABEL = "none"  # removes the label before it
+COMMENT = "comment"  # in place of a label: it leaves the label as it is
+COMMENTS_SHOWN = 20  # of a case, the newest
 LONGEST_NAME, LONGEST_NOTE = 200, 4000  # characters
 BATCH = 1000  # cases of one query
 CaseOfRun = tuple[str, str, int]  # evalset, case id, repeat
@@ -34,14 +38,14 @@ CaseOfRun = tuple[str, str, int]  # evalset, case id, repeat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """A person's label on one answer of a variant."""
+    """A person's label or comment on one answer of a variant."""
 
     run_id: str
     variant: str
     evalset: str
     case_id: str
     repeat: int
-    label: Literal["regression", "acceptable", "wrong reference", "flaky", "none"]
+    label: Literal["regression", "acceptable", "wrong reference", "flaky", "none", "comment"]
     note: str
     name: str  # of the person
     signed_in: str = ""  # as of a decision
@@ -62,7 +66,8 @@ class Label:
     @property
     def text(self) -> str:
         """For people: "labelled flaky by Ada on 2026-12-01"."""
-        return f"labelled {self.label} by {self.name} on {self.created_at[:10]}"
+        done = "commented" if self.label == COMMENT else f"labelled {self.label}"
+        return f"{done} by {self.name} on {self.created_at[:10]}"
 
     @property
     def ending(self) -> str:
@@ -76,14 +81,15 @@ class CaseLabels:
 
     own: Label | None = None  # of this very answer
     other: Label | None = None  # the newest that another run has of the same case
+    comments: tuple[str, ...] = ()  # lines for people, on the case in any run, oldest first
 
     def lines(self, answer: str) -> list[str]:
-        """Return a line for people for each label. answer: the variant's text in the run that is shown."""
+        """Return a line for people for each label and comment. answer: the variant's text in the run that is shown."""
         lines = [self.own.text + self.own.ending] if self.own is not None else []
         if (other := self.other) is not None:
             change = "" if other.answer_sha256 == sha256_text(answer) else ", about another answer"
             lines.append(f"{other.text} (run {other.run_id}, {other.variant}{change}){other.ending}")
-        return lines
+        return [*lines, *self.comments]
 
 
 UNLABELLED = CaseLabels()
@@ -92,20 +98,25 @@ UNLABELLED = CaseLabels()
 def set_label(
     store: Store, run_id: str, unit: UnitKey, label: str, *, name: str, note: str = "", signed_in: str = ""
 ) -> Label:
-    """Label a variant's answer, or remove its label with `NO_LABEL`, and return what is recorded. The same label by the
-    same person with the same note is recorded once.
+    """Label a variant's answer, remove its label with `NO_LABEL`, or comment with `COMMENT` and the text as the note;
+    return what is recorded. The same by the same person, twice in a row, is recorded once.
 
     Raises:
-        UsageError: Nothing is recorded, because the label is unknown, the name is empty or invisible, a text is too
-            long, there is no such answer, or no label to remove.
+        UsageError: Nothing is recorded, because the label is unknown, a name or comment is empty or invisible, a text
+            is too long, there is no such answer, or no label to remove.
         EvidencePruned: The answer is gone; labels can only be removed.
         IntegrityError: An earlier label of the answer is not what was recorded.
     """
     name, note = plain.storable(name).strip(), plain.storable(note).strip()
-    if label not in (*WORDS, NO_LABEL):
-        raise UsageError(f"{label!r:.40} is no label. Give one of: {', '.join(WORDS)}; or {NO_LABEL} to remove it.")
+    if label not in (*WORDS, NO_LABEL, COMMENT):
+        raise UsageError(
+            f"{label!r:.40} is no label. Give one of: {', '.join(WORDS)}; {NO_LABEL} to remove it; or {COMMENT}."
+        )
+    if label == COMMENT and not is_readable(note):
+        raise UsageError("a comment needs a text; write it as the note.")
     if not is_readable(name):
-        raise UsageError("a label needs the name of the person who sets it; fill it in.")
+        what = COMMENT if label == COMMENT else "label"
+        raise UsageError(f"a {what} needs the name of the person who sets it; fill it in.")
     if len(name) > LONGEST_NAME or len(note) > LONGEST_NOTE:
         raise UsageError(f"a name has at most {LONGEST_NAME} characters, and a note {LONGEST_NOTE:,}. Shorten them.")
     said = {"label": label, "name": name, "note": note if is_readable(note) else "", "signed_in": signed_in}
@@ -118,7 +129,9 @@ def _add(store: Store, run_id: str, unit: UnitKey, values: dict[str, Any]) -> La
     with store.write(run_id) as connection:
         people.check_may(connection, values["signed_in"], people.LABELS, "label")
         stored = connection.execute(rows_of("label", run_id=run_id, part=_part(unit))).all()
-        newest = record_of(Label, stored[-1]) if stored else None
+        rows = [record_of(Label, row) for row in stored]
+        alike = [row for row in rows if (row.label == COMMENT) == (values["label"] == COMMENT)]
+        newest = alike[-1] if alike else None
         if newest is not None and all(getattr(newest, key) == value for key, value in values.items()):
             return newest
         if values["label"] != NO_LABEL:
@@ -157,14 +170,17 @@ def _about(connection: Connection, run_id: str, unit: UnitKey, values: dict[str,
     )
 
 
-def labels(store: Store, run_id: str | None = None, variant: str | None = None) -> tuple[Label, ...]:
-    """Return the labels that count, in the order in which they were set; of one run, of one variant. Raises UsageError
-    for an unknown run, IntegrityError for a changed label."""
+def labels(
+    store: Store, run_id: str | None = None, variant: str | None = None, *, comments: bool = False
+) -> tuple[Label, ...]:
+    """Return the labels that count, and on request the comments, in the order in which they were set; of one run, of
+    one variant. Raises UsageError for an unknown run, IntegrityError for a changed row."""
     with store.read() as connection:
         if run_id is not None and connection.scalar(select(runs.c.run_id).where(runs.c.run_id == run_id)) is None:
             raise no_such_run(connection, run_id)
         rows = connection.execute(rows_of("label", **({} if run_id is None else {"run_id": run_id}))).all()
-    return tuple(label for label in _counting(rows) if variant in (None, label.variant))
+    found = _counting(rows)
+    return tuple(row for row in found if variant in (None, row.variant) and (comments or row.label != COMMENT))
 
 
 def labels_of_cases(store: Store, run_id: str, variant: str, shown: Sequence[CaseOfRun]) -> dict[CaseOfRun, CaseLabels]:
@@ -188,19 +204,30 @@ def labels_of_cases(store: Store, run_id: str, variant: str, shown: Sequence[Cas
 
 def _case_labels(run_id: str, unit: UnitKey, rows: Sequence[Any]) -> CaseLabels:
     """Return what is shown beside an answer. rows: of every label of its case, in the order of writing."""
-    counting = _counting(rows)
+    found = _counting(rows)
+    counting = [label for label in found if label.label != COMMENT]
     own = [label for label in counting if (label.run_id, label.unit) == (run_id, unit)]
     other = [label for label in counting if label.run_id != run_id]
-    return CaseLabels(own=own[-1] if own else None, other=other[-1] if other else None)
+    comments = [_comment_line(row, run_id, unit) for row in found if row.label == COMMENT]
+    if len(comments) > COMMENTS_SHOWN:
+        earlier = f"{counted(len(comments) - COMMENTS_SHOWN, 'earlier comment')}: `qualgate labels` lists all"
+        comments = [earlier, *comments[-COMMENTS_SHOWN:]]
+    return CaseLabels(own=own[-1] if own else None, other=other[-1] if other else None, comments=tuple(comments))
+
+
+def _comment_line(comment: Label, run_id: str, unit: UnitKey) -> str:
+    own = (comment.run_id, comment.unit) == (run_id, unit)
+    return comment.text + ("" if own else f" (run {comment.run_id}, {comment.variant})") + comment.ending
 
 
 def _counting(rows: Iterable[Any]) -> list[Label]:
-    """Return the newest label of each answer, without removed ones. rows: in the order of writing."""
-    newest: dict[tuple[str, UnitKey], Label] = {}
+    """Return the newest label of each answer, without removed ones, and each comment. rows: in the order of writing."""
+    newest: dict[tuple[str, UnitKey, int], Label] = {}
     for row in rows:
         label = record_of(Label, row)
-        newest.pop((label.run_id, label.unit), None)
-        newest[label.run_id, label.unit] = label
+        key = (label.run_id, label.unit, row.sealed_id if label.label == COMMENT else 0)
+        newest.pop(key, None)
+        newest[key] = label
     return [label for label in newest.values() if label.label != NO_LABEL]
 
 

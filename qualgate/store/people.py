@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Role = Literal["viewer", "labeller", "approver", "admin"]
 MAY = {  # role → what it may do; every role may look
     "viewer": "look",
-    "labeller": "look, label cases, and compare answers",
-    "approver": "look, label, compare, and decide about runs that others made",
+    "labeller": "look, label, comment, claim and compare answers",
+    "approver": "look, label, compare, assign, and decide about runs that others made",
     "admin": "all of that, also about runs of their own, with a reason",
 }
 LABELS, DECIDES = ("labeller", "approver", "admin"), ("approver", "admin")

@@ -2,8 +2,9 @@
 
 The store's owner, who upgrades it, can do everything; nobody else can delete a row or change sealed data.
 
-An approver also labels cases and compares answers. These are rows of `sealed`, beside scorings and early stops. So a
-row policy lets an approver add labels and preferences alone to that table, and only the owner gives people their roles.
+An approver also labels cases, claims verdicts and compares answers. These are rows of `sealed`, beside scorings and
+early stops, which verdicts rest on. So a row policy lets an approver add only a reviewer's kinds, and only the owner
+gives people roles.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from qualgate.store.tables import decisions, sealed
 ROLES = {
     "reader": "sees every run, verdict and decision, and writes nothing: reports and the dashboard",
     "writer": "makes runs and verdicts too, and decides nothing: CI, jobs on a cluster",
-    "approver": "sees everything, records decisions and labels, and nothing else: a person's dashboard",
+    "approver": "sees everything, records decisions, labels and claims, and nothing else: a person's dashboard",
 }
 
 
@@ -75,7 +76,10 @@ def _row_policies(table: str, writer: str, approver: str) -> list[str]:
     policies = (
         ("sealed_read", "SELECT TO PUBLIC USING (true)"),
         (f"{writer}_adds", f"INSERT TO {writer} WITH CHECK (kind <> 'person')"),
-        (f"{approver}_labels", f"INSERT TO {approver} WITH CHECK (kind IN ('label', 'preference'))"),
+        (
+            f"{approver}_reviews",
+            f"INSERT TO {approver} WITH CHECK (kind IN ('claim', 'label', 'opening', 'preference'))",
+        ),
     )
     return [
         f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;",

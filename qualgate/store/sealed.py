@@ -20,11 +20,12 @@ from qualgate.store.tables import sealed
 from qualgate.store.typed import read
 
 Kind = Literal[
-    "judgement", "label", "load", "night", "person", "preference", "pruning", "scoring", "stopping", "vouched"
+    "claim", "judgement", "label", "load", "night", "opening", "person", "preference", "pruning", "scoring", "stopping",
+    "vouched",
 ]  # fmt: skip
 Record = TypeVar("Record")
 JUDGED_BY: tuple[Kind, ...] = ("scoring", "stopping")  # part of the evidence as the run left it
-ONCE = ("judgement", "pruning", "scoring", "stopping")  # kinds with one row of a run, a name and a part
+ONCE = ("judgement", "opening", "pruning", "scoring", "stopping")  # kinds with one row of a run, a name and a part
 COVERED = ("kind", "run_id", "name", "part", "at", "body_json", "key")  # by the seal
 
 

@@ -48,8 +48,7 @@ def begun(made, open_page):
     def opened(name: str = "Ada"):
         app = open_page("blind", run=made.complete)
         assert "Compare blind" in shown(app)
-        app.text_input(key="compare_name").input(name)
-        return press(app, "Begin").run()
+        return app.text_input(key="reviewer").input(name).run()
 
     return opened
 
@@ -154,8 +153,7 @@ def test_a_run_under_way_has_nothing_to_compare(made, open_page):
     with open_store(made.url) as store:
         under_way = make_run(store, make_plan(cases=4, job_rows=6), jobs=1)
     app = open_page("blind", run=under_way)
-    app.text_input(key="compare_name").input("Ada")
-    press(app, "Begin").run()
+    app.text_input(key="reviewer").input("Ada").run()
     assert "There is nothing to compare" in str([one.value for one in app.info])
     assert not [one for one in app.button if one.label == "Tie"]
 
@@ -176,7 +174,7 @@ def test_what_a_browser_gets_names_no_arm_and_keys_choose(made, browser):  # noq
         page.on("response", lambda response: came.append(response.url.encode()))
         page.goto(f"{url}/blind?run={made.complete}")
         page.get_by_label("Your name").fill("Ada")
-        page.get_by_role("button", name="Begin").click()
+        page.keyboard.press("Enter")
         for number, key in enumerate(("1", "0", "2")):
             expect(page.get_by_text(f"{number} of 6", exact=True)).to_be_visible()
             page.get_by_role("button", name="Tie").hover()

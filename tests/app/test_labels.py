@@ -27,7 +27,7 @@ def cells(app) -> list[str]:
 
 def label_in(app, button: str, name: str | None = "Ada", note: str = ""):
     if name is not None:
-        app.text_input(key="label_name").input(name)
+        app.text_input(key="reviewer").input(name)
     app.text_input(key="label_note").input(note)
     return press(app, button).run()
 
@@ -48,7 +48,7 @@ def test_a_flip_is_labelled_by_one_click_which_the_table_and_the_progress_show(m
     assert cells(app) == ["<b>wrong reference</b>", *["–"] * 7]
     assert f"1 of {flips(made)} flips labelled" in page
     press(app, "Next").run()
-    assert app.text_input(key="label_name").value == "Ada", "the name is typed once"
+    assert app.text_input(key="reviewer").value == "Ada", "the name is typed once"
     assert app.text_input(key="label_note").value == ""
     label_in(app, "Flaky", name=None)
     assert recorded(made)[1] == (lost[1], "flaky", "Ada", "")
@@ -62,7 +62,7 @@ def test_the_name_of_a_decision_and_that_of_a_label_are_one(made, opened):  # no
     app = opened()
     decide_in(app, "Block", "Grace", "too many losses")
     press(app, "Next").run()
-    assert app.text_input(key="label_name").value == "Grace"
+    assert app.text_input(key="reviewer").value == "Grace"
 
 
 def test_the_table_is_filtered_by_label(made, opened):  # noqa: F811

@@ -28,7 +28,8 @@ def test_roles_are_printed_without_a_store_and_applied_to_a_database_alone(tmp_p
     printed = qualgate("db", "roles", "--prefix", "gate", cwd=tmp_path)
     assert printed.returncode == Exit.APPROVE
     assert 'GRANT INSERT ON "public".decisions, "public".sealed TO gate_approver;' in printed.stdout
-    assert "FOR INSERT TO gate_approver WITH CHECK (kind IN ('label', 'preference'));" in printed.stdout
+    kinds = "('claim', 'label', 'opening', 'preference')"
+    assert f"FOR INSERT TO gate_approver WITH CHECK (kind IN {kinds});" in printed.stdout
     for store in ((), ("--store", "sqlite:///q.db")):
         refused = qualgate("db", "roles", "--apply", *store, cwd=tmp_path)
         assert refused.returncode == Exit.USAGE

@@ -70,6 +70,19 @@ def test_a_label_is_set_listed_and_removed(made):
     assert asked(url, "labels", "--json") == "[]\n"
 
 
+def test_a_comment_is_exported_with_the_labels_shown_by_flips_and_proposes_nothing(made):
+    url, run, (unit, *_) = made
+    set_label(url, run, unit, "flaky")
+    line = set_label(url, run, unit, "comment", "--note", "=twice this week")
+    assert line.startswith(f"{unit.question}: commented by Ada on 20")
+    assert line in asked(url, "labels").replace(f"  run {run}, {VARIANT}\n ", ":")
+    assert [row["label"] for row in json.loads(asked(url, "labels", "--json"))] == ["flaky", "comment"]
+    [_, row] = csv.DictReader(io.StringIO(asked(url, "labels", "--format", "csv")))
+    assert (row["label"], row["note"], row["name"]) == ("comment", "'=twice this week", "Ada")
+    assert len(json.loads(asked(url, "labels", "--propose", "--json"))["quarantine"]) == 1
+    assert ": =twice this week" in asked(url, "flips", run, VARIANT, "--limit", "99")
+
+
 def test_flips_show_the_label_and_the_next_run_s_the_earlier_one(made):
     url, run, changed = made
     set_label(url, run, changed[0], "acceptable", "--note", "shorter")
@@ -85,7 +98,7 @@ def test_flips_show_the_label_and_the_next_run_s_the_earlier_one(made):
         assert here.count(f"{line}: shorter") == len(found)
         assert there.count(f"{line} (run {run}, {VARIANT}): shorter") == len(found)
         seen += len(found)
-        assert all(flip["labels"] == {"own": None, "other": asdict(label)} for flip in found)
+        assert all(flip["labels"] == {"own": None, "other": asdict(label), "comments": []} for flip in found)
     assert seen
 
 
@@ -94,6 +107,7 @@ def test_flips_show_the_label_and_the_next_run_s_the_earlier_one(made):
     [
         (("label", "RUN", "CASE", "good", "--variant", VARIANT, "--name", "Ada"), "'good' is no label"),
         (("label", "RUN", "CASE", "flaky", "--variant", VARIANT, "--name", " "), "needs the name"),
+        (("label", "RUN", "CASE", "comment", "--variant", VARIANT, "--name", "Ada"), "a comment needs a text"),
         (("label", "RUN", "CASE", "none", "--variant", VARIANT, "--name", "Ada"), "none to remove"),
         (("label", "RUN", "CASE", "flaky", "--variant", "int3", "--name", "Ada"), "It has: int4-g32."),
         (("label", "RUN", "no-case", "flaky", "--variant", VARIANT, "--name", "Ada"), "has no case 'no-case'"),

@@ -15,6 +15,7 @@ from qualgate.report.run_changes import Words, print_run_changes, run_changes
 from qualgate.report.run_list import print_runs
 from qualgate.store import queries, runs
 from qualgate.store.database import open_store
+from qualgate.store.labels import UNLABELLED
 from qualgate.text.escaping import visible
 from tests.command_line import qualgate
 from tests.report.reading import ATTACK
@@ -74,7 +75,7 @@ def test_flips_show_prompt_reference_and_where_the_answers_part(stored):
         asked("flips", second, "int4-g32", "--evalset", "arithmetic", "--limit", "1", "--json", url=url)
     )
     assert machine == json.loads(
-        json.dumps({**asdict(flip), "parts_in": "", "sha256": {}, "labels": {"own": None, "other": None}})
+        json.dumps({**asdict(flip), "parts_in": "", "sha256": {}, "labels": asdict(UNLABELLED)})
     )
     assert (machine["reference"], machine["prompt"]) == (body["answer"], f"user: {body['messages'][0]['content']}")
 
@@ -97,10 +98,38 @@ def test_two_runs_differ_in_what_the_evidence_differs_in(stored):
     assert f"int4-g32 exact_match: {worse} worse," in shown
     assert "baseline exact_match: the same, of 60 scores of both" in shown
     assert json.loads(asked("diff", first, second, "--json", url=url))["verdicts"][0]["after"] == "block"
+    [flip] = found.flips
+    with open_store(url, create=False) as store:
+        lost = [
+            {
+                f"{one.evalset}/{one.case_id}"
+                for one in queries.flips(store, run, "int4-g32", direction="lost", limit=999)
+            }
+            for run in (first, second)
+        ]
+    kinds = (lost[1] - lost[0], lost[0] - lost[1], lost[0] & lost[1])
+    assert tuple(map(set, (flip.new, flip.gone, flip.same))) == kinds
+    assert kinds[0]
+    counts = " +".join(str(len(kind)) for kind in kinds)
+    assert re.search(rf"int4-g32 +{counts} +0", shown)
+    assert f"int4-g32 new: {flip.new[0]}, " in shown
     same = asked("diff", first, first, url=url)
     assert "nothing: the same arms, evalsets and rules" in same
     assert "→ proven" not in same
     assert f"{trial} is a trial" in asked("diff", first, trial, url=url)
+
+
+def test_cases_that_only_one_run_asked_are_neither_new_nor_gone(tmp_path):
+    url = f"sqlite:///{tmp_path / 'q.db'}"
+    plans = (make_plan(cases=20, wrong=WORSE), make_plan(cases=20, wrong=WORSE, seed=3, policy=Policy(rules=RULES[:2])))
+    with open_store(url) as store:
+        first, second = (make_run(store, plan, WORSE) for plan in plans)
+    found = run_changes(url, first, second)
+    [flip] = found.flips
+    assert (flip.new, flip.gone, flip.same) == ((), (), ())
+    assert flip.asked_once > 0
+    assert {line for line in found.differs if line.startswith("evalset ")}, "other cases are named"
+    assert {f"rule {rule.id}: only in {first}" for rule in RULES[2:]} <= set(found.differs)
 
 
 def test_two_runs_that_computed_in_other_ways_are_told_apart(stored, monkeypatch):

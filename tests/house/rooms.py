@@ -52,6 +52,7 @@ SHARED_WITH_APP = {"qualgate.report"} | {
         "nights",
         "page",
         "plots",
+        "run_changes",
         "run_list",
         "sections",
         "since_last",

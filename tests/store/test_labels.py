@@ -12,7 +12,16 @@ from qualgate.records import UnitKey
 from qualgate.records.identity import sha256_text
 from qualgate.store import labels, prune, queries, runs
 from qualgate.store.evidence_seal import evidence_seal
-from qualgate.store.labels import LONGEST_NAME, LONGEST_NOTE, NO_LABEL, WORDS, CaseLabels, set_label
+from qualgate.store.labels import (
+    COMMENT,
+    COMMENTS_SHOWN,
+    LONGEST_NAME,
+    LONGEST_NOTE,
+    NO_LABEL,
+    WORDS,
+    CaseLabels,
+    set_label,
+)
 from qualgate.store.prunings import EvidencePruned
 from qualgate.store.seals import broken
 from tests.store import made as plans
@@ -95,6 +104,32 @@ def test_the_next_run_of_a_case_shows_its_newest_label_and_whether_the_answer_is
     assert beside(store, other_cases, unit) == CaseLabels()
 
 
+def test_comments_leave_the_label_as_it_is_and_the_next_run_of_the_case_shows_them(store, run_id, unit):
+    label = set_label(store, run_id, unit, "flaky", name="Ada")
+    first = set_label(store, run_id, unit, COMMENT, name="Bob", note="why flaky?")
+    assert set_label(store, run_id, unit, COMMENT, name="Bob", note="why flaky?") == first, "a second click"
+    set_label(store, run_id, unit, COMMENT, name="Ada", note="it differs each night")
+    assert set_label(store, run_id, unit, "flaky", name="Ada") == label, "the label before the comments is the same"
+    lines = (f"commented by Bob on {first.created_at[:10]}: why flaky?",
+             f"commented by Ada on {first.created_at[:10]}: it differs each night")  # fmt: skip
+    assert beside(store, run_id, unit) == CaseLabels(own=label, comments=lines)
+    assert labels.labels(store) == (label,)
+    assert [row.note for row in labels.labels(store, comments=True)] == ["", "why flaky?", "it differs each night"]
+    later = make_run(store, make_plan(cases=4, job_rows=8))
+    place = f" (run {run_id}, {VARIANT})"
+    assert beside(store, later, unit).comments == tuple(line.replace(": ", f"{place}: ", 1) for line in lines)
+    set_label(store, run_id, unit, NO_LABEL, name="Ada")
+    assert beside(store, run_id, unit) == CaseLabels(comments=lines), "a removed label takes no comment along"
+
+
+def test_of_many_comments_the_newest_are_shown(store, run_id, unit):
+    for number in range(COMMENTS_SHOWN + 2):
+        set_label(store, run_id, unit, COMMENT, name="Ada", note=f"no {number}")
+    shown = beside(store, run_id, unit).comments
+    assert shown[0] == "2 earlier comments: `qualgate labels` lists all"
+    assert [line.rpartition(" ")[2] for line in shown[1:]] == [str(number) for number in range(2, COMMENTS_SHOWN + 2)]
+
+
 def test_changed_answers_are_those_that_the_filters_lost_and_gained_show(store, run_id):
     ways = (queries.CaseFilter(show="lost"), queries.CaseFilter(show="gained"))
     keys = [key for way in ways for key in queries.case_keys(store, run_id, VARIANT, way)]
@@ -125,6 +160,8 @@ def test_a_label_changes_no_evidence_score_or_verdict(store, run_id, unit):
     [
         ({"label": "good"}, "'good' is no label. Give one of: regression, acceptable"),
         ({"name": " \u200b"}, "needs the name"),
+        ({"label": COMMENT, "note": " \u200b"}, "a comment needs a text"),
+        ({"label": COMMENT, "note": "x", "name": ""}, "a comment needs the name"),
         ({"name": "x" * (LONGEST_NAME + 1)}, "at most 200 characters"),
         ({"note": "x" * (LONGEST_NOTE + 1)}, "at most 200 characters, and a note 4,000"),
         ({"unit": UnitKey(VARIANT, "arithmetic", "no such")}, "no answer of a variant"),

@@ -273,7 +273,7 @@ def test_people_are_listed_and_granted_by_command(file):
     qualgate("people", "grant", GRACE, "viewer", "--store", file)
     qualgate("people", "grant", GRACE, "none", "--store", file)
     shown = qualgate("people", "list", "--store", file).stdout
-    allowed = "may look, label, compare, and decide about runs that others made"
+    allowed = "may look, label, compare, assign, and decide about runs that others made"
     assert shown.startswith(f"{ADA}: approver ({allowed}); makes runs as")
     assert GRACE not in shown
     assert qualgate("people", "grant", ADA, "boss", "--store", file).returncode == 64

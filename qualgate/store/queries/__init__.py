@@ -1,7 +1,7 @@
 """Queries for reports and the dashboard: frozen records, paged, counted in SQL."""
 
 from qualgate.store.queries.answers import Answer, CaseDetail, case_detail
-from qualgate.store.queries.changed import Changed, changed_scores
+from qualgate.store.queries.changed import Changed, changed_scores, common_answers
 from qualgate.store.queries.drafted import drafted
 from qualgate.store.queries.drift import PositionDrift, Said, baseline_said, drift_by_position
 from qualgate.store.queries.flipped import (
@@ -58,7 +58,7 @@ from qualgate.store.queries.summary import (
 )
 from qualgate.store.queries.times import AnswerTime, answer_times
 from qualgate.store.queries.trajectories import ScoredPair, Trajectories, Trajectory, TurnLine, gathered, trajectories
-from qualgate.store.queries.verdict_before import VerdictBefore, verdict_before
+from qualgate.store.queries.verdict_before import VerdictBefore, run_before, verdict_before
 
 __all__ = [
     "READINGS",
@@ -101,6 +101,7 @@ __all__ = [
     "case_keys",
     "changed_scores",
     "checked_run",
+    "common_answers",
     "compared",
     "count_flipped_cases",
     "count_queue",
@@ -125,6 +126,7 @@ __all__ = [
     "queue",
     "read_by",
     "readings",
+    "run_before",
     "run_summary",
     "side_by_side",
     "trajectories",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,8 +48,23 @@ _BOTH = (
 )
 
 
-def _changes(sets: Mapping[str, RescoredSet], change: Changed) -> dict[str, Any]:
-    return sets[change.evalset].references(change.case_id) if change.evalset in sets else {}
+def _references(sets: Mapping[str, RescoredSet], evalset: str, case_id: str) -> dict[str, Any]:
+    return sets[evalset].references(case_id) if evalset in sets else {}
+
+
+def common_answers(store: Store, before: str, after: str) -> dict[str, frozenset[tuple[str, str, int]]]:
+    """Return arm → (evalset, case, repeat) of the answers to the same cases with the same references in both runs."""
+    key = (_now.c.arm, _now.c.evalset, _now.c.case_id, _now.c.repeat)
+    same = select(*key).select_from(_now.join(_then, _SAME_UNIT))
+    done = (answer.c.status == "done" for answer in (_then, _now))
+    same = same.where(_then.c.run_id == before, _now.c.run_id == after, *done)
+    with store.read() as connection:
+        sets_before, sets_after = newest_sets(connection, before), newest_sets(connection, after)
+        by_arm = defaultdict[str, set[tuple[str, str, int]]](set)
+        for arm, evalset, case_id, repeat in connection.execute(same):
+            if _references(sets_before, evalset, case_id) == _references(sets_after, evalset, case_id):
+                by_arm[arm].add((evalset, case_id, repeat))
+    return {arm: frozenset(answers) for arm, answers in by_arm.items()}
 
 
 def changed_scores(store: Store, before: str, after: str) -> tuple[tuple[Changed, ...], dict[tuple[str, str], int]]:
@@ -78,6 +94,7 @@ def changed_scores(store: Store, before: str, after: str) -> tuple[tuple[Changed
         changes = tuple(
             change
             for change in (Changed(**row._asdict()) for row in differing)
-            if _changes(sets_before, change) == _changes(sets_after, change)  # else the reference changed
+            if _references(sets_before, change.evalset, change.case_id)
+            == _references(sets_after, change.evalset, change.case_id)  # else the reference changed
         )
         return changes, {(arm, metric): number for arm, metric, number in pairs}

@@ -206,10 +206,13 @@ def count_flipped_cases(store: Store, run_id: str, variant: str, of: Sequence[Ju
         return totals
 
 
-def flipped_answers(store: Store, run_id: str, variant: str) -> frozenset[tuple[str, str, int]]:
-    """Return (evalset, case, repeat) of each answer with a score that changed between right and wrong."""
+def flipped_answers(
+    store: Store, run_id: str, variant: str, direction: Direction | None = None
+) -> frozenset[tuple[str, str, int]]:
+    """Return (evalset, case, repeat) of each answer with a score that changed between right and wrong; None: in either
+    direction."""
     with store.read() as connection:
-        moved = _moved(connection, run_id, variant, (), None)
+        moved = _moved(connection, run_id, variant, (), direction)
         answers = select(moved.c.evalset, moved.c.case_id, moved.c.repeat).distinct()
         return frozenset(tuple(row) for row in connection.execute(answers))
 

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, func, or_, select
+from sqlalchemy import Connection, and_, case, func, or_, select, true
+from sqlalchemy import tuple_ as in_tuple
 from sqlalchemy.sql import ColumnElement
 
 from qualgate.errors import EXIT_ORDER
+from qualgate.store.claims import Claim, Shown, claims
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, chain
 from qualgate.store.prunings import pruned_runs
@@ -40,6 +42,7 @@ class VariantLine:
     called: Called = field(default_factory=Called)
     superseded_by: str = ""  # the newest run of the same gate file; "" if it is this one
     since: str = ""  # it waits since the run finished, or an approval expired or was revoked; "" under way
+    claim: Claim | None = None  # who reviews it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,23 +109,27 @@ def count_runs(store: Store) -> int:
         return connection.execute(select(func.count()).select_from(runs)).scalar_one()
 
 
-def queue(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[VariantLine, ...]:
+def queue(
+    store: Store, limit: int = PAGE, offset: int = 0, show: Shown = "every verdict", who: str = ""
+) -> tuple[VariantLine, ...]:
     """Return variants of complete runs that decide, whose newest verdict has no decision: the most severe verdict
-    first, and of one word the one that waits longest. Of one gate file only the newest run is listed."""
+    first, and of one word the one that waits longest. Of one gate file only the newest run is listed. show: all, those
+    that `who` holds, or those that nobody else holds."""
     with store.read() as connection:
         passed = superseded(connection)
-        return tuple(_variant_lines(connection, _in_queue(passed), passed, _QUEUE_ORDER, limit, offset))
+        which = and_(_in_queue(passed), _held(connection, show, who))
+        return tuple(_variant_lines(connection, which, passed, _QUEUE_ORDER, limit, offset))
 
 
-def next_in_queue(store: Store, run_id: str, variant: str) -> VariantLine | None:
+def next_in_queue(store: Store, run_id: str, variant: str, who: str = "") -> VariantLine | None:
     """Return the line of `queue` after this variant, decided or not, or from the last one the first line; None if no
-    other variant waits."""
+    other variant waits that nobody but `who` holds."""
     with store.read() as connection:
         passed = superseded(connection)
         this = and_(arms.c.run_id == run_id, arms.c.name == variant)
+        open_to = or_(this, and_(_in_queue(passed), _held(connection, "free", who)))
         ordered = [
-            (row.run_id, row.variant)
-            for row in connection.execute(_LINES.where(or_(this, _in_queue(passed))).order_by(*_QUEUE_ORDER))
+            (row.run_id, row.variant) for row in connection.execute(_LINES.where(open_to).order_by(*_QUEUE_ORDER))
         ]
         place = ordered.index((run_id, variant)) if (run_id, variant) in ordered else -1
         after = [*ordered[place + 1 :], *ordered[: max(place, 0)]]
@@ -137,10 +144,20 @@ def _in_queue(passed: Mapping[str, str]) -> ColumnElement[bool]:
     return and_(_WAITING, runs.c.run_id.not_in(passed.keys()))
 
 
-def count_queue(store: Store) -> int:
+def _held(connection: Connection, show: Shown, who: str) -> ColumnElement[bool]:
+    """Return the SQL condition of the variants that a person holds ("mine"), or that no other holds ("free")."""
+    if show == "every verdict":
+        return true()
+    held, place = claims(connection), in_tuple(arms.c.run_id, arms.c.name)
+    if show == "mine":
+        return place.in_([key for key, claim in held.items() if claim.holder == who])
+    return place.not_in([key for key, claim in held.items() if claim.holder != who])
+
+
+def count_queue(store: Store, show: Shown = "every verdict", who: str = "") -> int:
     """Return the length of `queue` without a limit."""
     with store.read() as connection:
-        waiting = _LINES.where(_in_queue(superseded(connection)))
+        waiting = _LINES.where(_in_queue(superseded(connection)), _held(connection, show, who))
         return connection.execute(select(func.count()).select_from(waiting.subquery())).scalar_one()
 
 
@@ -228,7 +245,7 @@ def _variant_lines(
     ids = [row.verdict_id for row in lines if row.verdict_id != NO_VERDICT]
     by_id = {row.verdict_id: row for row in connection.execute(select(verdicts).where(verdicts.c.verdict_id.in_(ids)))}
     decided = {(decision.run_id, decision.variant, decision.verdict_sha256): decision for decision in chain(connection)}
-    calls = called(connection, [row.run_id for row in lines])
+    calls, held = called(connection, [row.run_id for row in lines]), claims(connection)
     for row in lines:
         newest = by_id.get(row.verdict_id)
         verdict = check_verdict(newest) if newest else None
@@ -244,4 +261,5 @@ def _variant_lines(
             called=calls.get(row.run_id, Called()),
             superseded_by=passed.get(row.run_id, ""),
             since=row.since,
+            claim=held.get((row.run_id, row.variant)),
         )

@@ -23,6 +23,12 @@ class VerdictBefore:
     verdict: Verdict
 
 
+def run_before(store: Store, run_id: str) -> str | None:
+    """Return the last complete run of the same gate file before this one; None if there is none."""
+    with store.read() as connection:
+        return next(iter(nights_until(connection, run_id)[-2:-1]), None)
+
+
 def verdict_before(store: Store, run_id: str, variant: str) -> VerdictBefore | None:
     """Return the verdict in the last complete run of the same gate file before this one; None if there is none.
     Raises IntegrityError for a changed verdict."""
