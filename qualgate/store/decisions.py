@@ -136,8 +136,8 @@ def _check_expiry(row: dict[str, Any]) -> None:
 @lasting
 def _append(store: Store, row: dict[str, Any], seen: Seen, before: SealBefore | None) -> Decision:
     """Check the decision `row` once more in the write transaction, append it to the chain, and return it. seen: the
-    state that the person saw. before: of the evidence; None if neither they nor a key ask for it. Raises UsageError if verdict, evidence or decisions have changed since, or an approval
-    is not allowed."""
+    state that the person saw. before: of the evidence; None if neither they nor a key ask for it. Raises UsageError if
+    verdict, evidence or decisions have changed since, or an approval is not allowed."""
     run_id, variant, action = row["run_id"], row["variant"], row["action"]
     with store.write() as connection:
         seal = before.now(store, connection) if before else None
