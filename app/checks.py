@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from threading import RLock
+from threading import RLock, Thread
 
 from qualgate.errors import Exit, InfrastructureError, IntegrityError, QualgateError
 from qualgate.store import plain, runs, signatures
@@ -104,29 +104,38 @@ def examined(url: str, run_id: str, known: str) -> tuple[str, Sequence[str]]:
 
 def _by_process(url: str, run_id: str, known: str) -> tuple[str, Sequence[str]]:
     """Return what `examined` does, by a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", __spec__.name, run_id, known],
+    with subprocess.Popen(
+        [sys.executable, "-m", "qualgate_app.checks", run_id, known],
         env={**os.environ, STORE: url},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()[-1000:]
-        kind = IntegrityError if done.returncode == Exit.INTEGRITY else InfrastructureError
-        raise kind(f"run {run_id} could not be checked: {said or f'the process ended with {done.returncode}'}")
-    return tuple(json.loads(done.stdout))
+        stdin=subprocess.PIPE,  # which ends with this process, and the other one with it
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        said = process.stdout.read()
+    if process.returncode:
+        kind = IntegrityError if process.returncode == Exit.INTEGRITY else InfrastructureError
+        why = said.decode(errors="replace") or f"the process ended with {process.returncode}"
+        raise kind(f"run {run_id} could not be checked: {why}")
+    return tuple(json.loads(said))
 
 
 def _main() -> int:
+    Thread(target=end_with_input, daemon=True).start()
     if hasattr(os, "nice"):
         os.nice(10)  # who looks at a page comes first
     try:
-        print(json.dumps(examined(os.environ[STORE], *sys.argv[1:3])))
+        print(json.dumps(examined(os.environ[STORE], *sys.argv[1:3])), flush=True)
     except QualgateError as error:
-        print(error, file=sys.stderr)
+        print(error, flush=True)
         return error.exit
     return 0
+
+
+def end_with_input() -> None:
+    """End this process with its standard input, which closes however the process that started it ends."""
+    while os.read(0, 4096):
+        pass
+    os._exit(0)  # a thread cannot end the others; the store's transactions are whole or not at all
 
 
 if __name__ == "__main__":

@@ -59,6 +59,13 @@ def next_in_queue(run_id: str, variant: str) -> queries.VariantLine | None:
 def list_runs(size: int, page: int) -> tuple[tuple[queries.RunLine, ...], int, int]:
     """Return one page of runs (at most the last), its number, and the total number of runs."""
     with _open() as store:
+        written = store.written
+    return _list_runs(url(), written, size, page)
+
+
+@st.cache_resource(max_entries=KEPT, show_spinner=False)
+def _list_runs(url: str, written: object, size: int, page: int) -> tuple[tuple[queries.RunLine, ...], int, int]:
+    with open_store(url, create=False) as store:
         total = queries.count_runs(store)
         page = _within(page, total, size)
         return queries.list_runs(store, size, size * page), page, total
