@@ -122,7 +122,7 @@ def _by_process(url: str, run_id: str, known: str) -> tuple[str, Sequence[str]]:
 def _main() -> int:
     Thread(target=end_with_input, daemon=True).start()
     if hasattr(os, "nice"):
-        os.nice(10)  # who looks at a page comes first
+        os.nice(5)  # who looks at a page comes first
     try:
         print(json.dumps(examined(os.environ[STORE], *sys.argv[1:3])), flush=True)
     except QualgateError as error:
