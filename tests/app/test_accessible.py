@@ -14,7 +14,7 @@ from tests.app.server import started
 from tests.app.test_browser import BUSY, browser, pytestmark  # noqa: F401 (a fixture, and when it runs)
 from tests.store.made import said
 
-WHOLE = ".stApp[data-test-script-state=notRunning] [data-testid=stHeading]"
+WHOLE = ".stApp[data-test-script-state=notRunning] :is([data-testid=stHeading], .qg-title)"
 SERIOUS = ("serious", "critical")
 AXE = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.map(
   (one) => [one.impact, one.id, one.nodes.map((node) => node.html.slice(0, 300))])"""

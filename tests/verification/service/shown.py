@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import random
 import statistics
 import sys
@@ -33,7 +34,7 @@ from qualgate.records import UnitKey
 from qualgate.store import labels, queries, runs
 from qualgate.store.database import open_store
 from tests.app.server import started
-from tests.benchmarks.memory import descendants, tree_memory
+from tests.benchmarks.memory import descendants
 from tests.store.made import make_plan, make_results
 from tests.verification.goals import SERVICE
 
@@ -42,10 +43,10 @@ ANSWERS, ANSWERS_QUICK = 1_000_000, 1_200
 SESSIONS, MINUTES, SECONDS_QUICK = 20, 30.0, 5.0
 WRONG = {"int8": 0.0, "int4-g32": 0.012, "mxfp4": 0.03}
 VARIANT, SETS = "mxfp4", 3
-PAUSE = (1.0, 9.0)  # s between two pages of a session
+PAUSE = (5.0, 25.0)  # s that a person looks at a page
 PAGES = ("queue", "runs", "nights", "loads", "decisions", "verdict")
 BEING = ("being checked", "being read")
-READ_WITHIN = 1_800.0  # s for the evidence and the answers of the run
+READ_WITHIN = 3_600.0  # s for the evidence and the answers of the run
 
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -89,15 +90,19 @@ def both(url: str, seconds: float, patience: float = READ_WITHIN) -> tuple[dict[
         run = queries.latest_run(store)
         keys = queries.case_keys(store, run, VARIANT, queries.CaseFilter(show="lost"), "KL")[:500]
     with started(url) as (address, command):
-        shown = pages(address, run, patience)
-        return shown, sessions(address, url, run, [key.case for key in keys], command.pid, seconds)
+        server = _server(command.pid)
+        shown = pages(address, run, server, patience)
+        return shown, sessions(address, url, run, [key.case for key in keys], server, seconds)
 
 
-def pages(address: str, run: str, patience: float) -> dict[str, Any]:
+def pages(address: str, run: str, server: int, patience: float) -> dict[str, Any]:
     """Page → s of the first time and, the middle one of five, of later ones. patience: s to wait for the run's evidence
     and answers to be read."""
     with session(address) as socket:
-        found = {page: {"cold": opened(socket, page, run)[0]} for page in PAGES}
+        found: dict[str, dict[str, float]] = {}
+        for page in PAGES:
+            worked = _worked(server)
+            found[page] = {"cold": opened(socket, page, run)[0], "cold, of a processor": _worked(server) - worked}
         began, being = time.monotonic(), BEING
         while being and time.monotonic() - began < patience:
             time.sleep(1)
@@ -106,7 +111,9 @@ def pages(address: str, run: str, patience: float) -> dict[str, Any]:
         read = time.monotonic() - began
         found["verdict"]["first whole"] = opened(socket, "verdict", run)[0]
         for page in PAGES:
+            worked = _worked(server)
             found[page]["warm"] = statistics.median(opened(socket, page, run)[0] for _ in range(5))
+            found[page]["warm, of a processor"] = (_worked(server) - worked) / 5
     return {
         "pages, s": found,
         "slowest cold, s": max(one["cold"] for one in found.values()),
@@ -121,41 +128,43 @@ def sessions(
 ) -> dict[str, Any]:
     """Sessions that look at pages and open cases, while somebody labels one every ten seconds. server: its process."""
     until = time.monotonic() + seconds
-    before = tree_memory(server)[0]
+    before = _memory(server)
     with ThreadPoolExecutor(SESSIONS + 1) as people:
         looking = [people.submit(_look, address, run, cases, until, seed) for seed in range(SESSIONS)]
         labelled = people.submit(_label, url, run, cases, until)
         found = [one.result() for one in looking]
         count = labelled.result()
-    _settle(server)
     took = sorted(itertools.chain.from_iterable(each for each, _ in found))
     return {
         "sessions": SESSIONS,
         "minutes": seconds / 60,
+        "load of the machine": os.getloadavg()[0],
         "pages": len(took),
         "labels": count,
         "median, s": statistics.median(took),
         "p95, s": took[int(len(took) * 0.95)],
         "slowest, s": took[-1],
         "failed": sum(failed for _, failed in found),
-        "growth, MB a session": (tree_memory(server)[0] - before) / 1e6 / SESSIONS,
+        "growth, MB a session": (_memory(server) - before) / 1e6 / SESSIONS,
     }
 
 
-def _settle(server: int) -> None:
-    """Wait until a check's process, if there is one, has ended: its memory is not the server's."""
-    for _ in range(int(READ_WITHIN)):
-        if not any(b"qualgate_app.checks" in line for line in _commands(server)):
-            return
-        time.sleep(1)
+def _server(command: int) -> int:
+    """The process that serves, below the command's."""
+    return next(
+        one for one in descendants(command) if b"qualgate_app.serve" in Path(f"/proc/{one}/cmdline").read_bytes()
+    )
 
 
-def _commands(server: int) -> Iterator[bytes]:
-    for process in descendants(server):
-        try:
-            yield Path(f"/proc/{process}/cmdline").read_bytes()
-        except OSError:
-            continue
+def _memory(process: int) -> int:
+    """Bytes that it holds itself: what checks a run ends by itself, and is none of it."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _worked(process: int) -> float:
+    """s of a processor that it took so far, which do not depend on what else the machine does."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _look(
