@@ -1,6 +1,6 @@
 """Check runs' stored evidence in the background, and keep what came of it with its time.
 
-A check reads the whole run: a tenth of a millisecond an answer, and 7 KB of memory. A large run is checked by a process
+A check reads the whole run: a tenth of a millisecond an answer, and 6 KB of memory. A large run is checked by a process
 of its own, so that the pages of others stay fast and the memory is given back. After somebody wrote to the store, the
 run's seal is computed again, and the evidence is read again if the seal is another one. `python -m qualgate_app.checks`
 is that process; the store's address is in the environment, since it may hold a password.
