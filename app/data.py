@@ -1,19 +1,19 @@
 """Read the pages' data from the store, and write decisions to it. Imports neither the engine nor torch.
 
 The store is opened for each read (some milliseconds), so a moved, replaced or upgraded store is noticed at once. Only
-reads that grow with the number of cases are cached. A run's evidence is checked in the background, since that reads
-the whole run.
+reads that grow with the number of cases are cached; those of a large run are made in the background.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
+from qualgate_app import checks
 
 from qualgate.records import UnitKey, Verdict
 from qualgate.report import blind
@@ -21,29 +21,27 @@ from qualgate.report.blocks import Section
 from qualgate.report.nights import ShownNights, shown_nights
 from qualgate.report.run_changes import RunChanges, run_changes
 from qualgate.report.summary import Report
-from qualgate.store import decisions, people, prunings, queries, runs, signatures
+from qualgate.store import decisions, people, plain, prunings, queries
 from qualgate.store import labels as stored_labels
 from qualgate.store import loads as stored_loads
 from qualgate.store import preferences as stored_preferences
 from qualgate.store.claims import Shown
 from qualgate.store.database import Store, open_store
 from qualgate.store.decisions import Decision, Said, Seen
-from qualgate.store.evidence_seal import evidence_seal
 from qualgate.store.labels import CaseLabels, CaseOfRun, Label
 from qualgate.store.loads import StoredLoad
 from qualgate.store.people import Role
 from qualgate.store.preferences import Blind
 from qualgate.store.queries.night_lines import NightLine, WaitingDigest, night_lines, waiting_digests
-from qualgate.store.signing.keys import trusted_keys
 
-LOOKED_THROUGH = 600  # seconds until a run's evidence is checked again although its seal is the same
-WAITED = 1.0  # seconds that a page waits for that check before it is shown without
 FRESH = 30  # seconds that a read is cached, since a run may be under way
+KEPT = 64  # reads that are kept for all sessions
+KEPT_LISTS = 8  # of them, lists of cases: 0.5 KB a case
 
 
 def url() -> str:
     """Return the store's URL as set by `qualgate dashboard`."""
-    return os.environ.get("QUALGATE_STORE", "sqlite:///qualgate.db")
+    return os.environ.get(checks.STORE, "sqlite:///qualgate.db")
 
 
 def _open() -> Store:
@@ -86,6 +84,13 @@ def changes(before: str, after: str) -> RunChanges | None:
 def list_runs(size: int, page: int) -> tuple[tuple[queries.RunLine, ...], int, int]:
     """Return one page of runs (at most the last), its number, and the total number of runs."""
     with _open() as store:
+        written = store.written
+    return _list_runs(url(), written, size, page)
+
+
+@st.cache_resource(max_entries=KEPT, show_spinner=False)
+def _list_runs(url: str, written: object, size: int, page: int) -> tuple[tuple[queries.RunLine, ...], int, int]:
+    with open_store(url, create=False) as store:
         total = queries.count_runs(store)
         page = _within(page, total, size)
         return queries.list_runs(store, size, size * page), page, total
@@ -150,28 +155,72 @@ class ShownRun:
     """A run as a page shows it: if its evidence is damaged or pruned, every verdict is invalid."""
 
     run: queries.RunSummary
-    checking: bool  # its evidence is being checked, so nothing is decided yet
-    seal: str | None  # of the evidence, once checked and found whole
+    checking: bool = False  # its evidence is being checked for the first time, so nothing is decided yet
+    seal: str | None = None  # of the evidence, once checked and found whole
+    checked: str = ""  # UTC text: when it was; "": it was not
+    holds: bool = True  # nobody wrote to the store since
 
 
 def run_summary(run_id: str) -> ShownRun:
-    """Return a run with its arms and newest verdicts. Evidence is checked once per session and for each new seal."""
+    """Return a run with its arms and newest verdicts, and what came of the last check of its evidence. A check is begun
+    if there is none, if somebody wrote to the store since, and from time to time."""
     with _open() as store:
-        run = queries.run_summary(store, run_id)
-        if run.pruned:
-            return ShownRun(queries.as_pruned(run), False, None)
-        with store.read() as connection:
-            seal = evidence_seal(connection, run_id)
-        opened = st.session_state.setdefault(f"opened {run_id}", store.written)
-        signed = [(one.sha256, *(decision.hash for decision in one.decisions)) for one in run.verdicts]
-        opened = (opened, signed) if trusted_keys() else opened
-    check = _check(url(), run_id, seal, opened)
-    if not wait([check], timeout=WAITED).done:
-        return ShownRun(run, True, None)
-    if check.exception() is not None:
-        _check.clear(url(), run_id, seal, opened)  # try again, the database may have been unreachable
-    faults = check.result()
-    return ShownRun(queries.as_damaged(run, faults), False, None) if faults else ShownRun(run, False, seal)
+        written = store.written
+    run = _run_summary(url(), run_id, written)
+    if run.pruned:
+        return ShownRun(queries.as_pruned(run))
+    if not run.verdicts:
+        return ShownRun(run)
+    opened = st.session_state.setdefault(f"opened {run_id}", plain.now())
+    check, holds = checks.look(url(), run_id, written, opened, _size(run))
+    if check is None:
+        return ShownRun(run, checking=True)
+    if check.faults:
+        return ShownRun(queries.as_damaged(run, check.faults), checked=check.at, holds=holds)
+    return ShownRun(run, seal=check.seal, checked=check.at, holds=holds)
+
+
+def _size(run: queries.RunSummary) -> int:
+    return sum(arm.expected for arm in run.arms)
+
+
+@st.cache_resource(max_entries=KEPT, show_spinner=False)
+def _run_summary(url: str, run_id: str, written: object) -> queries.RunSummary:
+    with open_store(url, create=False) as store:
+        return queries.run_summary(store, run_id)
+
+
+Version = tuple[str | None, int]  # of what is read of a run's answers: when it ended, and its later scorings
+
+
+def _version(run_id: str) -> Version:
+    with _open() as store:
+        written = store.written
+    run = _run_summary(url(), run_id, written)
+    return run.finished_at, len(run.scorings)
+
+
+def is_read(run: queries.RunSummary, verdict: Verdict) -> bool:
+    """Whether what a page shows of all answers is at hand. A large run's is read in the background meanwhile."""
+    if verdict.word == "invalid" or _size(run) <= checks.LARGE:
+        return True
+    deciding = queries.judged_by(verdict, {item.name for item in run.evalsets})
+    return _reading(url(), run.run_id, verdict.variant, _version(run.run_id), deciding).done()
+
+
+@st.cache_resource(max_entries=KEPT, show_spinner=False)
+def _reading(
+    url: str, run_id: str, variant: str, version: Version, deciding: tuple[queries.Judged, ...]
+) -> Future[None]:
+    def read() -> None:
+        counts = _measured(url, run_id, variant, version)["flip_counts"]
+        _flipped_cases(url, run_id, variant, version, deciding)
+        for direction in (None, "lost"):
+            _flipped_answers(url, run_id, variant, direction, version)
+        show: queries.Show | None = "lost" if any(count.lost for count in counts) else None  # as the page opens
+        _case_keys(url, run_id, variant, version, queries.CaseFilter(show=show), "KL")
+
+    return _READS.submit(read)
 
 
 def verdict_before(run_id: str, variant: str) -> queries.VerdictBefore | None:
@@ -184,21 +233,21 @@ def report(run: queries.RunSummary, verdict: Verdict) -> Report:
     """Return the report of one variant, without the texts of its answers. Damaged evidence is not read."""
     if verdict.word == "invalid":
         return Report(run=run, flips={})
-    measured = _measured(url(), run.run_id, verdict.variant)
+    measured = _measured(url(), run.run_id, verdict.variant, _version(run.run_id))
     of_variant: dict[str, Any] = {name: {verdict.variant: value} for name, value in measured.items()}
     return Report(run=run, flips={}, **of_variant)
 
 
 def flipped_cases(run_id: str, variant: str, deciding: tuple[queries.Judged, ...] = ()) -> dict[queries.Direction, int]:
     """Count the cases that changed in each direction, each once, by the scores named in `deciding`; (): all."""
-    return _flipped_cases(url(), run_id, variant, deciding)
+    return _flipped_cases(url(), run_id, variant, _version(run_id), deciding)
 
 
 def case_keys(
     run_id: str, variant: str, case_filter: queries.CaseFilter, sort: queries.Sort
 ) -> tuple[queries.CaseKey, ...]:
     """Return the cases that match a filter, sorted."""
-    return _case_keys(url(), run_id, variant, case_filter, sort)
+    return _case_keys(url(), run_id, variant, _version(run_id), case_filter, sort)
 
 
 def compared(run_id: str, keys: Sequence[queries.CaseKey]) -> tuple[queries.Compared, ...]:
@@ -215,7 +264,7 @@ def case_detail(run_id: str, variant: str, key: queries.CaseKey) -> queries.Case
 
 def flipped_answers(run_id: str, variant: str, direction: queries.Direction | None = None) -> frozenset[CaseOfRun]:
     """Return the answers with a score that changed between right and wrong, in one direction or either."""
-    return _flipped_answers(url(), run_id, variant, direction)
+    return _flipped_answers(url(), run_id, variant, direction, _version(run_id))
 
 
 def labels(run_id: str, variant: str) -> dict[CaseOfRun, Label]:
@@ -320,25 +369,11 @@ def decide(run_id: str, variant: str, said: Said, seen: Seen) -> Decision:
         return decisions.append(store, run_id, variant, said, seen)
 
 
-_CHECKS = ThreadPoolExecutor(2)
+_READS = ThreadPoolExecutor(1)
 
 
-@st.cache_resource(ttl=LOOKED_THROUGH, max_entries=64, show_spinner=False)
-def _check(url: str, run_id: str, seal: str, opened: object) -> Future[tuple[str, ...]]:
-    return _CHECKS.submit(_faults, url, run_id)
-
-
-def _faults(url: str, run_id: str) -> tuple[str, ...]:
-    with open_store(url, create=False) as store:
-        keys, damage = trusted_keys(), runs.evidence(store, run_id).integrity
-        if damage or not keys:
-            return damage
-        with store.read() as connection:
-            return tuple(fault for _, fault in signatures.faults(connection, keys, run_id))
-
-
-@st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
-def _measured(url: str, run_id: str, variant: str) -> dict[str, Any]:
+@st.cache_resource(max_entries=KEPT, show_spinner=False)
+def _measured(url: str, run_id: str, variant: str, version: Version) -> dict[str, Any]:
     """Return what was measured along a variant's answers, by the name of its field in a report."""
     with _open() as store:
         return {
@@ -349,23 +384,25 @@ def _measured(url: str, run_id: str, variant: str) -> dict[str, Any]:
         }
 
 
-@st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
+@st.cache_resource(max_entries=KEPT, show_spinner=False)
 def _flipped_cases(
-    url: str, run_id: str, variant: str, deciding: tuple[queries.Judged, ...]
+    url: str, run_id: str, variant: str, version: Version, deciding: tuple[queries.Judged, ...]
 ) -> dict[queries.Direction, int]:
     with _open() as store:
         return queries.count_flipped_cases(store, run_id, variant, deciding)
 
 
-@st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
+@st.cache_resource(max_entries=KEPT_LISTS, show_spinner=False)
 def _case_keys(
-    url: str, run_id: str, variant: str, case_filter: queries.CaseFilter, sort: queries.Sort
+    url: str, run_id: str, variant: str, version: Version, case_filter: queries.CaseFilter, sort: queries.Sort
 ) -> tuple[queries.CaseKey, ...]:
     with _open() as store:
         return queries.case_keys(store, run_id, variant, case_filter, sort)
 
 
-@st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
-def _flipped_answers(url: str, run_id: str, variant: str, direction: queries.Direction | None) -> frozenset[CaseOfRun]:
+@st.cache_resource(max_entries=KEPT, show_spinner=False)
+def _flipped_answers(
+    url: str, run_id: str, variant: str, direction: queries.Direction | None, version: Version
+) -> frozenset[CaseOfRun]:
     with _open() as store:
         return queries.flipped_answers(store, run_id, variant, direction)

@@ -18,7 +18,7 @@ from threading import Thread
 from urllib.parse import urlsplit
 
 import streamlit as st
-from qualgate_app import LOGIN, PROXY, STREAMLIT_CONFIG
+from qualgate_app import LOGIN, PROXY, STREAMLIT_CONFIG, checks, data  # noqa: F401 (loaded before the first page asks)
 from qualgate_app.keys import SCRIPT
 from qualgate_app.proxy import NotTrusted, Proxy, read_proxy
 from starlette.middleware import Middleware
@@ -34,7 +34,7 @@ EVERY = ("0.0.0.0", "::")  # addresses to listen on that are no host's name
 def serve(port: int, address: str, base_path: str, hosts: Sequence[str], login: str = "") -> None:
     """Serve the pages until standard input ends. hosts: allowed host names besides this machine's own. login:
     file with the section `[auth]` of Streamlit's secrets."""
-    Thread(target=_end_with_input, daemon=True).start()
+    Thread(target=checks.end_with_input, daemon=True).start()
     proxy = read_proxy(Path(file)) if (file := os.environ.get(PROXY)) else None
     if proxy is not None:  # uvicorn would take the peer's address from X-Forwarded-For, which anybody can send
         os.environ["FORWARDED_ALLOW_IPS"] = ""
@@ -50,12 +50,6 @@ def serve(port: int, address: str, base_path: str, hosts: Sequence[str], login: 
             "server.corsAllowedOrigins": [f"https://{host}" for host in hosts],  # of a proxy with another name
         }
     )
-
-
-def _end_with_input() -> None:
-    while sys.stdin.buffer.read(4096):
-        pass
-    os._exit(0)  # a thread cannot end the others; the store's transactions are whole or not at all
 
 
 def security_headers() -> dict[str, str]:

@@ -50,8 +50,7 @@ def show() -> None:
         _progress(run)
         return
     _header(run, stored)
-    if shown.checking:
-        await_check(run.run_id)
+    _check_state(shown)
     evidence, decision = st.columns([7, 3], gap="large")
     with decision:
         show_claim(run.run_id, variant)
@@ -66,8 +65,11 @@ def show() -> None:
 
 def _evidence(run: RunSummary, stored: StoredVerdict, unopened: DeltaGenerator) -> None:
     """Show everything that speaks for or against the variant, the reasons first. unopened: see `show_cases`."""
-    report = data.report(run, stored.verdict)
     _why(run, stored.verdict)
+    if not data.is_read(run, stored.verdict):
+        _await_answers(run, stored.verdict)
+        return
+    report = data.report(run, stored.verdict)
     show_sizes(run, stored)
     if stored.verdict.word != "invalid":  # damaged evidence is not drawn
         show_cases(run, stored.verdict.variant, report.flip_counts[stored.verdict.variant], unopened)
@@ -89,6 +91,24 @@ def _trend(run_id: str, variant: str) -> None:
         if not shown.sections:
             st.caption("No earlier complete run asked the same cases.")
         show_sections(shown.sections)
+
+
+def _check_state(shown: data.ShownRun) -> None:
+    """Say when the stored evidence was checked, and whether that still holds."""
+    if shown.checking:
+        await_check(shown.run.run_id)
+    elif shown.checked:
+        since = "" if shown.holds else ". Somebody wrote to the store since, and it is being checked again"
+        st.html(f'<div class="quiet">The stored evidence was checked at {when(shown.checked)}{since}.</div>')
+
+
+@st.fragment(run_every=1)
+def _await_answers(run: RunSummary, verdict: Verdict) -> None:
+    """Redraw the whole page once the answers of a large run were read."""
+    if data.is_read(run, verdict):
+        st.rerun()
+    number = sum(arm.expected for arm in run.arms)
+    st.caption(f"Changed cases and drift are being read from the run's {counted(number, 'answer')}.")
 
 
 def _switch(run: RunSummary, names: list[str], variant: str) -> None:

@@ -116,7 +116,7 @@ def sign_run(store: Store, run_id: str) -> int:
         done = {row.name for row in connection.execute(rows_of("vouched", run_id=run_id))}
         chosen = select(decisions).where(decisions.c.run_id == run_id, decisions.c.signature.is_(None))
         unsigned = [row for row in connection.execute(chosen).all() if row.hash not in done]
-        vouched = [signatures.vouched_row(connection, row) for row in unsigned]
+        vouched = [signatures.vouched_row(row, to_sign.evidence) for row in unsigned]
     for row in due:
         runs.add_verdicts(store, run_id, [check_verdict(row)], plain.policy(row.policy_json))
     if vouched:

@@ -16,11 +16,11 @@ from qualgate.records.identity import content_hash
 from qualgate.store import people, plain, signatures
 from qualgate.store.database import Store
 from qualgate.store.evidence import check_evidence
-from qualgate.store.evidence_seal import evidence_seal
+from qualgate.store.evidence_seal import SealBefore, seal_before
 from qualgate.store.postgresql import lasting
 from qualgate.store.prunings import refuse_pruned
 from qualgate.store.rows import check_run, check_verdict
-from qualgate.store.signing.keys import trusted_keys
+from qualgate.store.signing.keys import own_key, trusted_keys
 from qualgate.store.tables import decisions, runs, verdicts
 from qualgate.text.escaping import BLANK
 
@@ -114,11 +114,12 @@ def append(store: Store, run_id: str, variant: str, said: Said, seen: Seen) -> D
         "created_at": plain.now(),
     }
     _check_expiry(row)
+    # Read before the write lock, where everybody would wait for it; without anybody who asks for it, not at all.
+    before = seal_before(store, run_id) if seen.seal is not None or trusted_keys() or own_key() else None
+    _refuse_changed(run_id, seen, before.seal if before else None)
     if said.action == "approve":
-        with store.read() as connection:
-            _refuse_changed(connection, run_id, seen)
         check_evidence(store, run_id)  # the seal covers stored digests, so it misses a changed text or score
-    return _append(store, row, seen)
+    return _append(store, row, seen, before)
 
 
 def _check_expiry(row: dict[str, Any]) -> None:
@@ -133,12 +134,13 @@ def _check_expiry(row: dict[str, Any]) -> None:
 
 
 @lasting
-def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
+def _append(store: Store, row: dict[str, Any], seen: Seen, before: SealBefore | None) -> Decision:
     """Check the decision `row` once more in the write transaction, append it to the chain, and return it. seen: the
-    state that the person saw. Raises UsageError if verdict, evidence or decisions have changed since, or an approval
-    is not allowed."""
+    state that the person saw. before: of the evidence; None if neither they nor a key ask for it. Raises UsageError if
+    verdict, evidence or decisions have changed since, or an approval is not allowed."""
     run_id, variant, action = row["run_id"], row["variant"], row["action"]
     with store.write() as connection:
+        seal = before.now(store, connection) if before else None
         stored = connection.execute(
             select(verdicts)
             .where(verdicts.c.run_id == run_id, verdicts.c.variant == variant)
@@ -149,7 +151,7 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
             raise UsageError(f"run {run_id} has no verdict for {variant!r} yet; there is nothing to decide.")
         if stored.sha256 != seen.verdict:
             raise UsageError(f"the verdict for {variant!r} has changed since you opened it. Look at the new one first.")
-        _refuse_changed(connection, run_id, seen)
+        _refuse_changed(run_id, seen, seal)
         if action == "approve":
             refuse_pruned(connection, run_id)  # it may have been pruned since its evidence was checked
         verdict = check_verdict(stored)
@@ -157,7 +159,7 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
         if action == "approve" and verdict.word == "invalid":
             raise UsageError(f"{variant!r} cannot be approved: its run is invalid. Run it again.")
         if keys := trusted_keys():  # a row that nobody signed must not count as one of several approvals
-            for _, fault in signatures.faults(connection, keys, run_id):
+            for _, fault in signatures.faults(connection, keys, run_id, seal):
                 raise IntegrityError(f"run {run_id}: {fault}. Nothing was decided.")
         _check_person(connection, row, plain.policy(stored.policy_json))
         recorded = chain(connection)
@@ -175,7 +177,7 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
         row |= _together(row, plain.policy(stored.policy_json), on_variant)
         chained = row | {"prev_hash": recorded[-1].hash if recorded else GENESIS}
         chained["hash"] = row_hash(chained)
-        signature = signatures.of_decision(connection, chained)
+        signature = signatures.of_decision(chained, seal or "")
         connection.execute(insert(decisions), chained | {"signature": signature})
         return _decision(chained)
 
@@ -261,10 +263,10 @@ def _check_revoking(row: dict[str, Any], newest: Decision | None) -> None:
         raise UsageError(f"there is no decision about this verdict of {row['variant']!r} to revoke.")
 
 
-def _refuse_changed(connection: Connection, run_id: str, seen: Seen) -> None:
+def _refuse_changed(run_id: str, seen: Seen, seal: str | None) -> None:
     """Raise UsageError if the run's evidence has another seal than the person saw. A decision without a seen seal is
     not checked."""
-    if seen.seal is not None and (seal := evidence_seal(connection, run_id)) != seen.seal:
+    if seen.seal is not None and seal is not None and seal != seen.seal:
         raise UsageError(
             f"the evidence of run {run_id} has changed since you opened it: its seal was {seen.seal[:12]} and is now "
             f"{seal[:12]}. Look at the run again."

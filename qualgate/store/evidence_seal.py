@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sqlalchemy import Connection, Select, select
 
 from qualgate.records.identity import content_hash
+from qualgate.store.database import Store
 from qualgate.store.sealed import JUDGED_BY, rows_of
 from qualgate.store.tables import arms, runs, sealed, units
+
+
+@dataclass(frozen=True, slots=True)
+class SealBefore:
+    """A run's seal as read before the write lock was taken, so that nobody waits while it is computed."""
+
+    run_id: str
+    written: object  # `Store.written` before it was read
+    seal: str
+
+    def now(self, store: Store, connection: Connection) -> str:
+        """Return the seal in a write transaction: this one if nobody wrote meanwhile, else computed again."""
+        return self.seal if store.written == self.written else evidence_seal(connection, self.run_id)
+
+
+def seal_before(store: Store, run_id: str) -> SealBefore:
+    """Return the seal of a run, to be used in a later write transaction."""
+    written = store.written
+    with store.read() as connection:
+        return SealBefore(run_id, written, evidence_seal(connection, run_id))
 
 
 def evidence_seal(connection: Connection, run_id: str) -> str:

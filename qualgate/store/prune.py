@@ -11,7 +11,7 @@ from qualgate.errors import IntegrityError, UsageError
 from qualgate.store import columns, prunings, seals
 from qualgate.store.database import Store
 from qualgate.store.evidence import no_such_run
-from qualgate.store.evidence_seal import evidence_seal
+from qualgate.store.evidence_seal import seal_before
 from qualgate.store.queries import retention
 from qualgate.store.tables import runs, scores, units
 
@@ -51,12 +51,12 @@ def prune_run(store: Store, run_id: str) -> Amount:
     """
     with store.read() as connection:
         _check_may_go(connection, run_id, prunings.emptied_runs(connection))
-        seal = evidence_seal(connection, run_id)
+    before = seal_before(store, run_id)
     if faults := seals.broken_in_run(store, run_id):
         raise IntegrityError(f"run {run_id}: {faults[0]}. Nothing of it was pruned; restore the store from a backup.")
     with store.write(run_id) as connection:
         _check_may_go(connection, run_id, prunings.pruned_runs(connection))  # checked before; others wait for this
-        if evidence_seal(connection, run_id) != seal:
+        if before.now(store, connection) != before.seal:
             raise UsageError(f"run {run_id} was changed by another process meanwhile. Prune again.")
         removed = amount(connection, run_id)
         ids = select(units.c.unit_id).where(units.c.run_id == run_id)

@@ -44,7 +44,8 @@ class ToSign:
         self._connection, self._run_id, self._head = connection, run_id, ""
 
     @cached_property
-    def _evidence(self) -> str:
+    def evidence(self) -> str:
+        """The seal of the run's evidence."""
         return evidence_seal(self._connection, self._run_id)
 
     def is_due(self, newest: Any) -> bool:
@@ -56,7 +57,7 @@ class ToSign:
             body, _ = opened(newest.signature or "", TYPE, [key.public_key])
         except NotSigned:
             return True
-        return body.get("evidence") != self._evidence
+        return body.get("evidence") != self.evidence
 
     def signature(self, row: Mapping[str, Any]) -> str | None:
         """Return the signature of a verdict's row, the next to be written; None without a key of our own."""
@@ -64,19 +65,19 @@ class ToSign:
             return None
         before = self._head or verdict_chain(self._connection)[1]
         self._head = content_hash([before, *(row[name] for name in _OF_CHAIN)])
-        return sign(_of_verdict(row, self._evidence, before), TYPE, key)
+        return sign(_of_verdict(row, self.evidence, before), TYPE, key)
 
 
-def of_decision(connection: Connection, row: Mapping[str, Any]) -> str | None:
-    """Return the signature of a decision that is about to be written; None without a key of our own."""
-    if (key := own_key()) is None:
-        return None
-    return sign(_of_decision(row, evidence_seal(connection, row["run_id"])), TYPE, key)
+def of_decision(row: Mapping[str, Any], seal: str) -> str | None:
+    """Return the signature of a decision that is about to be written; None without a key of our own. seal: of its
+    run's evidence."""
+    key = own_key()
+    return None if key is None else sign(_of_decision(row, seal), TYPE, key)
 
 
-def vouched_row(connection: Connection, row: Any) -> dict[str, Any]:
-    """Return the row of `sealed` that vouches for a decision. row: all its columns."""
-    signature = of_decision(connection, row._mapping)
+def vouched_row(row: Any, seal: str) -> dict[str, Any]:
+    """Return the row of `sealed` that vouches for a decision. row: all its columns. seal: as for `of_decision`."""
+    signature = of_decision(row._mapping, seal)
     record = Vouched(decision=row.hash, signature=signature or "")
     return sealed_row("vouched", record, run_id=row.run_id, name=row.hash)
 
@@ -92,15 +93,18 @@ def verdict_chain_at(connection: Connection, count: int) -> str | None:
     return next((head for number, (_, head) in enumerate(_chained(connection)) if number == count), None)
 
 
-def faults(connection: Connection, keys: Sequence[SSlibKey], run_id: str | None = None) -> Iterator[tuple[str, str]]:
+def faults(
+    connection: Connection, keys: Sequence[SSlibKey], run_id: str | None = None, seal: str | None = None
+) -> Iterator[tuple[str, str]]:
     """Yield (run, line) for each verdict and decision whose signature is missing, by none of `keys` or of something
-    else, and for evidence that changed since the newest verdicts were signed. run_id: only of this run. A verdict
-    without a signature before a newer one on its variant is no fault."""
+    else, and for evidence that changed since the newest verdicts were signed. run_id: only of this run, whose
+    `evidence_seal` is `seal` (None: not computed yet). A verdict without a signature before a newer one on its variant
+    is no fault."""
     chain = dict(_chained(connection))
     chosen = select(verdicts).order_by(verdicts.c.run_id, verdicts.c.verdict_id)
     rows = connection.execute(chosen if run_id is None else chosen.where(verdicts.c.run_id == run_id)).all()
     newest = {(row.run_id, row.variant): row for row in rows}
-    seals = dict[str, str]()
+    seals = {} if run_id is None or seal is None else {run_id: seal}
     for row in rows:
         is_newest = row is newest[row.run_id, row.variant]
         if row.signature is None and not is_newest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Event
 
-from qualgate_app import data
+from qualgate_app import checks
 
 from qualgate.store import queries
 from qualgate.store.database import open_store
@@ -26,14 +26,14 @@ def buttons(app) -> dict[str, bool]:
 def test_nothing_is_decided_before_the_evidence_is_checked_which_the_page_does_not_wait_for(
     made, open_page, monkeypatch
 ):
-    go_on, check = Event(), data._faults
-    monkeypatch.setattr(data, "WAITED", 0)
-    monkeypatch.setattr(data, "_faults", lambda *run: go_on.wait(30) and check(*run))
+    go_on, check = Event(), checks.examined
+    monkeypatch.setattr(checks, "WAITED", 0)
+    monkeypatch.setattr(checks, "examined", lambda *run: go_on.wait(30) and check(*run))
     app = open_page("verdict", run=made.complete, variant="int8")
     assert "evidence is being checked" in shown(app)
     assert buttons(app) == {"Approve": False, "Block": False}
     go_on.set()
-    monkeypatch.setattr(data, "WAITED", 30)
+    monkeypatch.setattr(checks, "WAITED", 30)
     assert "being checked" not in shown(app.run())
     assert buttons(app) == {"Approve": True, "Block": True}
 

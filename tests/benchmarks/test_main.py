@@ -23,7 +23,7 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "architectures": "tokens let_through",
     "served": "chaos killed faults identity client verdict.same wire.drafted power metrics.agree kl.bounds",
     "served-arithmetic": "agrees margins overflow memory",
-    "service": "ingest writers pages resume kills scale overhead.ray",
+    "service": "ingest writers pages pages.shown pages.sessions resume kills scale overhead.ray",
     "decisions": "errors power peers.cases peers.false_pass early.identical early.twice early.worst early.decodes "
     "planner.rates "
     "planner.decidable undecided.planned peeking peeking.files fail_closed.cases fail_closed.mutations "

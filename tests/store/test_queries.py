@@ -331,7 +331,7 @@ def test_what_a_run_s_page_counts_is_read_from_indices_alone(file):
         arms = {arm.name: arm.kernels for arm in queries.run_summary(store, run_id).arms}
         assert arms["int8"] == ("cpu int4",)
         of_units = [one for one in asked if "FROM units" in one[0] and "units.error" not in one[0]]
-        assert len(of_units) == 3
+        assert len(of_units) == 2
         with store.read() as connection:
             for statement, values in of_units:
                 steps = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)]

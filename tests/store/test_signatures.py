@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import asdict
 
 import pytest
@@ -10,7 +11,7 @@ from sqlalchemy import select, text
 
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.pipeline.stored import decide_again
-from qualgate.store import audit, decisions, queries, scorings, tables
+from qualgate.store import audit, decisions, evidence_seal, queries, scorings, signatures, tables
 from qualgate.store.database import open_store
 from qualgate.store.decisions import Seen
 from qualgate.store.rows import verdict_digest
@@ -243,3 +244,38 @@ def test_without_a_key_nothing_is_signed_and_nothing_asked(recorded, monkeypatch
             None
         }
     assert faults(store, ()) == []
+
+
+@pytest.mark.parametrize("written_meanwhile", [False, True])
+def test_a_decision_computes_the_seal_once_before_others_wait_for_it_and_again_if_somebody_wrote_meanwhile(
+    signed, trusted, keys, monkeypatch, written_meanwhile
+):
+    store, run_id = signed
+    monkeypatch.setenv(TRUSTED, str(public_path(keys / "mine")))
+    computed, locked, real, write = [], [], evidence_seal.evidence_seal, type(store).write
+
+    @contextmanager
+    def writing(self, run=""):
+        with write(self, run) as connection:
+            locked.append(True)
+            yield connection
+        locked.clear()
+
+    def counted(connection, of):
+        computed.append(bool(locked))
+        return real(connection, of)
+
+    def checked(store, of):
+        if written_meanwhile:
+            tamper(store, "update units set sha256 = 'x' || substr(sha256, 2) where unit_id = 1")
+
+    for module in (evidence_seal, signatures):
+        monkeypatch.setattr(module, "evidence_seal", counted)
+    monkeypatch.setattr(decisions, "check_evidence", checked)
+    monkeypatch.setattr(type(store), "write", writing)
+    if written_meanwhile:
+        with pytest.raises(IntegrityError, match="the evidence is not what it was when"):
+            decide(store, run_id, "int4-g32", "approve")
+    else:
+        decide(store, run_id, "int4-g32", "approve")
+    assert computed == [False, True][: 1 + written_meanwhile]

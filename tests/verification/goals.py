@@ -223,6 +223,8 @@ SERVICE = Benchmark(
         "ingest": ">= 50,000 score rows/s into a file, >= 30,000 into PostgreSQL, by a run that is scored again",
         "writers": "16 processes x 100,000 results into one store, of either kind: 0 errors, p99 wait < 200 ms",
         "pages": "any query of the dashboard and of a report < 100 ms with 5 million units, in a store of either kind",
+        "pages.shown": "a run of 1,000,000 answers: each page cold < 1.5 s, warm < 300 ms, by the dashboard's server",
+        "pages.sessions": "20 sessions on it for 30 minutes: p95 of a page < 2 s, growth < 50 MB each, 0 failed",
         "resume": "killed at 99 % of 20,000 units: <= 1 % generated again, its next answer stored in < 5 s, none lost",
         "kills": "R1, R2, R4, R5, R7, R8, R11, R13, R14 over files, PostgreSQL and Ray, 200 workers, 20 coordinators, "
         "5 seeds: 0 answers lost, 0 doubled, the same bytes of the report",

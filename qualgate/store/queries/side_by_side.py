@@ -143,20 +143,15 @@ def compared(store: Store, run_id: str, keys: Sequence[CaseKey], scoring: int | 
     with store.read() as connection:
         number = newest_scoring(connection, run_id) if scoring is None else scoring
         sets = sets_of_scoring(connection, run_id, number)
-        statement = select(
-            _after.c.evalset, _after.c.case_id, _after.c.repeat, cases.c.case_hash, cases.c.body_json,
-            _before.c.unit_id.label("old_id"), _after.c.unit_id.label("new_id"),
-            _before.c.text.label("old_text"), _after.c.text.label("new_text"),
-            _before.c.finish_reason.label("old_end"), _after.c.finish_reason.label("new_end"),
-            _after.c.first_divergence,
-        )  # fmt: skip
-        baseline_ids, variant_ids = ([key.unit_ids[arm] for key in keys] for arm in (0, 1))
-        chosen = statement.where(_PAIRED, _before.c.unit_id.in_(baseline_ids), _after.c.unit_id.in_(variant_ids))
-        rows = connection.execute(chosen)
-        by_ids = {(row.old_id, row.new_id): row for row in rows}
-        if len(by_ids) < len(set(keys)):
+        ids = {unit_id for key in keys for unit_id in key.unit_ids}
+        # Each answer by its id: joined, SQLite looks for the baseline's among all answers of the run.
+        chosen = select(units, cases.c.body_json).join(cases, cases.c.case_hash == units.c.case_hash)
+        found = {row.unit_id: row for row in connection.execute(chosen.where(units.c.unit_id.in_(ids)))}
+        there = [key.unit_ids for key in keys if found.keys() >= {*key.unit_ids}]
+        pairs = [(found[baseline], found[variant]) for baseline, variant in there]
+        if len(pairs) < len(keys) or not all(map(_is_pair, keys, pairs)):
             raise UsageError(f"run {run_id} no longer holds all of these cases. Look at the run again.")
-        return tuple(_compared(connection, by_ids[key.unit_ids], number, sets) for key in keys)
+        return tuple(_compared(connection, pair, number, sets) for pair in pairs)
 
 
 def _key(row: AnyRow) -> CaseKey:
@@ -205,14 +200,23 @@ def _conditions(wanted: CaseFilter, number: int) -> list[ColumnElement[bool]]:
     return conditions
 
 
-def _compared(connection: Connection, row: AnyRow, number: int, sets: Mapping[str, RescoredSet]) -> Compared:
-    """Return both answers of one case with the scores that both have. row: the pair of units; number: of the scoring;
-    sets: the sets as that scoring read them."""
-    statement = select(scores).where(scores.c.unit_id.in_((row.old_id, row.new_id)), scores.c.scoring == number)
-    by_arm: dict[int, dict[str, AnyRow]] = {row.old_id: {}, row.new_id: {}}
+def _is_pair(key: CaseKey, pair: tuple[AnyRow, AnyRow]) -> bool:
+    """Whether two rows of units are answers of one run to this case."""
+    of = {(row.run_id, row.case_hash, row.evalset, row.case_id, row.repeat) for row in pair}
+    return len(of) == 1 and of.pop()[2:] == key.case
+
+
+def _compared(
+    connection: Connection, pair: tuple[AnyRow, AnyRow], number: int, sets: Mapping[str, RescoredSet]
+) -> Compared:
+    """Return both answers of one case with the scores that both have. pair: the baseline's unit and the variant's;
+    number: of the scoring; sets: the sets as that scoring read them."""
+    old, row = pair
+    statement = select(scores).where(scores.c.unit_id.in_((old.unit_id, row.unit_id)), scores.c.scoring == number)
+    by_arm: dict[int, dict[str, AnyRow]] = {old.unit_id: {}, row.unit_id: {}}
     for score in connection.execute(statement.order_by(scores.c.metric)):
         by_arm[score.unit_id][score.metric] = score
-    baseline_scores, variant_scores = by_arm[row.old_id], by_arm[row.new_id]
+    baseline_scores, variant_scores = by_arm[old.unit_id], by_arm[row.unit_id]
     body = corrected(check_case(row), row.evalset, sets)
     return Compared(
         evalset=row.evalset,
@@ -220,8 +224,8 @@ def _compared(connection: Connection, row: AnyRow, number: int, sets: Mapping[st
         repeat=row.repeat,
         prompt=prompt_text(body),
         reference=reference_text(body),
-        baseline=row.old_text or "",
-        variant=row.new_text or "",
+        baseline=old.text or "",
+        variant=row.text or "",
         scores={
             name: (baseline_scores[name].value, variant_scores[name].value)
             for name in baseline_scores
@@ -232,7 +236,7 @@ def _compared(connection: Connection, row: AnyRow, number: int, sets: Mapping[st
             for name in variant_scores
             if (reason := variant_scores[name].reason or _reason(baseline_scores, name))
         },
-        ended=(row.old_end or "", row.new_end or ""),
+        ended=(old.finish_reason or "", row.finish_reason or ""),
         first_divergence=row.first_divergence,
     )
 

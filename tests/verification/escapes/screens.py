@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,15 +45,15 @@ SCREENS: dict[str, str] = {
 VARIANT = "v" * 150 + "\u202e\u200b$x$<b>"
 
 
-def attacked_store(path: Path) -> str:
-    """Make it, with one complete run whose every text is one of them, flipped from right to wrong. The run's id."""
-    plan = _plan()
+def attacked_store(path: Path, texts: Mapping[str, str] = SCREENS) -> str:
+    """Make it, with one complete run whose every text is one of these, flipped from right to wrong. The run's id."""
+    plan = _plan(texts)
     with open_store(f"sqlite:///{path}") as store:
         run = runs.begin(store, plan).run_id
-        for result, scored in _answered(plan):
+        for result, scored in _answered(plan, texts):
             runs.record(store, run, result, scored)
         judged = decide_plain(runs.evidence(store, run), plan.policy)
-        every = tuple(SCREENS.values())
+        every = tuple(texts.values())
         runs.finish(store, run, [replace(one, reasons=(*every, *one.reasons)) for one in judged], complete=True)
         seen = queries.run_summary(store, run).verdicts[0]
         text = "\n".join(every)
@@ -67,9 +67,9 @@ def attacked_store(path: Path) -> str:
     return run
 
 
-def _plan() -> Plan:
+def _plan(texts: Mapping[str, str]) -> Plan:
     plan = make_plan(
-        cases=len(SCREENS),
+        cases=len(texts),
         wrong={VARIANT: 0.0},
         families=("arithmetic",),
         policy=Policy(rules=(Rule(metric="exact_match", max_drop=0.02),)),
@@ -85,7 +85,7 @@ def _plan() -> Plan:
                 "messages": [{"role": "user", "content": text}],
             },
         )
-        for number, (case, text) in enumerate(zip(found.cases, SCREENS.values(), strict=True))
+        for number, (case, text) in enumerate(zip(found.cases, texts.values(), strict=True))
     )
     renamed = dict(zip((case.id for case in found.cases), cases, strict=True))
     jobs = tuple(
@@ -104,13 +104,13 @@ def _plan() -> Plan:
     )
     sets = (Evalset(name=name, version="1 " + "\u200b" * 9, sha256=found.sha256, metrics=found.metrics, cases=cases),)
     return replace(
-        plan, evalsets=sets, jobs=jobs, gate_file=storable("\n".join(f"# {text}" for text in SCREENS.values()))
+        plan, evalsets=sets, jobs=jobs, gate_file=storable("\n".join(f"# {text}" for text in texts.values()))
     )
 
 
-def _answered(plan: Plan) -> Iterator[tuple[JobResult, Scores]]:
+def _answered(plan: Plan, said_by_variant: Mapping[str, str]) -> Iterator[tuple[JobResult, Scores]]:
     """The baseline is right on each, the variant says the text and is wrong."""
-    texts = dict(zip((case.id for case in plan.evalsets[0].cases), SCREENS.values(), strict=True))
+    texts = dict(zip((case.id for case in plan.evalsets[0].cases), said_by_variant.values(), strict=True))
     for result, scored in make_results(plan, {VARIANT: 0.0}):
         wrong = result.arm != "baseline"
         said = tuple(

@@ -11,6 +11,7 @@ from tests.verification.served.served import run_parts
 PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ingest", ("ingest", "writers")),
     ("pages", ("pages",)),
+    ("shown", ("pages.shown", "pages.sessions")),
     ("resume", ("resume",)),
     ("kills", ("kills",)),
     ("scale", ("scale",)),
