@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+from qualgate.records.identity import sha256_text
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -28,3 +31,9 @@ def whole(value: Any) -> int | None:
 def number(value: Any) -> float | None:
     """A number, true and false as 1 and 0; None for anything else."""
     return float(value) if isinstance(value, bool | int | float) else None
+
+
+def shown(value: Any) -> str:
+    """A value for one line of a message; a long one by its hash."""
+    line = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    return line if len(line) <= 60 and "\n" not in line else sha256_text(line)[:12]

@@ -18,6 +18,11 @@ from qualgate.intake.harnesses.log import Choice, Log
 HEAD = 65_536  # bytes of a file that recognition looks at
 READERS: Mapping[str, str] = {  # the format's name → its module, the most special first
     "inspect": "inspect_logs",
+    "promptfoo": "promptfoo",
+    "openai-evals": "openai_evals",
+    "openai-items": "openai_items",
+    "every-eval-ever": "every_eval_ever",
+    "mlflow": "mlflow_table",
     "lm-eval": "lm_eval",
 }
 
@@ -32,8 +37,7 @@ class Probe:
 
     @property
     def keys(self) -> frozenset[str]:
-        """Keys of the first line, if it is a JSON object; else the names before a colon in the head, which a JSON
-        object over many lines has among its own."""
+        """Keys of the first line, if it is a whole JSON object."""
         line = self.head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
         try:
             value = json.loads(line)
