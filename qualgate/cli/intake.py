@@ -39,7 +39,8 @@ def intake(
 ) -> None:
     """Judge results of another harness, paired by its own ids and by what was asked.
 
-    Reads lm-eval's samples and inspect's logs. Without a gate file each metric may drop by 2 points.
+    Reads results of lm-eval, inspect, promptfoo, OpenAI Evals, Every Eval Ever and MLflow. Without a gate file each
+    metric may drop by 2 points.
     """
     from qualgate.cli.deciding import show
     from qualgate.config import load_gate_file

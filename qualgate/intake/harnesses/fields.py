@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+from qualgate.records.identity import sha256_text
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -28,3 +31,17 @@ def whole(value: Any) -> int | None:
 def number(value: Any) -> float | None:
     """A number, true and false as 1 and 0; None for anything else."""
     return float(value) if isinstance(value, bool | int | float) else None
+
+
+def digest(value: Any) -> str:
+    """12 hex digits for any value, a NaN or a date of a YAML file included."""
+    try:
+        return sha256_text(json.dumps(value, sort_keys=True, default=str))[:12]
+    except (TypeError, ValueError, RecursionError):  # keys of several kinds
+        return sha256_text(repr(value))[:12]
+
+
+def shown(value: Any) -> str:
+    """A value for one line of a message; a long one by its hash."""
+    line = value if isinstance(value, str) else repr(value)
+    return line if len(line) <= 60 and line.isprintable() else digest(value)

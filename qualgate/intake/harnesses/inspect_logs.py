@@ -8,17 +8,21 @@ what a log unpacks to.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain, takewhile
+from math import isnan
 from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
 from qualgate.intake.error_texts import error_reader
-from qualgate.intake.harnesses.containers import Archive, json_items
-from qualgate.intake.harnesses.fields import mapping, number, sequence, text, whole
+from qualgate.intake.harnesses.containers import Archive
+from qualgate.intake.harnesses.fields import digest, mapping, number, sequence, text, whole
+from qualgate.intake.harnesses.json_stream import JsonFile
 from qualgate.intake.harnesses.log import Choice, Log, Sample
 from qualgate.intake.harnesses.probe import Probe
 from qualgate.intake.harnesses.rows import rows_of
-from qualgate.records.identity import content_hash
+from qualgate.intake.harnesses.summary import Tally, miscounted
 
 NAME = "inspect"
 ASKED = (  # keys of the generate config that change what is answered
@@ -27,7 +31,8 @@ ASKED = (  # keys of the generate config that change what is answered
 )  # fmt: skip
 GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # inspect's value_to_float
 TRUE, FALSE = ("yes", "true"), ("no", "false")
-CUT = ("token", "output")  # limits that end an answer
+LOGGED = "inspect logged an error"
+REDUCED = (None, "mean")  # reducers of epochs whose mean the rows give
 
 
 def recognise(probe: Probe) -> bool:
@@ -42,8 +47,8 @@ def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
     with path.open("rb") as file:
         packed = file.read(4) == b"PK\x03\x04"
     if not packed:
-        header = {key: next(json_items(path, key), None) for key in ("status", "eval", "plan", "results", "error")}
-        return _log(path, header, _of_json(path, _spec(path, header)), choice, error_texts)
+        log = JsonFile(path, "samples")
+        return _log(path, log.rest, _of_json(path, log), choice, error_texts)
     with Archive(path) as archive:
         if "header.json" not in archive.names:
             raise UsageError(
@@ -51,7 +56,7 @@ def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
                 f"recover what it has: inspect log recover {path.name}"
             )
         header = _object(path, archive.json("header.json"))
-        return _log(path, header, _of_archive(path, archive, _spec(path, header)), choice, error_texts)
+        return _log(path, header, _of_archive(path, archive), choice, error_texts)
 
 
 def _log(
@@ -61,15 +66,18 @@ def _log(
     choice: Choice,
     error_texts: Iterable[str] | None,
 ) -> Log:
-    spec = _spec(path, header)
+    """Make the log. header: complete when the samples are exhausted; what stands before them in a file is there."""
+    first = next(samples, None)
+    spec = _object(path, header.get("eval"))
     task, model = str(spec.get("task") or ""), str(spec.get("model") or "")
     for wanted, there, what in ((choice.task, task, "task"), (choice.model, model, "model")):
         if wanted and wanted != there:
             raise UsageError(f"{path}: its {what} is {there!r:.80}, not {wanted!r:.80}")
+    tally = Tally()
     faults = tuple(_ended_early(path, header))
     rows = rows_of(
         str(path),
-        samples,
+        tally.counted(replace(sample, model=model) for sample in chain(() if first is None else (first,), samples)),
         is_error=error_reader(error_texts),
         scorers=_scorers(spec),
         metric=choice.metric,
@@ -81,13 +89,9 @@ def _log(
         scores=rows.scores,
         counts=rows.counts,
         settings=_settings(spec, header),
-        faults=(*faults, *_miscounted(path, header, rows.counts.answers)),
+        faults=(*faults, *_miscounted(path, header, tally)),
         notes=rows.notes,
     )
-
-
-def _spec(path: Path, header: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _object(path, header.get("eval"))
 
 
 def _object(path: Path, value: Any) -> Mapping[str, Any]:
@@ -96,18 +100,18 @@ def _object(path: Path, value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _of_archive(path: Path, archive: Archive, spec: Mapping[str, Any]) -> Iterator[Sample]:
+def _of_archive(path: Path, archive: Archive) -> Iterator[Sample]:
     for name in archive.names:
         if name.startswith("samples/") and name.endswith(".json"):
-            yield _sample(f"{path}: {name}", archive.json(name), spec)
+            yield _sample(f"{path}: {name}", archive.json(name))
 
 
-def _of_json(path: Path, spec: Mapping[str, Any]) -> Iterator[Sample]:
-    for position, body in enumerate(json_items(path, "samples.item"), 1):
-        yield _sample(f"{path}: sample {position}", body, spec)
+def _of_json(path: Path, log: JsonFile) -> Iterator[Sample]:
+    for position, body in enumerate(log.items, 1):
+        yield _sample(f"{path}: sample {position}", body)
 
 
-def _sample(where: str, body: Any, spec: Mapping[str, Any]) -> Sample:
+def _sample(where: str, body: Any) -> Sample:
     """Read a sample. UsageError for what is none."""
     if not isinstance(body, dict) or not isinstance(body.get("id"), str | int) or isinstance(body.get("id"), bool):
         raise UsageError(f"{where}: no inspect sample, which has an `id`")
@@ -123,7 +127,7 @@ def _sample(where: str, body: Any, spec: Mapping[str, Any]) -> Sample:
         id=str(body["id"]),
         where=where,
         repeat=epoch,
-        question=[body.get("input"), body.get("choices")],
+        question=[body.get("input"), body.get("choices"), _before_answer(body.get("messages"))],
         target=_target(body.get("target")),
         text=_text(message.get("content")) if message else None,
         calls=bool(message.get("tool_calls")),
@@ -133,8 +137,16 @@ def _sample(where: str, body: Any, spec: Mapping[str, Any]) -> Sample:
         error=_error(body.get("error"), output.get("error")),
         values=values,
         reason=next(filter(None, (text(mapping(score).get("explanation")) for score in scores.values())), ""),
-        model=str(spec.get("model") or ""),
     )
+
+
+def _before_answer(messages: Any) -> list[Any]:
+    """What was sent before the first answer: few-shots, system messages and templates that a solver added."""
+    every = map(mapping, sequence(messages))
+    return [
+        [part.get("role"), part.get("content")]
+        for part in takewhile(lambda part: part.get("source") != "generate" and part.get("role") != "assistant", every)
+    ]
 
 
 def _answer(score: Any) -> str | None:
@@ -165,7 +177,8 @@ def _number(where: str, name: str, value: Any) -> float | None:
             raise UsageError(
                 f"{where}: the score {name!r:.60} is {word!r:.40}, which is neither a grade nor a number"
             ) from None
-    return number(value)
+    score = number(value)
+    return None if score is None or isnan(score) else score  # a scorer that cannot say gives NaN
 
 
 def _text(content: Any) -> str:
@@ -189,14 +202,14 @@ def _finish(limit: Any, stop_reason: Any) -> str:
 
 def _error(error: Any, of_output: Any) -> str:
     if isinstance(error, dict):
-        return f"inspect logged an error: {str(error.get('message'))[:300]}"
+        return f"{LOGGED}: {str(error.get('message'))[:300]}"
     return f"the model's API answered with an error: {str(of_output)[:300]}" if of_output else ""
 
 
 def _scorers(spec: Mapping[str, Any]) -> dict[str, str]:
     """The scorer's name → its name and options."""
     return {
-        str(scorer.get("name")): f"inspect {scorer.get('name')} {content_hash(scorer.get('options') or {})[:12]}"
+        str(scorer.get("name")): f"inspect {scorer.get('name')} {digest(scorer.get('options') or {})}"
         for scorer in map(mapping, sequence(spec.get("scorers")))
     }
 
@@ -207,10 +220,19 @@ def _settings(spec: Mapping[str, Any], header: Mapping[str, Any]) -> dict[str, s
     config = {**mapping(spec.get("model_generate_config")), **mapping(plan.get("config"))}
     settings = {name: str(config[name]) for name in ASKED if config.get(name) is not None}
     steps = [[step.get("solver"), step.get("params")] for step in map(mapping, sequence(plan.get("steps")))]
-    settings["the solver"] = " > ".join(str(step[0]) for step in steps) + f" ({content_hash(steps)[:12]})"
+    settings["the solver"] = " > ".join(str(step[0]) for step in steps) + f" ({digest(steps)})"
     settings["the task's version"] = str(spec.get("task_version", 0))
     if arguments := mapping(spec.get("task_args")):
         settings["the task's arguments"] = str(dict(sorted(arguments.items())))
+    settings |= {
+        f"the model in the role {role!r:.40}": digest(of) for role, of in mapping(spec.get("model_roles")).items()
+    }
+    if not spec.get("model_roles"):
+        settings |= {
+            f"the judge of {scorer.get('name')}": f"the model itself, {spec.get('model')}"
+            for scorer in map(mapping, sequence(spec.get("scorers")))
+            if "model_graded" in str(scorer.get("name")) and not mapping(scorer.get("options")).get("model")
+        }
     settings["epochs"] = str(mapping(spec.get("config")).get("epochs") or 1)
     return settings
 
@@ -223,8 +245,15 @@ def _ended_early(path: Path, header: Mapping[str, Any]) -> Iterator[str]:
         yield f"{path}: its samples were marked as invalid in inspect"
 
 
-def _miscounted(path: Path, header: Mapping[str, Any], answers: int) -> Iterator[str]:
-    """Say that the log holds another number of samples than inspect counted."""
-    total = mapping(header.get("results")).get("total_samples")
-    if type(total) is int and total != answers:
-        yield f"{path}: inspect counted {total:,} samples, and the log holds {answers:,}"
+def _miscounted(path: Path, header: Mapping[str, Any], tally: Tally) -> Iterator[str]:
+    """Say where inspect's own summary is not that of the samples: their number, those without an error, means."""
+    results = mapping(header.get("results"))
+    yield from miscounted(path, NAME, "samples", results.get("total_samples"), tally.samples)
+    yield from miscounted(path, NAME, "samples without an error", results.get("completed_samples"), tally.answers)
+    for score in map(mapping, sequence(results.get("scores"))):
+        names = (score.get("name"), f"{score.get('scorer')}.{score.get('name')}")
+        for metric in ("accuracy", "mean"):
+            stated = mapping(mapping(score.get("metrics")).get(metric)).get("value")
+            mean = next((mean for mean in map(tally.mean, map(str, names)) if mean is not None), None)
+            if mean is not None and score.get("reducer") in REDUCED:
+                yield from miscounted(path, NAME, f"{metric} of {names[0]}", stated, mean)

@@ -1,4 +1,4 @@
-"""The record that every reader makes of a harness's results: the log, and the samples in it."""
+"""Samples as a harness logged them, and the log that every reader makes of them."""
 
 from __future__ import annotations
 

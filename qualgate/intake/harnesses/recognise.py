@@ -9,11 +9,18 @@ from typing import Protocol, cast
 
 from qualgate.documents import nearest
 from qualgate.errors import UsageError
+from qualgate.errors.misplaced import nearest_path, unreadable
+from qualgate.intake.harnesses.containers import files_in
 from qualgate.intake.harnesses.log import Choice, Log
-from qualgate.intake.harnesses.probe import Probe, probed
+from qualgate.intake.harnesses.probe import HEAD, Probe
 
 READERS: Mapping[str, str] = {  # the format's name → its module, the most special first
     "inspect": "inspect_logs",
+    "promptfoo": "promptfoo",
+    "openai-evals": "openai_evals",
+    "openai-items": "openai_items",
+    "every-eval-ever": "every_eval_ever",
+    "mlflow": "mlflow_table",
     "lm-eval": "lm_eval",
 }
 
@@ -55,3 +62,19 @@ def _recognised(path: Path) -> Reader:
         f"{path}: written by no harness that qualgate knows ({', '.join(READERS)}). If it is one of them, name it: "
         "--format NAME. Scores from elsewhere are rows: qualgate gate --baseline-scores"
     )
+
+
+def probed(path: Path) -> Probe:
+    """Look at the beginning of a path. UsageError if it cannot be read, or is empty."""
+    if path.is_dir():
+        return Probe(path=path, names=files_in(path))
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file or folder{nearest_path(path)}") from None
+    except OSError as error:
+        raise UsageError(unreadable(path, error)) from None
+    if not head:
+        raise UsageError(f"{path} is empty: there is nothing to compare.")
+    return Probe(path=path, head=head)

@@ -89,7 +89,7 @@ class _Answer:
 def _answer(sample: Sample, is_error: Callable[[str], bool]) -> _Answer:
     """Look at one answer."""
     text = sample.text
-    right = any(value == 1 for value in sample.values.values())
+    right = all(value == 1 for value in sample.values.values())  # another scorer may like the wording of an error
     failed = sample.error[:QUOTED]
     if not failed and text and not right and is_error(text):
         failed = NO_ANSWER.format(text)
@@ -103,7 +103,7 @@ def _answer(sample: Sample, is_error: Callable[[str], bool]) -> _Answer:
     return _Answer(
         sample=replace(sample, question=None, text=None, target="", extracted=_quoted(sample)),
         question=question,
-        case_hash=content_hash([question, sample.target]) if question else "",
+        case_hash=sha256_text(f"{question} {sample.target}") if question else "",
         text_sha256=sha256_text(text) if text is not None else None,
         unanswered="" if failed else _unanswered(sample, right=right),
         finish=finish,
@@ -117,7 +117,7 @@ def _quoted(sample: Sample) -> str:
 
 
 def _unanswered(sample: Sample, *, right: bool) -> Literal["", "empty", "unfiltered"]:
-    """How the sample's answer is none. right: some scorer found it right."""
+    """How the sample's answer is none. right: every scorer found it right."""
     if sample.text is None or sample.calls:
         return ""
     if not says_something(sample.text):
