@@ -53,17 +53,17 @@ def show() -> None:
     last = [pair for pair in pairs if given and pair.unit == given[-1]]
     again = bool(st.session_state.get("compare_back") and last)
     if again or left:
-        _compare(run_id, (last if again else left)[0], mine, name)
+        _compare(run_id, (last if again else left)[0], mine, name, position=done - again)
     else:
         st.success(f"You have compared {counted(done, 'pair')}: all there are.", icon=":material/check:")
     _leave(run_id, mine, name, back=bool(last) and not again)
 
 
-def _compare(run_id: str, pair: Blind, mine: Person, name: str) -> None:
-    """Show a pair on this reviewer's sides, and the buttons of a choice."""
+def _compare(run_id: str, pair: Blind, mine: Person, name: str, *, position: int) -> None:
+    """Show a pair on this reviewer's sides, and the buttons of a choice. position: its number in their order."""
     shown = data.shown_blind(run_id, pair, mine.identity or name)
     texts = (shown.question, shown.first, shown.second)
-    everything = max(map(len, texts)) > CLIPPED and st.toggle("Show all", key=f"all {len(texts[0])} {len(texts[1])}")
+    everything = max(map(len, texts)) > CLIPPED and st.toggle("Show all", key=f"all of {position}")
     question, first, second = (text if everything else _clipped(text) for text in texts)
     st.html(f'<div class="quiet">question</div>{plain_block(question)}')
     for column, head, text in zip(st.columns(2), ("first answer", "second answer"), (first, second), strict=True):

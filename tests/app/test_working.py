@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import parse_qsl
 
 import pytest
-from qualgate_app import data
+from qualgate_app import checks
 
 from qualgate.store import claims, openings, queries
 from qualgate.store.database import open_store
@@ -17,7 +17,7 @@ from tests.store.made import make_plan, make_run
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
-    monkeypatch.setattr(data, "WAITED", 60.0)  # s; AppTest has no clock that draws the page again
+    monkeypatch.setattr(checks, "WAITED", 60.0)  # s; AppTest has no clock that draws the page again
 
 
 def named(app, name: str = "Ada"):
