@@ -14,7 +14,8 @@ from qualgate.errors import QualgateError
 from qualgate.intake.harnesses.log import Choice
 from qualgate.intake.harnesses.recognise import read_log
 from qualgate.pipeline.from_harnesses import judge_results
-from tests.intake.harnesses.faults import FORMATS, Format
+from tests.intake.harnesses.faults import Format
+from tests.intake.harnesses.other_formats import FORMATS
 
 SETS = 6  # of the golden questions: enough for an approval of undamaged results
 VALUES: tuple[Any, ...] = (
