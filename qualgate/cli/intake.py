@@ -10,6 +10,14 @@ import typer
 from qualgate.errors import UsageError
 
 
+def named_columns(option: str) -> dict[str, str]:
+    """Read `--columns`. UsageError for what is not meaning=column."""
+    parts = [part.partition("=") for part in option.split(",") if part.strip()]
+    if bad := next((part for part in parts if not (part[0].strip() and part[2].strip())), None):
+        raise UsageError(f"--columns {''.join(bad):.60}: write id=NAME,score=NAME")
+    return {meaning.strip(): name.strip() for meaning, _, name in parts}
+
+
 def intake(
     baseline: Annotated[Path, typer.Argument(metavar="BASE", help="the baseline's results: a file or a folder")],
     variant: Annotated[Path, typer.Argument(metavar="VARIANT", help="the variant's, by the same harness")],
@@ -26,6 +34,9 @@ def intake(
     ] = "",
     filter: Annotated[str, typer.Option("--filter", help="name of the lm-eval filter to judge")] = "",
     metric: Annotated[str, typer.Option("--metric", help="the only metric to judge; of lm-eval as lm_eval.score")] = "",
+    columns: Annotated[
+        str, typer.Option("--columns", help="of a table: what its columns are, as id=NAME,score=NAME")
+    ] = "",
     max_drop: Annotated[
         float | None,
         typer.Option("--max-drop", help="without a gate file: largest drop of a score; 0.02 by default"),
@@ -39,8 +50,8 @@ def intake(
 ) -> None:
     """Judge results of another harness, paired by its own ids and by what was asked.
 
-    Reads results of lm-eval, inspect, promptfoo, OpenAI Evals, Every Eval Ever and MLflow. Without a gate file each
-    metric may drop by 2 points.
+    Reads results of lm-eval, inspect, promptfoo, OpenAI Evals, Every Eval Ever, MLflow, lighteval, NeMo Evaluator, BFCL
+    and HELM, and tables (CSV, JSON lines). Without a gate file each metric may drop by 2 points.
     """
     from qualgate.cli.deciding import show
     from qualgate.config import load_gate_file
@@ -54,7 +65,8 @@ def intake(
     if gate is not None and (max_drop, max_ratio) != (None, None):
         raise UsageError("give a gate file or --max-drop and --max-ratio, not both.")
     first, second = (
-        Choice(task=task, model=model, filter=filter, metric=metric) for model in (baseline_model, variant_model)
+        Choice(task=task, model=model, filter=filter, metric=metric, columns=named_columns(columns))
+        for model in (baseline_model, variant_model)
     )
     judged = judge_results(
         baseline, variant, gate, format=format, choices=(first, second), max_drop=max_drop, max_ratio=max_ratio

@@ -70,8 +70,11 @@ _ELSEWHERE, _BUT, _OFFERS, _BARE = map(_matcher, ("elsewhere", "but", "offers", 
 _IDIOM = compiled_by_re2("|".join(f"(?:{_fold(item)})" for found in PHRASES.values() for item in found["idioms"])).sub
 
 
-def read_answer(text: str) -> Reading:
-    """Read what an answer does. Never raises; linear in the first READ characters behind a thought."""
+def read_answer(text: str, *, other_language: bool = True) -> Reading:
+    """Read what an answer does. Never raises; linear in the first READ characters behind a thought.
+
+    other_language: whether to look for a language whose refusals are not known, which takes most of the time.
+    """
     if "<think>" in text or "</think>" in text:  # of a set without `reasoning`
         reply = apart({"reasoning": "think"}, text)
         if reply.state == "open":
@@ -90,7 +93,7 @@ def read_answer(text: str) -> Reading:
         return Reading("refused", phrase)
     if 2 * len(prose.strip()) < len(begin) and (match := _REFUSES(_plain(begin))):
         return Reading("quoted", match.group())
-    return Reading("language", other) if (other := _other_language(prose)) else reading
+    return Reading("language", other) if other_language and (other := _other_language(prose)) else reading
 
 
 def _plain(text: str) -> str:

@@ -65,7 +65,7 @@ def json_items(path: Path, prefix: str) -> Iterator[Any]:
 
     UsageError for what is no JSON, after the values before it.
     """
-    ijson = _extra("ijson")
+    ijson = extra("ijson")
     try:
         with path.open("rb") as file:
             for value in ijson.items(file, prefix):
@@ -148,7 +148,7 @@ class Archive:
 
     def _of_zstandard(self, info: zipfile.ZipInfo, limit: int) -> bytes:
         """Unpack a member that Python's zipfile reads from 3.14 on only."""
-        zstandard = _extra("zstandard")
+        zstandard = extra("zstandard")
         file: IO[bytes] = self._zip.fp  # type: ignore[assignment]
         file.seek(info.header_offset)
         header = file.read(30)
@@ -168,7 +168,7 @@ class Archive:
         return raw
 
 
-def _extra(module: str) -> Any:
+def extra(module: str) -> Any:
     """Import a library of the extra `intake`. UsageError says how to install it."""
     try:
         return import_module(module)

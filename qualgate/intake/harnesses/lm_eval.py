@@ -134,7 +134,7 @@ def _counts(samples: Sequence[tuple[int, dict[str, Any]]], rows: Sequence[ScoreR
         errors=sum(bool(row.failed) for row in by_line.values()),
         empty=sum(row.unanswered == "empty" for row in by_line.values()),
         unfiltered=sum(row.unanswered == "unfiltered" for row in by_line.values()),
-        refused=sum(read_answer(text[:HEAD]).kind == "refused" for text in texts),
+        refused=sum(read_answer(text[:HEAD], other_language=False).kind == "refused" for text in texts),
         alike=max(Counter(texts).values(), default=0),
         texts=len(texts),
     )

@@ -17,6 +17,7 @@ class Choice:
     model: str = ""
     filter: str = ""
     metric: str = ""  # the only one to judge
+    columns: Mapping[str, str] = field(default_factory=dict)  # of a table: meaning → its column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,11 @@ READERS: Mapping[str, str] = {  # the format's name → its module, the most spe
     "every-eval-ever": "every_eval_ever",
     "mlflow": "mlflow_table",
     "lm-eval": "lm_eval",
+    "lighteval": "lighteval",
+    "nemo-evaluator": "nemo_evaluator",
+    "bfcl": "bfcl",
+    "helm": "helm",
+    "table": "tables",
 }
 
 

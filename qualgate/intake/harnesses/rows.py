@@ -108,7 +108,7 @@ def _answer(sample: Sample, is_error: Callable[[str], bool]) -> _Answer:
         unanswered="" if failed else _unanswered(sample, right=right),
         finish=finish,
         failed=f"{sample.where}: {failed}" if failed else "",
-        refused=bool(text) and read_answer(text[:HEAD]).kind == "refused",
+        refused=bool(text) and read_answer(text[:HEAD], other_language=False).kind == "refused",
     )
 
 

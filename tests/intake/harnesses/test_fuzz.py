@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import zipfile
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from qualgate.errors import QualgateError
 from qualgate.intake.harnesses.log import Choice
 from qualgate.intake.harnesses.recognise import read_log
 from qualgate.pipeline.from_harnesses import judge_results
-from tests.intake.harnesses.faults import FORMATS
 from tests.intake.harnesses.formats import Format
+from tests.intake.harnesses.other_formats import FORMATS
 
 SIZE = 72  # answers: enough for an approval of undamaged results
 VALUES: tuple[Any, ...] = (
@@ -79,7 +80,7 @@ def swapped(rng: random.Random, doc: Any) -> None:
         keys = list(doc) if isinstance(doc, dict) else range(len(doc))
         key = rng.choice(list(keys))
         if not (isinstance(doc[key], dict | list) and doc[key]) or rng.random() < 0.15:
-            doc[key] = rng.choice(VALUES)
+            doc[key] = deepcopy(rng.choice(VALUES))  # else the next swap may change `VALUES`
             return
         doc = doc[key]
 

@@ -1,0 +1,193 @@
+"""Read BFCL: `result/MODEL/…/BFCL_v4_CATEGORY_result.json` and the score file of the same category.
+
+The score file's first line is the summary, the others are the wrong answers only: an answer that is in no line is
+right. Neither file holds the questions, so rows are paired by their ids.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qualgate.errors import UsageError
+from qualgate.intake.error_texts import INFERENCE_ERROR, error_reader
+from qualgate.intake.harnesses.containers import files_in
+from qualgate.intake.harnesses.fields import text, whole
+from qualgate.intake.harnesses.log import Choice, Log, Sample
+from qualgate.intake.harnesses.probe import Probe
+from qualgate.intake.harnesses.rows import rows_of
+from qualgate.intake.harnesses.summary import miscounted
+from qualgate.intake.jsonl import read_objects
+
+NAME = "bfcl"
+METRIC = "accuracy"
+_RESULT = re.compile(r"(?P<set>BFCL_v\d+)_(?P<category>\w+)_result\.json")
+_IN_RESULTS = ("result", "score")
+FAILED = "Error during inference"  # how BFCL begins a result that is an error
+ABSTAINS = "irrelevance"  # categories in which no call is right
+PAIRED_BY_IDS = "BFCL's files do not hold the questions: answers are paired by their ids alone"
+
+
+def recognise(probe: Probe) -> bool:
+    """Whether the path is a result or score file, or a folder that holds them."""
+    names = probe.names or (probe.path.name,)
+    return any(_RESULT.fullmatch(Path(name).name.replace("_score.json", "_result.json")) for name in names)
+
+
+def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
+    """Read one category of one model. UsageError names the choices if there are several."""
+    path = _result_file(path, choice)
+    named = _RESULT.fullmatch(path.name)
+    if named is None:
+        raise UsageError(f"{path}: BFCL's files are named BFCL_v4_CATEGORY_result.json; keep its names")
+    category, scores = named["category"], _scores(path)
+    model = scores.model or _model_of(path)
+    if choice.model and choice.model not in (model, _model_of(path)):
+        raise UsageError(f"{path}: its model is {model!r:.80}, not {choice.model!r:.80}")
+    ids: dict[str, None] = {}
+    samples = (_keep(ids, sample) for sample in _samples(path, category, named["set"], scores, model))
+    rows = rows_of(str(path), samples, is_error=error_reader(error_texts), metric=choice.metric)
+    return Log(
+        format=NAME,
+        task=category,
+        scores=rows.scores,
+        counts=rows.counts,
+        settings={"the question set": named["set"]},
+        faults=tuple(_faults(scores, ids, rows.counts.answers)),
+        notes=(f"{path.name}: {PAIRED_BY_IDS}", *rows.notes),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scores:
+    """A score file."""
+
+    path: Path
+    summary: Mapping[str, Any]
+    wrong: Mapping[str, str]  # id → error type
+    model: str
+
+
+def _result_file(path: Path, choice: Choice) -> Path:
+    if not path.is_dir():
+        return _beside(path, "score", "result") if path.name.endswith("_score.json") else path
+    files = {name: named for name in files_in(path, "_result.json") if (named := _RESULT.fullmatch(Path(name).name))}
+    if not files:
+        raise UsageError(f"{path}: no results BFCL_v4_CATEGORY_result.json; give the folder that holds `result`")
+    of_model = [name for name in files if choice.model in ("", _model_of(path / name))]
+    found = [name for name in of_model if choice.task in ("", files[name]["category"])]
+    if len(found) == 1:
+        return path / found[0]
+    models = ", ".join(sorted({_model_of(path / name) for name in files}))
+    categories = ", ".join(sorted({named["category"] for named in files.values()}))
+    if not found:
+        raise UsageError(f"{path}: no such results; its categories: {categories}; its models: {models}")
+    if len({_model_of(path / name) for name in found}) > 1:
+        raise UsageError(
+            f"{path}: results of several models ({models}); choose by --baseline-model and --variant-model"
+        )
+    raise UsageError(f"{path}: results of several categories ({categories}); choose one: --task NAME")
+
+
+def _model_of(result: Path) -> str:
+    """The folder below `result`; else the file's own."""
+    parts = result.parent.parts
+    place = max((index for index, part in enumerate(parts[:-1]) if part in _IN_RESULTS), default=-1)
+    return parts[place + 1] if place >= 0 else result.parent.name
+
+
+def _beside(path: Path, of: str, other: str) -> Path:
+    """The file of the same category on the other side, below `result` or `score`, or in the same folder."""
+    name = path.name.removesuffix(f"_{of}.json") + f"_{other}.json"
+    parts = list(path.parent.parts)
+    place = max((index for index, part in enumerate(parts) if part == of), default=-1)
+    mirrored = Path(*parts[:place], other, *parts[place + 1 :], name) if place >= 0 else None
+    return mirrored if mirrored is not None and mirrored.is_file() else path.with_name(name)
+
+
+def _scores(result: Path) -> _Scores:
+    path = _beside(result, "result", "score")
+    if not path.is_file():
+        raise UsageError(f"{result}: no score file of this category ({path.name}). Score it: bfcl evaluate")
+    summary: dict[str, Any] = {}
+    wrong: dict[str, str] = {}
+    model = ""
+    for line, body in read_objects(path):
+        if line == 1 and "total_count" in body:
+            summary = body
+            continue
+        name = body.get("id")
+        if not isinstance(name, str) or body.get("valid") is not False:
+            raise UsageError(f"{path}:{line}: no wrong answer of BFCL's, which has `id` and `valid: false`")
+        error = body.get("error")
+        kind = text(body.get("error_type")) or text(error.get("error_type") if isinstance(error, dict) else "")
+        wrong[name], model = kind or "wrong", text(body.get("model_name")) or model
+    if not summary:
+        raise UsageError(f"{path}:1: no summary of BFCL's, which has `accuracy`, `correct_count` and `total_count`")
+    return _Scores(path=path, summary=summary, wrong=wrong, model=model)
+
+
+def _keep(ids: dict[str, None], sample: Sample) -> Sample:
+    ids[sample.id] = None
+    return sample
+
+
+def _samples(path: Path, category: str, set_name: str, scores: _Scores, model: str) -> Iterator[Sample]:
+    for line, body in read_objects(path):
+        name, where = body.get("id"), f"{path}:{line}"
+        if not isinstance(name, str) or not name or "result" not in body:
+            raise UsageError(f"{where}: no result of BFCL's, which has `id` and `result`")
+        kind = scores.wrong.get(name, "")
+        answer, calls = _answer(body["result"])
+        if not kind and not answer and ABSTAINS in category:
+            answer = None  # no call and no text: right here
+        yield Sample(
+            id=name,
+            where=where,
+            line=line,
+            question=[set_name, name],
+            text=answer,
+            calls=calls,
+            tokens=_tokens(body.get("output_token_count")),
+            error=_error(kind, answer),
+            values={METRIC: float(not kind)},
+            reason=kind,
+            labels=(f"task:{category}",),
+            model=model,
+        )
+
+
+def _error(kind: str, answer: str | None) -> str:
+    """What failed. In categories where no call is right, BFCL counts an error as a right answer."""
+    if kind.endswith(INFERENCE_ERROR):
+        return f"BFCL logged {kind}"
+    return f"BFCL logged {answer:.300}" if answer and answer.startswith(FAILED) else ""
+
+
+def _answer(result: Any) -> tuple[str | None, bool]:
+    """(The answer as text, whether it calls tools) of a text, of calls, or of the turns of a conversation."""
+    if isinstance(result, str):
+        return result, False
+    while isinstance(result, list) and len(result) == 1 and isinstance(result[0], list | str):
+        result = result[0]  # one turn, one step
+    if isinstance(result, str):
+        return result, False
+    return (json.dumps(result), True) if result else ("", False)
+
+
+def _tokens(count: Any) -> int | None:
+    return whole(int(count)) if isinstance(count, float) and count.is_integer() else whole(count)
+
+
+def _faults(scores: _Scores, ids: Mapping[str, None], answers: int) -> Iterator[str]:
+    """Say where the two files do not fit."""
+    summary = scores.summary
+    yield from miscounted(scores.path, "BFCL", "answers", summary.get("total_count"), answers)
+    right = sum(name not in scores.wrong for name in ids)
+    yield from miscounted(scores.path, "BFCL", "right answers", summary.get("correct_count"), right)
+    if strangers := [name for name in scores.wrong if name not in ids]:
+        yield f"{scores.path}: {len(strangers):,} wrong answers are not in the results, such as {strangers[0]!r:.60}"
