@@ -50,7 +50,8 @@ def intake(
 ) -> None:
     """Judge results of another harness, paired by its own ids and by what was asked.
 
-    Reads the results of every harness that `--format` names. Without a gate file each metric may drop by 2 points.
+    Reads results of lm-eval, inspect, promptfoo, OpenAI Evals, Every Eval Ever, MLflow, lighteval, NeMo Evaluator, BFCL
+    and HELM, and tables (CSV, JSON lines). Without a gate file each metric may drop by 2 points.
     """
     from qualgate.cli.deciding import show
     from qualgate.config import load_gate_file

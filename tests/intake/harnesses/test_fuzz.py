@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import zipfile
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def swapped(rng: random.Random, doc: Any) -> None:
         keys = list(doc) if isinstance(doc, dict) else range(len(doc))
         key = rng.choice(list(keys))
         if not (isinstance(doc[key], dict | list) and doc[key]) or rng.random() < 0.15:
-            doc[key] = rng.choice(VALUES)
+            doc[key] = deepcopy(rng.choice(VALUES))  # else the next swap may change `VALUES`
             return
         doc = doc[key]
 
