@@ -121,7 +121,7 @@ def fuzzed(form: Format, folder: Path, rounds: int) -> dict[str, int]:
     for number in range(rounds):
         path = one(rng, form, folder)
         try:
-            with patch("qualgate.intake.harnesses.pair.read_log", read):
+            with patch("qualgate.intake.log_pairs.read_log", read):
                 judged = judge_results(base, path, max_drop=0.19, choices=(choice, choice))
         except QualgateError as error:
             assert "variant" in str(error), (number, error)  # noqa: PT017
