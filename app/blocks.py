@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import streamlit as st
-from qualgate_app import charts
-from qualgate_app.text import chip, escape, label
 
 from qualgate.report.blocks import Block, Figure, Lines, Note, Paste, Section
 from qualgate.report.html_blocks import block_html
 from qualgate.text.escaping import visible_line
+from qualgate_app import charts
+from qualgate_app.text import chip, escape, label
 
 
 def show_sections(sections: Iterable[Section]) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import streamlit as st
-from qualgate_app import data
-from qualgate_app.text import chip
 
 from qualgate.errors import IntegrityError, QualgateError, StoreVersionError
 from qualgate.text.escaping import visible
+from qualgate_app import data
+from qualgate_app.text import chip
 
 HEADINGS: dict[type, str] = {
     StoreVersionError: "This store and this program do not fit together",

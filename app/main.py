@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import streamlit as st
+
 from qualgate_app.faults import explained
 from qualgate_app.person import admitted
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import streamlit as st
-from qualgate_app import LOGIN, data
-from qualgate_app.text import label
 
 from qualgate.store.people import LABELS, Role
+from qualgate_app import LOGIN, data
+from qualgate_app.text import label
 
 FRESH = 8 * 3600  # s after signing in within which a person decides; Streamlit's cookie lives 30 days
 

@@ -18,10 +18,11 @@ from threading import Thread
 from urllib.parse import urlsplit
 
 import streamlit as st
-from qualgate_app import LOGIN, STREAMLIT_CONFIG
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from qualgate_app import LOGIN, STREAMLIT_CONFIG
 
 _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 LOCAL = ("localhost", "127.0.0.1", "::1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import streamlit as st
-from qualgate_app.text import diff, escape, plain_block
 
 from qualgate.report.html_blocks import table_html
 from qualgate.store.labels import CaseLabels
@@ -11,6 +10,7 @@ from qualgate.store.queries import Answer, CaseDetail, CaseKey, Compared
 from qualgate.store.queries.case_text import prompt_text, reference_text
 from qualgate.text.escaping import visible
 from qualgate.text.numbers import counted, ms_text, score_text
+from qualgate_app.text import diff, escape, plain_block
 
 
 def scores_text(case: Compared) -> str:

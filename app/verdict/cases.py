@@ -5,12 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import streamlit as st
-from qualgate_app import data
-from qualgate_app.address import keep, parameter
-from qualgate_app.faults import explained
-from qualgate_app.text import escape
-from qualgate_app.verdict.case import scores_text, show_case
-from qualgate_app.verdict.labels import label_cell, show_label_form
 
 from qualgate.records import NOISE, Comparison, UnitKey
 from qualgate.records.identity import canonical_json
@@ -19,6 +13,12 @@ from qualgate.store.queries import SHOWS, SORTS, CaseFilter, CaseKey, Compared, 
 from qualgate.text.commands import again_command
 from qualgate.text.escaping import visible
 from qualgate.text.numbers import counted
+from qualgate_app import data
+from qualgate_app.address import keep, parameter
+from qualgate_app.faults import explained
+from qualgate_app.text import escape
+from qualgate_app.verdict.case import scores_text, show_case
+from qualgate_app.verdict.labels import label_cell, show_label_form
 
 SIZE = 8  # rows of the table
 EVERY, ANY, NO_LABEL = "every case", "all", "unlabelled"

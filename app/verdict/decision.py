@@ -7,10 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import get_args
 
 import streamlit as st
-from qualgate_app import data
-from qualgate_app.data import ShownRun
-from qualgate_app.person import Person, person
-from qualgate_app.text import chip, escape, label, overrules, when
 
 from qualgate.errors import QualgateError, UsageError
 from qualgate.store.decisions import REASONED, Action, Decision, Said, Seen, overruled
@@ -19,6 +15,10 @@ from qualgate.store.plain import now, stamp
 from qualgate.store.queries import StoredVerdict
 from qualgate.text.escaping import visible
 from qualgate.text.numbers import counted
+from qualgate_app import data
+from qualgate_app.data import ShownRun
+from qualgate_app.person import Person, person
+from qualgate_app.text import chip, escape, label, overrules, when
 
 CAUTION = {
     "invalid": "An invalid run cannot be approved. Run it again.",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import streamlit as st
-from qualgate_app import data
-from qualgate_app.person import person
-from qualgate_app.text import escape
 
 from qualgate.errors import QualgateError
 from qualgate.records import UnitKey
 from qualgate.store.labels import LONGEST_NAME, LONGEST_NOTE, NO_LABEL, WORDS, CaseLabels, Label
 from qualgate.text.escaping import visible
+from qualgate_app import data
+from qualgate_app.person import person
+from qualgate_app.text import escape
 
 
 def label_cell(labels: CaseLabels) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import streamlit as st
-from qualgate_app.blocks import show_sections
-from qualgate_app.text import escape, when
 
 from qualgate.report.blocks import Section, Table
 from qualgate.report.sections import setting_sections
 from qualgate.report.summary import Report
 from qualgate.store.queries import RunSummary, StoredVerdict
 from qualgate.text.escaping import visible
+from qualgate_app.blocks import show_sections
+from qualgate_app.text import escape, when
 
 
 def show_setting(report: Report, stored: StoredVerdict) -> None:

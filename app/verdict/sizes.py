@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import streamlit as st
-from qualgate_app import data
-from qualgate_app.text import escape
 from streamlit.delta_generator import DeltaGenerator
 
 from qualgate.records import Verdict
 from qualgate.store.queries import ArmLine, RunSummary, StoredVerdict, judged_by
 from qualgate.text.numbers import ms_text, size_text
+from qualgate_app import data
+from qualgate_app.text import escape
 
 MEMORY_HELP = (
     "Weights as a server holds them in memory: packed ones as packed, all others in the arm's dtype. A dense model "

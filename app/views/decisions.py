@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import streamlit as st
-from qualgate_app import data
-from qualgate_app.text import chip, escape, overrules, when
 
 from qualgate.report.html_blocks import table_html
+from qualgate_app import data
+from qualgate_app.text import chip, escape, overrules, when
 
 SHOWN = 200
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import streamlit as st
-from qualgate_app import data
-from qualgate_app.address import keep, parameter
-from qualgate_app.blocks import show_sections
-from qualgate_app.paging import link_loads, page_of, turn
-from qualgate_app.text import chip, escape, when
 
 from qualgate.report import load_sections
 from qualgate.report.nights import word
 from qualgate.store.loads import StoredLoad
 from qualgate.text.escaping import visible
 from qualgate.text.numbers import counted
+from qualgate_app import data
+from qualgate_app.address import keep, parameter
+from qualgate_app.blocks import show_sections
+from qualgate_app.paging import link_loads, page_of, turn
+from qualgate_app.text import chip, escape, when
 
 PAGE = 20
 

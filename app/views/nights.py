@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import streamlit as st
-from qualgate_app import data
-from qualgate_app.address import keep, parameter
-from qualgate_app.blocks import show_sections
-from qualgate_app.paging import link_nights
-from qualgate_app.text import chip, escape, when
 
 from qualgate.report.html_blocks import table_html
 from qualgate.report.nights import word
 from qualgate.report.plots import NIGHTS_CAPTION
 from qualgate.store.queries.night_lines import NightLine
 from qualgate.text.numbers import counted
+from qualgate_app import data
+from qualgate_app.address import keep, parameter
+from qualgate_app.blocks import show_sections
+from qualgate_app.paging import link_nights
+from qualgate_app.text import chip, escape, when
 
 MARKS = {0: "✓", 10: "✗", 11: "☐", 12: "?"}  # approve, block, review, undecided; "!" of whatever failed
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import streamlit as st
+
+from qualgate.text.numbers import counted
 from qualgate_app import data
 from qualgate_app.paging import link, no_run, page_of, turn
 from qualgate_app.text import chip, escape, waits, when
-
-from qualgate.text.numbers import counted
 
 PAGE = 25
 

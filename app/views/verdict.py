@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import streamlit as st
+
+from qualgate.errors import QualgateError, UsageError
+from qualgate.records import Comparison, Verdict
+from qualgate.report.four_arms import choice_section
+from qualgate.report.sections import variant_sections
+from qualgate.report.since_last import since_last_text
+from qualgate.store.queries import RunSummary, StoredVerdict
+from qualgate.text.numbers import counted
 from qualgate_app import data
 from qualgate_app.address import keep, parameter
 from qualgate_app.blocks import show_sections
@@ -13,14 +21,6 @@ from qualgate_app.verdict.cases import cases_query, show_cases
 from qualgate_app.verdict.decision import show_decision
 from qualgate_app.verdict.setting import show_setting
 from qualgate_app.verdict.sizes import show_sizes
-
-from qualgate.errors import QualgateError, UsageError
-from qualgate.records import Comparison, Verdict
-from qualgate.report.four_arms import choice_section
-from qualgate.report.sections import variant_sections
-from qualgate.report.since_last import since_last_text
-from qualgate.store.queries import RunSummary, StoredVerdict
-from qualgate.text.numbers import counted
 
 MEANING = {
     "approve": "Every critical rule is proven: the loss is smaller than what the policy allows.",

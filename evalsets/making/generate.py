@@ -18,10 +18,10 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from qualgate_evalsets.families import FAMILIES, draw_case, family
 from tokenizers import Tokenizer
 
 from qualgate.records.identity import case_hash
+from qualgate_evalsets.families import FAMILIES, draw_case, family
 
 SEED = 20260
 CALIBRATION = "calibration"

@@ -8,7 +8,7 @@ from pathlib import Path
 from qualgate.config import GateFile
 from qualgate.gate.decide import Decided
 from qualgate.intake.harnesses.log import Choice
-from qualgate.intake.harnesses.pair import LogPair, default_policy, read_pair
+from qualgate.intake.log_pairs import LogPair, default_policy, read_pair
 from qualgate.intake.row_evidence import BASELINE, KnownCases
 from qualgate.pipeline.closed_list import UNION
 from qualgate.pipeline.from_files import judge_scores

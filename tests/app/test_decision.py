@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from threading import Event
 
-from qualgate_app import data
-
 from qualgate.store import queries
 from qualgate.store.database import open_store
 from qualgate.store.signing.keys import TRUSTED, make_key, public_path
+from qualgate_app import data
 from tests.app.test_views import decide_in, press, shown
 from tests.store.tampering import tamper
 

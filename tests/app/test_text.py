@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from qualgate_app.text import chip, diff, escape, overrules, waits
 
 from qualgate.report.html_blocks import table_html
+from qualgate_app.text import chip, diff, escape, overrules, waits
 
 
 @given(st.text())

@@ -8,6 +8,7 @@ import re
 
 import pytest
 from jsonschema import Draft202012Validator
+
 from qualgate_evalsets.families import FAMILIES, family
 from qualgate_evalsets.families.grounded_qa import NOT_STATED
 from qualgate_evalsets.families.tool_calls import NO_TOOL

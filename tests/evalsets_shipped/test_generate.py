@@ -11,8 +11,12 @@ from math import ceil
 from pathlib import Path
 
 import pytest
-import qualgate_evalsets
 import yaml
+from tokenizers import Tokenizer
+
+import qualgate_evalsets
+from qualgate.records.identity import case_hash
+from qualgate.refmodel import PATH
 from qualgate_evalsets.families import FAMILIES, family
 from qualgate_evalsets.making.generate import (
     CALIBRATION,
@@ -28,10 +32,6 @@ from qualgate_evalsets.making.generate import (
     write_calibration,
 )
 from qualgate_evalsets.making.values import split_of
-from tokenizers import Tokenizer
-
-from qualgate.records.identity import case_hash
-from qualgate.refmodel import PATH
 
 FOLDER = Path(qualgate_evalsets.__file__).parent
 

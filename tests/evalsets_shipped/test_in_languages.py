@@ -7,15 +7,15 @@ import re
 from pathlib import Path
 
 import pytest
-import qualgate_evalsets
 from jsonschema import Draft202012Validator
-from qualgate_evalsets.languages import FAMILIES, LANGUAGES, TEMPLATES, language
-from qualgate_evalsets.making.in_languages import CASES, write
 
+import qualgate_evalsets
 from qualgate.evalsets import sets
 from qualgate.records import Evalset
 from qualgate.scoring import score
 from qualgate.scoring.language import KIN, scripts, surely
+from qualgate_evalsets.languages import FAMILIES, LANGUAGES, TEMPLATES, language
+from qualgate_evalsets.making.in_languages import CASES, write
 
 FOLDER = Path(qualgate_evalsets.__file__).parent
 SCRIPTS = {"es": "latin", "zh": "cjk", "ar": "arabic", "hi": "devanagari"}

@@ -8,9 +8,9 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-import qualgate_evalsets
 from typer.testing import CliRunner
 
+import qualgate_evalsets
 from qualgate.cli import app
 from qualgate.errors import Exit
 from qualgate.evalsets import sets

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from qualgate_evalsets.making.values import Split, Values
 from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
@@ -32,6 +31,7 @@ from qualgate.refmodel.training.train import (
     step_batches,
     train,
 )
+from qualgate_evalsets.making.values import Split, Values
 from tests.depth import with_proofs
 
 TINY = Recipe(width=128, layers=2, heads=4, mlp=64, tokens_per_step=300, tokens_per_batch=200)

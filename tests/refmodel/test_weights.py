@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-import qualgate_evalsets
 import torch
-from qualgate_evalsets.families import FAMILIES
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
+import qualgate_evalsets
 from qualgate.refmodel import PATH
 from qualgate.refmodel.training.evaluate import answers
+from qualgate_evalsets.families import FAMILIES
 from tests.depth import with_proofs
 
 

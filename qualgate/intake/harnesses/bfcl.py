@@ -18,7 +18,7 @@ from qualgate.intake.error_texts import INFERENCE_ERROR, error_reader
 from qualgate.intake.harnesses.containers import files_in
 from qualgate.intake.harnesses.fields import text, whole
 from qualgate.intake.harnesses.log import Choice, Log, Sample
-from qualgate.intake.harnesses.recognise import Probe
+from qualgate.intake.harnesses.probe import Probe
 from qualgate.intake.harnesses.rows import rows_of
 from qualgate.intake.harnesses.summary import miscounted
 from qualgate.intake.jsonl import read_objects

@@ -33,7 +33,15 @@ def number(value: Any) -> float | None:
     return float(value) if isinstance(value, bool | int | float) else None
 
 
+def digest(value: Any) -> str:
+    """12 hex digits for any value, a NaN or a date of a YAML file included."""
+    try:
+        return sha256_text(json.dumps(value, sort_keys=True, default=str))[:12]
+    except (TypeError, ValueError, RecursionError):  # keys of several kinds
+        return sha256_text(repr(value))[:12]
+
+
 def shown(value: Any) -> str:
     """A value for one line of a message; a long one by its hash."""
-    line = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-    return line if len(line) <= 60 and "\n" not in line else sha256_text(line)[:12]
+    line = value if isinstance(value, str) else repr(value)
+    return line if len(line) <= 60 and line.isprintable() else digest(value)

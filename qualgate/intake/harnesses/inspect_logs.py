@@ -17,13 +17,12 @@ from typing import Any
 from qualgate.errors import UsageError
 from qualgate.intake.error_texts import error_reader
 from qualgate.intake.harnesses.containers import Archive
-from qualgate.intake.harnesses.fields import mapping, number, sequence, text, whole
+from qualgate.intake.harnesses.fields import digest, mapping, number, sequence, text, whole
 from qualgate.intake.harnesses.json_stream import JsonFile
 from qualgate.intake.harnesses.log import Choice, Log, Sample
-from qualgate.intake.harnesses.recognise import Probe
+from qualgate.intake.harnesses.probe import Probe
 from qualgate.intake.harnesses.rows import rows_of
 from qualgate.intake.harnesses.summary import Tally, miscounted
-from qualgate.records.identity import content_hash
 
 NAME = "inspect"
 ASKED = (  # keys of the generate config that change what is answered
@@ -210,7 +209,7 @@ def _error(error: Any, of_output: Any) -> str:
 def _scorers(spec: Mapping[str, Any]) -> dict[str, str]:
     """The scorer's name → its name and options."""
     return {
-        str(scorer.get("name")): f"inspect {scorer.get('name')} {content_hash(scorer.get('options') or {})[:12]}"
+        str(scorer.get("name")): f"inspect {scorer.get('name')} {digest(scorer.get('options') or {})}"
         for scorer in map(mapping, sequence(spec.get("scorers")))
     }
 
@@ -221,12 +220,12 @@ def _settings(spec: Mapping[str, Any], header: Mapping[str, Any]) -> dict[str, s
     config = {**mapping(spec.get("model_generate_config")), **mapping(plan.get("config"))}
     settings = {name: str(config[name]) for name in ASKED if config.get(name) is not None}
     steps = [[step.get("solver"), step.get("params")] for step in map(mapping, sequence(plan.get("steps")))]
-    settings["the solver"] = " > ".join(str(step[0]) for step in steps) + f" ({content_hash(steps)[:12]})"
+    settings["the solver"] = " > ".join(str(step[0]) for step in steps) + f" ({digest(steps)})"
     settings["the task's version"] = str(spec.get("task_version", 0))
     if arguments := mapping(spec.get("task_args")):
         settings["the task's arguments"] = str(dict(sorted(arguments.items())))
     settings |= {
-        f"the model in the role {role!r:.40}": content_hash(of) for role, of in mapping(spec.get("model_roles")).items()
+        f"the model in the role {role!r:.40}": digest(of) for role, of in mapping(spec.get("model_roles")).items()
     }
     if not spec.get("model_roles"):
         settings |= {

@@ -21,7 +21,7 @@ from qualgate.intake.filtered import unanswered, written_texts
 from qualgate.intake.harnesses.containers import files_in
 from qualgate.intake.harnesses.lm_eval_results import Results, results_beside
 from qualgate.intake.harnesses.log import Choice, Counts, Log
-from qualgate.intake.harnesses.recognise import Probe
+from qualgate.intake.harnesses.probe import Probe
 from qualgate.intake.harnesses.rows import HEAD
 from qualgate.intake.jsonl import read_objects
 from qualgate.intake.score_rows import QUOTED, ScoreRow, Scores, as_value, refuse_out_of_range

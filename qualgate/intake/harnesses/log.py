@@ -1,4 +1,4 @@
-"""What every reader makes of a harness's results: samples as they were logged, and the log that holds them."""
+"""Samples as a harness logged them, and the log that every reader makes of them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from qualgate.intake.error_texts import error_reader
 from qualgate.intake.harnesses.fields import number, text, whole
 from qualgate.intake.harnesses.json_stream import JsonFile
 from qualgate.intake.harnesses.log import Choice, Log, Sample
-from qualgate.intake.harnesses.recognise import Probe
+from qualgate.intake.harnesses.probe import Probe
 from qualgate.intake.harnesses.rows import rows_of
 from qualgate.intake.harnesses.summary import Models, Tally, miscounted
 from qualgate.records.identity import sha256_text

@@ -15,7 +15,7 @@ from qualgate.errors import UsageError
 from qualgate.intake.error_texts import error_reader
 from qualgate.intake.harnesses.fields import mapping, number, sequence, shown, text, whole
 from qualgate.intake.harnesses.log import Choice, Log, Sample
-from qualgate.intake.harnesses.recognise import Probe
+from qualgate.intake.harnesses.probe import Probe
 from qualgate.intake.harnesses.rows import rows_of
 from qualgate.intake.harnesses.summary import Tally, miscounted
 from qualgate.intake.jsonl import read_objects

@@ -15,14 +15,13 @@ from typing import Any
 
 from qualgate.errors import UsageError
 from qualgate.intake.error_texts import error_reader
-from qualgate.intake.harnesses.fields import mapping, number, sequence, shown, text, whole
+from qualgate.intake.harnesses.fields import digest, mapping, number, sequence, shown, text, whole
 from qualgate.intake.harnesses.json_stream import JsonFile
 from qualgate.intake.harnesses.log import Choice, Log, Sample
-from qualgate.intake.harnesses.recognise import Probe
+from qualgate.intake.harnesses.probe import Probe
 from qualgate.intake.harnesses.rows import rows_of
 from qualgate.intake.harnesses.summary import Models, Tally, miscounted
 from qualgate.intake.harnesses.yaml_file import YamlFile
-from qualgate.records.identity import content_hash
 
 NAME = "promptfoo"
 FAILED = 2  # `failureReason` of a test whose provider failed; 1: an assertion did
@@ -78,7 +77,7 @@ class Asserted:
     def add(self, test: Mapping[str, Any]) -> None:
         """Add a test's assertions and the options that judge it."""
         options = mapping(test.get("options"))
-        self.sum += int(content_hash([test.get("assert"), options])[:16], 16)
+        self.sum += int(digest([test.get("assert"), options]), 16)
         for judge in (options.get("provider"), *(mapping(a).get("provider") for a in sequence(test.get("assert")))):
             if judge:
                 self.judges[_name(judge)] += 1
@@ -103,7 +102,7 @@ def _sample(where: str, body: Mapping[str, Any], prompts: list[Any]) -> Sample:
     response, test = mapping(body.get("response")), mapping(body.get("testCase"))
     parts = [mapping(part) for part in sequence(mapping(body.get("gradingResult")).get("componentResults"))]
     output, raw = response.get("output"), response.get("raw")
-    answer = output if isinstance(output, str | None) else json.dumps(output, sort_keys=True)
+    answer = output if isinstance(output, str | None) else json.dumps(output, sort_keys=True, default=str)
     transformed = isinstance(raw, str) and bool(mapping(test.get("options")).get("transform"))
     return Sample(
         id=_id(body, prompts),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
@@ -14,8 +12,8 @@ from qualgate.errors import UsageError
 from qualgate.errors.misplaced import nearest_path, unreadable
 from qualgate.intake.harnesses.containers import files_in
 from qualgate.intake.harnesses.log import Choice, Log
+from qualgate.intake.harnesses.probe import HEAD, Probe
 
-HEAD = 65_536  # bytes of a file that recognition looks at
 READERS: Mapping[str, str] = {  # the format's name → its module, the most special first
     "inspect": "inspect_logs",
     "promptfoo": "promptfoo",
@@ -30,29 +28,6 @@ READERS: Mapping[str, str] = {  # the format's name → its module, the most spe
     "helm": "helm",
     "table": "tables",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
-    """The beginning of what a path holds."""
-
-    path: Path
-    names: tuple[str, ...] = ()  # of a folder's files
-    head: bytes = b""  # of a file
-
-    @property
-    def keys(self) -> frozenset[str]:
-        """Keys of the first line, if it is a whole JSON object."""
-        line = self.head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            return frozenset()
-        return frozenset(value) if isinstance(value, dict) else frozenset()
-
-    def says(self, *texts: str) -> bool:
-        """Whether the head holds each of these texts."""
-        return all(text.encode() in self.head for text in texts)
 
 
 class Reader(Protocol):

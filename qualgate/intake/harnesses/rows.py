@@ -103,7 +103,7 @@ def _answer(sample: Sample, is_error: Callable[[str], bool]) -> _Answer:
     return _Answer(
         sample=replace(sample, question=None, text=None, target="", extracted=_quoted(sample)),
         question=question,
-        case_hash=content_hash([question, sample.target]) if question else "",
+        case_hash=sha256_text(f"{question} {sample.target}") if question else "",
         text_sha256=sha256_text(text) if text is not None else None,
         unanswered="" if failed else _unanswered(sample, right=right),
         finish=finish,

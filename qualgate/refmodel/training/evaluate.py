@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from qualgate_evalsets.families import FAMILIES
-from qualgate_evalsets.making.generate import eval_cases
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel, PreTrainedTokenizerFast
 
 from qualgate.scoring import strict_json
+from qualgate_evalsets.families import FAMILIES
+from qualgate_evalsets.making.generate import eval_cases
 
 BATCH = 80
 

@@ -158,8 +158,9 @@ def judged_batches(
 
 def made_gate(batch: Batch, folder: Path, store: Path) -> GateFile:
     """Evalsets, models and gate file as a user would have them."""
-    from qualgate_evalsets.making.generate import write
     from tokenizers import Tokenizer
+
+    from qualgate_evalsets.making.generate import write
 
     tokenizer = Tokenizer.from_file(str(PATH / "tokenizer.json"))
     for name in batch.sets:
