@@ -21,9 +21,7 @@ def named_columns(option: str) -> dict[str, str]:
 def intake(
     baseline: Annotated[Path, typer.Argument(metavar="BASE", help="the baseline's results: a file or a folder")],
     variant: Annotated[Path, typer.Argument(metavar="VARIANT", help="the variant's, by the same harness")],
-    gate_file: Annotated[
-        Path | None, typer.Argument(metavar="[GATE.yaml]", help="gate file whose rules decide")
-    ] = None,
+    gate_file: Annotated[Path | None, typer.Argument(metavar="[GATE.yaml]", help="its rules decide")] = None,
     format: Annotated[str, typer.Option("--format", help="the harness, if it is not recognised")] = "",
     task: Annotated[str, typer.Option("--task", help="task to judge, if there are several")] = "",
     baseline_model: Annotated[
@@ -34,9 +32,7 @@ def intake(
     ] = "",
     filter: Annotated[str, typer.Option("--filter", help="name of the lm-eval filter to judge")] = "",
     metric: Annotated[str, typer.Option("--metric", help="the only metric to judge; of lm-eval as lm_eval.score")] = "",
-    columns: Annotated[
-        str, typer.Option("--columns", help="of a table: what its columns are, as id=NAME,score=NAME")
-    ] = "",
+    columns: Annotated[str, typer.Option("--columns", help="columns of a table: id=NAME,score=NAME")] = "",
     max_drop: Annotated[
         float | None,
         typer.Option("--max-drop", help="without a gate file: largest drop of a score; 0.02 by default"),

@@ -22,6 +22,7 @@ from tests.intake.harnesses.formats import (
     save_eval,
     write,
 )
+from tests.intake.harnesses.other_formats import OTHER_FORMATS
 
 FORMATS = (
     Format(name="inspect", suffix=".json", save=write, **INSPECT),
@@ -30,6 +31,7 @@ FORMATS = (
     Format(name="openai-evals", suffix=".jsonl", **OPENAI_EVALS),
     Format(name="every-eval-ever", suffix="_samples.jsonl", **EVERY_EVAL_EVER),
     Format(name="mlflow", suffix=".json", **MLFLOW),
+    *OTHER_FORMATS,
 )
 
 

@@ -1,4 +1,4 @@
-"""lighteval, NeMo Evaluator, BFCL, HELM and tables, as `faults` edits formats."""
+"""lighteval, NeMo Evaluator, BFCL, HELM and tables, as `formats` edits the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.intake.harnesses.faults import FORMATS as FIRST_FORMATS
 from tests.intake.harnesses.formats import GOLDEN, Format, _set, another_question, read
 
 # lighteval: {"rows", "results"}
@@ -152,6 +151,7 @@ def _fail_nemo(row: Any, why: str) -> None:
 
 NEMO: dict[str, Any] = {
     "golden": next((GOLDEN / "nemo-evaluator" / "base").glob("eval-*.json")),
+    "repeats": 2,
     "load": _load_nemo,
     "save": _save_nemo,
     "samples": lambda doc: doc["rows"],
@@ -255,6 +255,8 @@ def _load_helm(path: Path) -> Any:
 
 
 def _save_helm(doc: Any, path: Path) -> None:
+    if not all(isinstance(row, list | tuple) and len(row) == 2 for row in doc["rows"]):
+        raise ValueError("damage of what is no part of the files")
     path.parent.mkdir(parents=True, exist_ok=True)
     written = doc | {
         "state": doc["state"] | {"request_states": [row[0] for row in doc["rows"]]},
@@ -374,8 +376,7 @@ TABLE: dict[str, Any] = {
     },
 }
 
-FORMATS = (
-    *FIRST_FORMATS,
+OTHER_FORMATS = (
     Format(name="lighteval", suffix=".parquet", **LIGHTEVAL),
     Format(name="nemo-evaluator", suffix=".json", **NEMO),
     Format(name="bfcl", suffix="/BFCL_v4_simple_python_result.json", **BFCL),

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.intake.harnesses.faults import FAULTS
+from tests.intake.harnesses.faults import FAULTS, FORMATS
 from tests.intake.harnesses.formats import Format
-from tests.intake.harnesses.other_formats import FORMATS
 from tests.intake.test_lm_eval import judged
 
 OF_THE_MODEL = {"recipe", "adapter", "kv-cache", "weights", "model"}

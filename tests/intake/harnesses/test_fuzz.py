@@ -17,8 +17,8 @@ from qualgate.errors import QualgateError
 from qualgate.intake.harnesses.log import Choice
 from qualgate.intake.harnesses.recognise import read_log
 from qualgate.pipeline.from_harnesses import judge_results
+from tests.intake.harnesses.faults import FORMATS
 from tests.intake.harnesses.formats import Format
-from tests.intake.harnesses.other_formats import FORMATS
 
 SIZE = 72  # answers: enough for an approval of undamaged results
 VALUES: tuple[Any, ...] = (

@@ -10,7 +10,7 @@ import pytest
 from qualgate.errors import UsageError
 from qualgate.intake.harnesses.log import Choice, Log
 from qualgate.intake.harnesses.recognise import read_log
-from tests.intake.harnesses.faults import GOLDEN
+from tests.intake.harnesses.formats import GOLDEN
 from tests.intake.test_lm_eval import judged
 
 
