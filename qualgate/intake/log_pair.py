@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +14,14 @@ from qualgate.intake.harnesses.recognise import read_log
 from qualgate.intake.row_evidence import BASELINE
 from qualgate.intake.score_rows import Scores
 from qualgate.records import Policy, Rule
-from qualgate.records.metrics import METRICS
+from qualgate.records.metrics import HARNESS, METRICS
 
 NOT_SAID = "not said"
+CHOOSE = "Name the metric to judge (--metric NAME, or rules in a gate file), or log it as 1 − its value"
+LESS_IS_BETTER = re.compile(
+    r"toxic|hallucinat|(^|[^a-z])(wer|cer|asr|error|errors|loss|distance|brier|perplexity|violations?|latency|cost)($|[^a-z])",
+    re.IGNORECASE,
+)
 TWO_MODELS = (
     "If two models truly gave equal answers, the results must name both: with lm-eval keep its results file beside the "
     "samples."
@@ -82,12 +88,27 @@ def _refuse_other_lengths(baseline: Scores, variant: Scores) -> None:
 
 def _differing(before: Log, after: Log) -> Iterator[str]:
     """A line for each setting that the sides do not share."""
-    if not before.settings or not after.settings:  # a log without any: its prompts are compared, sample by sample
+    if bool(before.settings) != bool(after.settings):
+        silent = before if after.settings else after
+        yield f"{silent.scores.source} does not say how it was asked, as the other does: settings cannot be compared"
         return
+    if bool(before.counts.texts) != bool(after.counts.texts):
+        silent = before if after.counts.texts else after
+        yield f"{silent.scores.source} holds no answer's text, as the other does: its answers cannot be looked at"
     for name in sorted({*before.settings, *after.settings}):
         first, second = before.settings.get(name, NOT_SAID), after.settings.get(name, NOT_SAID)
         if first != second:
             yield f"not asked alike: {name} is {first:.120} for the baseline and {second:.120} for the variant"
+
+
+def unjudged(pair: LogPair) -> Iterator[str]:
+    """A line for each metric that one margin for all cannot judge: it leaves the range, or less of it is better."""
+    for log in (pair.baseline, pair.variant):
+        for name in log.counts.outside:
+            yield f"{log.scores.source}: a value of {name:.60} lies outside 0 to 1. {CHOOSE}"
+    for name in dict.fromkeys(row.metric for row in pair.baseline.scores.rows):
+        if name.startswith(HARNESS) and LESS_IS_BETTER.search(name):
+            yield f"of {name:.60} less is better, by its name. {CHOOSE}"
 
 
 def _looked_at(before: Log, after: Log) -> Iterator[str]:

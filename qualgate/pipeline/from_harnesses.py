@@ -7,11 +7,13 @@ from pathlib import Path
 
 from qualgate.config import GateFile
 from qualgate.gate.decide import Decided
+from qualgate.intake.feedback import read_feedback
 from qualgate.intake.harnesses.log import Choice
-from qualgate.intake.log_pair import LogPair, default_policy, read_pair
+from qualgate.intake.log_pair import LogPair, default_policy, read_pair, unjudged
 from qualgate.intake.row_evidence import BASELINE, KnownCases
 from qualgate.pipeline.closed_list import UNION
 from qualgate.pipeline.from_files import judge_scores
+from qualgate.pipeline.models_of_rows import one_name_of_two, refuse_other_models, unnamed
 from qualgate.records import RunEvidence
 from qualgate.store.plain import now
 
@@ -43,13 +45,23 @@ def judge_results(
     """
     pair = read_pair(baseline, variant, format=format, choices=choices, error_texts=gate.error_texts if gate else None)
     before, after = pair.baseline, pair.variant
-    name = before.task or baseline.stem
+    name, sides = before.task or baseline.stem, {BASELINE: before.scores, "variant": after.scores}
+    if gate is not None:
+        refuse_other_models(gate, sides)
+    chosen = gate is not None or any(choice.metric for choice in choices)
+    cases = KnownCases(
+        default=name,
+        repeats=gate.repeats if gate and gate.repeats_stated else None,
+        stale=(*pair.differing, *(() if chosen else unjudged(pair))),
+        notes=(UNION.format(name), *pair.notes, *one_name_of_two(sides), *unnamed(sides)),
+    )
     evidence, decided = judge_scores(
-        {BASELINE: before.scores, "variant": after.scores},
+        sides,
         gate.policy if gate else default_policy(before, max_drop, max_ratio),
-        KnownCases(default=name, stale=pair.differing, notes=(UNION.format(name), *pair.notes)),
+        cases,
         identity=gate.identity if gate else "hash",
         now=now(),
+        feedback=read_feedback(gate.feedback) if gate and gate.feedback else None,
         called=gate.path if gate else None,
     )
     return JudgedLogs(pair=pair, evidence=evidence, decided=decided)

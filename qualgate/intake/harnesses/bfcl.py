@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
 from qualgate.intake.error_texts import INFERENCE_ERROR, error_reader
 from qualgate.intake.harnesses.containers import files_in
-from qualgate.intake.harnesses.fields import text, whole
+from qualgate.intake.harnesses.fields import digest, text, whole
 from qualgate.intake.harnesses.log import Choice, Log, Sample
 from qualgate.intake.harnesses.probe import Probe
 from qualgate.intake.harnesses.rows import rows_of
@@ -48,16 +48,21 @@ def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
     model = scores.model or _model_of(path)
     if choice.model and choice.model not in (model, _model_of(path)):
         raise UsageError(f"{path}: its model is {model!r:.80}, not {choice.model!r:.80}")
-    ids: dict[str, None] = {}
-    samples = (_keep(ids, sample) for sample in _samples(path, category, named["set"], scores, model))
-    rows = rows_of(str(path), samples, is_error=error_reader(error_texts), metric=choice.metric)
+    results: dict[str, str] = {}
+    samples = _samples(path, category, named["set"], scores, results)
+    rows = rows_of(
+        str(path),
+        (replace(one, model=model) for one in samples),
+        is_error=error_reader(error_texts),
+        metric=choice.metric,
+    )
     return Log(
         format=NAME,
         task=category,
         scores=rows.scores,
         counts=rows.counts,
         settings={"the question set": named["set"]},
-        faults=tuple(_faults(scores, ids, rows.counts.answers)),
+        faults=tuple(_faults(scores, results, rows.counts.answers)),
         notes=(f"{path.name}: {PAIRED_BY_IDS}", *rows.notes),
     )
 
@@ -69,6 +74,7 @@ class _Scores:
     path: Path
     summary: Mapping[str, Any]
     wrong: Mapping[str, str]  # id → error type
+    judged: Mapping[str, str]  # id of a wrong answer → digest of the result that was scored, where it is logged
     model: str
 
 
@@ -114,7 +120,7 @@ def _scores(result: Path) -> _Scores:
     if not path.is_file():
         raise UsageError(f"{result}: no score file of this category ({path.name}). Score it: bfcl evaluate")
     summary: dict[str, Any] = {}
-    wrong: dict[str, str] = {}
+    wrong, judged = dict[str, str](), dict[str, str]()
     model = ""
     for line, body in read_objects(path):
         if line == 1 and "total_count" in body:
@@ -125,26 +131,25 @@ def _scores(result: Path) -> _Scores:
             raise UsageError(f"{path}:{line}: no wrong answer of BFCL's, which has `id` and `valid: false`")
         error = body.get("error")
         kind = text(body.get("error_type")) or text(error.get("error_type") if isinstance(error, dict) else "")
+        if "model_result_raw" in body:
+            judged[name] = digest(body["model_result_raw"])
         wrong[name], model = kind or "wrong", text(body.get("model_name")) or model
     if not summary:
         raise UsageError(f"{path}:1: no summary of BFCL's, which has `accuracy`, `correct_count` and `total_count`")
-    return _Scores(path=path, summary=summary, wrong=wrong, model=model)
+    return _Scores(path=path, summary=summary, wrong=wrong, judged=judged, model=model)
 
 
-def _keep(ids: dict[str, None], sample: Sample) -> Sample:
-    ids[sample.id] = None
-    return sample
-
-
-def _samples(path: Path, category: str, set_name: str, scores: _Scores, model: str) -> Iterator[Sample]:
+def _samples(path: Path, category: str, set_name: str, scores: _Scores, results: dict[str, str]) -> Iterator[Sample]:
+    """Yield the samples; `results` gets id → digest of the result."""
     for line, body in read_objects(path):
         name, where = body.get("id"), f"{path}:{line}"
         if not isinstance(name, str) or not name or "result" not in body:
             raise UsageError(f"{where}: no result of BFCL's, which has `id` and `result`")
+        results[name] = digest(body["result"])
         kind = scores.wrong.get(name, "")
         answer, calls = _answer(body["result"])
         if not kind and not answer and ABSTAINS in category:
-            answer = None  # no call and no text: right here
+            answer = None if calls or body["result"] == [] else ""  # an empty list is no call: right here
         yield Sample(
             id=name,
             where=where,
@@ -157,7 +162,6 @@ def _samples(path: Path, category: str, set_name: str, scores: _Scores, model: s
             values={METRIC: float(not kind)},
             reason=kind,
             labels=(f"task:{category}",),
-            model=model,
         )
 
 
@@ -183,7 +187,7 @@ def _tokens(count: Any) -> int | None:
     return whole(int(count)) if isinstance(count, float) and count.is_integer() else whole(count)
 
 
-def _faults(scores: _Scores, ids: Mapping[str, None], answers: int) -> Iterator[str]:
+def _faults(scores: _Scores, ids: Mapping[str, str], answers: int) -> Iterator[str]:
     """Say where the two files do not fit."""
     summary = scores.summary
     yield from miscounted(scores.path, "BFCL", "answers", summary.get("total_count"), answers)
@@ -191,3 +195,5 @@ def _faults(scores: _Scores, ids: Mapping[str, None], answers: int) -> Iterator[
     yield from miscounted(scores.path, "BFCL", "right answers", summary.get("correct_count"), right)
     if strangers := [name for name in scores.wrong if name not in ids]:
         yield f"{scores.path}: {len(strangers):,} wrong answers are not in the results, such as {strangers[0]!r:.60}"
+    if other := [name for name, result in scores.judged.items() if ids.get(name, result) != result]:
+        yield f"{scores.path}: scores of other answers than the results hold, such as {other[0]!r:.60}: bfcl evaluate"

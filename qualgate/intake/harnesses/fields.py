@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import nan
 from typing import Any
 
 from qualgate.records.identity import sha256_text
@@ -29,8 +30,11 @@ def whole(value: Any) -> int | None:
 
 
 def number(value: Any) -> float | None:
-    """A number, true and false as 1 and 0; None for anything else."""
-    return float(value) if isinstance(value, bool | int | float) else None
+    """A number, true and false as 1 and 0; None for anything else, and NaN beyond a double."""
+    try:
+        return float(value) if isinstance(value, bool | int | float) else None
+    except OverflowError:
+        return nan
 
 
 def digest(value: Any) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from qualgate.errors import UsageError
 from qualgate.intake.error_texts import error_reader
 from qualgate.intake.harnesses.containers import Archive
-from qualgate.intake.harnesses.fields import digest, mapping, number, sequence, text, whole
+from qualgate.intake.harnesses.fields import digest, mapping, number, sequence, shown, text, whole
 from qualgate.intake.harnesses.json_stream import JsonFile
 from qualgate.intake.harnesses.log import Choice, Log, Sample
 from qualgate.intake.harnesses.probe import Probe
@@ -25,10 +25,12 @@ from qualgate.intake.harnesses.rows import rows_of
 from qualgate.intake.harnesses.summary import Tally, miscounted
 
 NAME = "inspect"
-ASKED = (  # keys of the generate config that change what is answered
-    "temperature", "top_p", "top_k", "max_tokens", "stop_seqs", "seed", "system_message", "num_choices",
-    "frequency_penalty", "presence_penalty", "reasoning_effort", "reasoning_tokens", "response_schema",
+HOW_SENT = (  # keys of the generate config that do not change what is answered
+    "max_retries", "timeout", "attempt_timeout", "max_connections", "adaptive_connections", "batch", "cache",
+    "cache_prompt", "logprobs", "top_logprobs", "prompt_logprobs",
 )  # fmt: skip
+LIMITS = ("message_limit", "token_limit", "time_limit", "working_limit", "turn_limit", "cost_limit")
+OF_MODEL = ("chat_template", "enable_thinking", "max_model_len", "max_length", "tokenizer_call_args")
 GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # inspect's value_to_float
 TRUE, FALSE = ("yes", "true"), ("no", "false")
 LOGGED = "inspect logged an error"
@@ -216,9 +218,11 @@ def _scorers(spec: Mapping[str, Any]) -> dict[str, str]:
 
 def _settings(spec: Mapping[str, Any], header: Mapping[str, Any]) -> dict[str, str]:
     """What both sides must have alike: sampling, task arguments and versions, the solver's steps, epochs."""
-    plan = mapping(header.get("plan"))
+    plan, limits, own = (mapping(of) for of in (header.get("plan"), spec.get("config"), spec.get("model_args")))
     config = {**mapping(spec.get("model_generate_config")), **mapping(plan.get("config"))}
-    settings = {name: str(config[name]) for name in ASKED if config.get(name) is not None}
+    settings = {name: shown(config[name]) for name in config if name not in HOW_SENT and config[name] is not None}
+    settings |= {f"the {name}": shown(limits[name]) for name in LIMITS if limits.get(name) is not None}
+    settings |= {f"the model's {name}": shown(own[name]) for name in OF_MODEL if own.get(name) is not None}
     steps = [[step.get("solver"), step.get("params")] for step in map(mapping, sequence(plan.get("steps")))]
     settings["the solver"] = " > ".join(str(step[0]) for step in steps) + f" ({digest(steps)})"
     settings["the task's version"] = str(spec.get("task_version", 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,16 @@ from qualgate.intake.harnesses.fields import mapping
 from qualgate.records.identity import content_hash
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\dT[\d.:-]+$")
+HOW_RUN = {  # arguments of models that name the variant, or how it is run, and do not change what is asked
+    "pretrained", "model", "base_url", "tokenizer", "tokenizer_backend", "tokenizer_mode", "revision", "subfolder",
+    "gguf_file", "peft", "delta", "dtype", "quantization", "quantize", "load_format", "load_in_4bit", "load_in_8bit",
+    "bnb_4bit_quant_type", "bnb_4bit_compute_dtype", "autogptq", "gptqmodel", "kv_cache_dtype", "speculative_config",
+    "device", "device_map", "device_map_option", "parallelize", "tensor_parallel_size", "pipeline_parallel_size",
+    "data_parallel_size", "gpu_memory_utilization", "max_memory_per_gpu", "max_cpu_memory", "offload_folder",
+    "swap_space", "enforce_eager", "max_num_seqs", "batch_size", "max_batch_size", "num_concurrent", "max_retries",
+    "timeout", "use_cache", "trust_remote_code", "attn_implementation", "header", "verify_certificate", "api_key",
+    "auth_token", "disable_log_stats", "tokenized_requests", "model_dtype", "draft", "drafts",
+}  # fmt: skip
 OF_TASK = ("output_type", "num_fewshot", "repeats", "generation_kwargs", "filter_list", "description", "doc_to_text")
 
 
@@ -43,6 +53,7 @@ def results_beside(samples: Path, task: str) -> Results:
         "few-shots as turns": str(bool(body.get("fewshot_as_multiturn"))),
         "generation settings given to lm-eval": str(config.get("gen_kwargs") or "none"),
     }
+    settings |= {f"the model's {key}": _short(value) for key, value in _arguments(config) if key not in HOW_RUN}
     settings |= {f"the task's {key}": _short(of_task[key]) for key in OF_TASK if key in of_task}
     counted = mapping(mapping(body.get("n-samples")).get(task)).get("effective")
     return Results(
@@ -50,6 +61,17 @@ def results_beside(samples: Path, task: str) -> Results:
         settings=settings,
         samples=counted if type(counted) is int else None,
     )
+
+
+def _arguments(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The model's arguments, which older versions write as a text."""
+    given = config.get("model_args")
+    if isinstance(given, str):
+        for part in given.split(","):
+            key, sign, value = part.partition("=")
+            if sign:
+                yield key.strip(), value.strip()
+    yield from mapping(given).items()
 
 
 def _short(value: Any) -> str:

@@ -54,6 +54,7 @@ class Counts:
     refused: int = 0
     alike: int = 0  # answers that are the side's most frequent text
     texts: int = 0  # answers whose text the log holds
+    outside: tuple[str, ...] = ()  # scorers with a value outside 0 to 1, which are not judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ A failed request is a reward of 0 with `scoring_details.error`; how an answer en
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -140,10 +141,14 @@ def _samples(path: Path, endings: Mapping[tuple[Any, Any], tuple[str, int | None
         )
 
 
+NO_ANSWER_READ = re.compile(r"no .{0,30}(answer|match|code)|(extract|parse)|empty|not found", re.IGNORECASE)
+
+
 def _values(body: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, float | None]:
     """The reward, and each further scorer's; None where the judge or the scorer failed."""
     judge = mapping(details.get("judge"))
-    values = {"reward": None if judge.get("error") else number(body.get("reward"))}
+    unscored = judge.get("error") or (details.get("error") and not NO_ANSWER_READ.search(str(details["error"])))
+    values = {"reward": None if unscored else number(body.get("reward"))}
     for name, scored in details.items():
         if name.startswith(SCORER):
             failed = mapping(scored).get("error")

@@ -26,7 +26,8 @@ from qualgate.intake.harnesses.yaml_file import YamlFile
 NAME = "promptfoo"
 FAILED = 2  # `failureReason` of a test whose provider failed; 1: an assertion did
 SET = ("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "stop", "seed", "reasoning_effort",
-       "frequency_penalty", "presence_penalty", "response_format", "tools", "systemPrompt")  # fmt: skip
+       "frequency_penalty", "presence_penalty", "response_format", "tools", "tool_choice", "functions", "function_call",
+       "passthrough", "reasoning", "thinking", "instructions", "systemPrompt")  # fmt: skip
 STATED = ("equals", "contains", "icontains", "starts-with")  # assertions whose value is the reference
 
 

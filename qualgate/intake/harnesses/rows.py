@@ -56,10 +56,10 @@ def rows_of(
     values lie from 0 to 1. faults: what is known to be wrong with the results; a cause, if they have no scores.
     UsageError if no metric is left, or `metric` is not among them.
     """
-    answers = [_answer(sample, is_error) for sample in samples]
+    answers = _with_silence([_answer(sample, is_error) for sample in samples])
     if not answers or (faults and not any(answer.sample.values for answer in answers)):
         raise UsageError(faults[0] if faults else f"{source} holds no sample, so there is nothing to compare.")
-    judged, notes = _judged(source, answers, metric)
+    judged, outside = _judged(source, answers, metric)
     by_question: dict[str, dict[str, None]] = {}
     for answer in answers:
         if answer.question:
@@ -67,8 +67,8 @@ def rows_of(
     rows = tuple(row for answer in answers for row in _rows(answer, judged, scorers or {}, by_question))
     return Rows(
         scores=Scores(source=source, rows=rows),
-        counts=_counts(answers),
-        notes=(*notes, *_asked_again(source, by_question)),
+        counts=replace(_counts(answers), outside=outside),
+        notes=tuple(_asked_again(source, by_question)),
     )
 
 
@@ -112,6 +112,18 @@ def _answer(sample: Sample, is_error: Callable[[str], bool]) -> _Answer:
     )
 
 
+def _with_silence(answers: Sequence[_Answer]) -> list[_Answer]:
+    """Count answers without a text as empty where the log holds the texts of others: it holds no answer there."""
+    if not any(answer.text_sha256 is not None for answer in answers):
+        return list(answers)
+    return [
+        replace(answer, unanswered="empty")
+        if answer.text_sha256 is None and not (answer.failed or answer.sample.calls or answer.finish == "length")
+        else answer
+        for answer in answers
+    ]
+
+
 def _quoted(sample: Sample) -> str:
     return (sample.extracted or sample.text or "")[:QUOTED]
 
@@ -127,7 +139,8 @@ def _unanswered(sample: Sample, *, right: bool) -> Literal["", "empty", "unfilte
 
 
 def _judged(source: str, answers: Sequence[_Answer], metric: str) -> tuple[list[str], tuple[str, ...]]:
-    """(scorers whose values can be judged, notes on the others)."""
+    """(scorers whose values can be judged, those with a value outside 0 to 1). A value that is no finite number is one
+    that the scorer could not give."""
     names = dict.fromkeys(name for answer in answers for name in answer.sample.values)
     if len(names) > MOST_METRICS:
         raise UsageError(f"{source} has {len(names):,} metrics, more than {MOST_METRICS}; name one: --metric NAME")
@@ -137,7 +150,7 @@ def _judged(source: str, answers: Sequence[_Answer], metric: str) -> tuple[list[
         name
         for answer in answers
         for name, value in answer.sample.values.items()
-        if value is not None and not (isfinite(value) and 0 <= value <= 1)
+        if value is not None and isfinite(value) and not 0 <= value <= 1
     }
     judged = [name for name in ([metric] if metric else names) if name not in outside]
     if not judged:
@@ -145,8 +158,7 @@ def _judged(source: str, answers: Sequence[_Answer], metric: str) -> tuple[list[
             f"{source}: no metric whose values lie from 0 to 1; it has {_named(names)}. qualgate judges such scores "
             "alone: bring others to that range in the harness."
         )
-    left_out = () if metric else sorted(outside)
-    return judged, tuple(f"{source}: not judged, since a value lies outside 0 to 1: {name:.60}" for name in left_out)
+    return judged, () if metric else tuple(sorted(outside))
 
 
 def _named(names: Iterable[str]) -> str:
@@ -168,6 +180,7 @@ def _rows(
     cluster = answer.question if len(by_question.get(answer.question, ())) > 1 else None
     for name in judged:
         value = sample.values.get(name)
+        value = None if value is not None and not isfinite(value) else value
         if name not in sample.values and not answer.failed:
             continue  # the closed list finds it missing
         yield ScoreRow(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
+from qualgate.intake.harnesses.fields import number
 from qualgate.intake.harnesses.log import Sample
 
 MOST_MODELS = 1000
@@ -51,8 +52,10 @@ class Tally:
 def miscounted(path: Path, harness: str, what: str, stated: Any, found: float) -> Iterator[str]:
     """Yield a line if the harness stated another number than the log holds. stated: anything but a number says
     nothing."""
-    if isinstance(stated, int | float) and not isinstance(stated, bool) and not isclose(stated, found, abs_tol=1e-6):
-        yield f"{path}: {harness} counted {stated:,} {what}, and the log holds {found:,}"
+    if isinstance(stated, bool) or (told := number(stated)) is None:
+        return
+    if not isclose(told, found, abs_tol=1e-6):
+        yield f"{path}: {harness} counted {told:,} {what}, and the log holds {found:,}"
 
 
 class Models:
