@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"scoring", "served", "stats", "store", "workers"},
     "report": FLOOR | {"engine", "gate", "intake", "pipeline", "quant", "scoring", "store"},
     "run": FLOOR | {"config", "gate", "intake", "pipeline", "served", "store", "workers"},
-    "intake": FLOOR | {"documents", "gate", "scoring"},
+    "intake": FLOOR | {"documents", "gate", "sandbox", "scoring"},
     "qualgate": {"pipeline", "records", "report", "run", "errors", "config", "scoring"},
     "cli": FLOOR
     | {"qualgate", "config", "engine", "evalsets", "gate", "intake", "pipeline", "quant", "refmodel", "report"}

@@ -60,7 +60,10 @@ def _header(probe: Probe) -> Sequence[str]:
     if probe.path.suffix.lower() not in (".csv", ".tsv"):
         return ()
     line = probe.head.decode("utf-8-sig", "replace").partition("\n")[0]
-    return next(csv.reader([line], delimiter=_delimiter(line)), ())
+    try:
+        return next(csv.reader([line], delimiter=_delimiter(line)), ())
+    except csv.Error:
+        return ()
 
 
 def _delimiter(line: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from qualgate.errors import UsageError
@@ -117,3 +119,13 @@ def test_a_parquet_file_that_is_cut_or_something_else_is_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(UsageError, match=r"not readable as Parquet"):
             read_log(path)
+
+
+def test_a_parquet_file_that_unpacks_to_too_much_is_refused(tmp_path):
+    path = tmp_path / "details_sums|0_2026-12-01T10-13-14.630285.parquet"
+    texts = pa.array(["a" * (100 * 2**20)] + ["b"] * 9)
+    response = pa.StructArray.from_arrays([texts], ["input"])
+    pq.write_table(pa.table({"doc": [{"id": "1"}] * 10, "metric": [{"em": 1}] * 10, "model_response": response}), path)
+    assert path.stat().st_size < 8 * 2**20
+    with pytest.raises(UsageError, match=r"a row unpacks to more than 32 MiB"):
+        read_log(path)
