@@ -106,18 +106,21 @@ class Columns:
         """written: meaning → column, as the user says. UsageError for a meaning that is none."""
         self._path, self._written = path, written
         self._names: dict[str, str] = {}
+        self._seen: dict[str, None] = {}  # a key may first stand in a later row, such as `error`
         for meaning in written:
             if meaning not in MEANINGS:
                 raise UsageError(f"--columns {meaning}=…: no such meaning{nearest(meaning, MEANINGS)}")
 
     def settle(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Meaning → column, from the names of the first row."""
-        if self._names:
+        """Meaning → column, from the names of this row and those before. UsageError where two may be one meaning."""
+        if self._seen and self._seen.keys() >= set(names):
             return self._names
+        self._seen |= dict.fromkeys(names)
+        names, self._names = list(self._seen), {}
         if len(names) > MOST_COLUMNS:
             raise UsageError(f"{self._path}: more than {MOST_COLUMNS:,} columns")
         for column in self._written.values():
-            if column not in names:
+            if column not in names and not self._names:
                 raise UsageError(f"{self._path}: has no column {column!r:.60}{nearest(column, names)}")
         taken = set(self._written.values())
         for meaning, known in MEANINGS.items():
