@@ -40,9 +40,7 @@ class Proxy:
 
     header: str  # names the person: an address, or a signed assertion (JWT) if there are `jwks`
     addresses: tuple[IPv4Network | IPv6Network, ...]  # from which the header may come
-    session_hours: (
-        float | None
-    )  # from signing in at the proxy to the header that says so, at most; None: untold
+    session_hours: float | None  # from signing in at the proxy to the header that says so, at most; None: untold
     secret_header: str = ""  # with a plain header: the one that carries the secret
     secret: bytes = b""
     jwks: Path = Path()  # with an assertion: the file of its public keys; the proxy's owner may replace it
@@ -99,8 +97,8 @@ class Proxy:
         identity = self._identity(str(claims.get(self.claim) or ""))
         signed_in = claims.get("auth_time")
         if isinstance(signed_in, bool) or not isinstance(signed_in, int | float):
-            told = self.session_hours is not None  # else it may be made anew for each request, whoever signed in when
-            signed_in = claims["iat"] - self.session_hours * 3600 if told else 0
+            hours = self.session_hours  # without them it may be made anew for each request, whoever signed in when
+            signed_in = 0 if hours is None else claims["iat"] - hours * 3600
         return {"identity": identity, "name": str(claims.get("name") or identity)[:200], "since": signed_in}
 
     def _identity(self, value: str) -> str:

@@ -8,6 +8,7 @@ preference of a reviewer counts. Whoever has seen the results prefers nothing an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -158,7 +159,7 @@ def _differing(connection: Connection, run_id: str, unit: UnitKey | None = None)
         select(
             _after.c.arm, _after.c.evalset, _after.c.case_id, _after.c.repeat, _after.c.case_hash,
             _before.c.unit_id, _after.c.unit_id, _before.c.sha256, _after.c.sha256,
-            (_after.c.text != _before.c.text).label("differ"), _before.c.calls, _after.c.calls,
+            _after.c.text != _before.c.text, _before.c.calls, _after.c.calls,
         )
         .join_from(_after, _before, and_(*same))
         .join(runs, runs.c.run_id == _after.c.run_id)
@@ -176,10 +177,11 @@ def _differing(connection: Connection, run_id: str, unit: UnitKey | None = None)
             _after.c.arm == unit.arm, _after.c.evalset == unit.evalset, _after.c.case_id == unit.case_id,
             _after.c.repeat == unit.repeat,
         )  # fmt: skip
+    found: Sequence[Any] = connection.execute(statement).all()
     return [
         Blind(UnitKey(*row[:4]), row[4], (row[5], row[6]), (row[7], row[8]))
-        for row in connection.execute(statement)
-        if row.differ or stored_calls(row[10]) != stored_calls(row[11])
+        for row in found
+        if row[9] or stored_calls(row[10]) != stored_calls(row[11])
     ]
 
 
