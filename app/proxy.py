@@ -40,7 +40,7 @@ class Proxy:
 
     header: str  # names the person: an address, or a signed assertion (JWT) if there are `jwks`
     addresses: tuple[IPv4Network | IPv6Network, ...]  # from which the header may come
-    session_hours: float  # the longest time from signing in at the proxy to the header that says so
+    session_hours: float | None  # from signing in at the proxy to the header that says so, at most; None: untold
     secret_header: str = ""  # with a plain header: the one that carries the secret
     secret: bytes = b""
     jwks: Path = Path()  # with an assertion: the file of its public keys; the proxy's owner may replace it
@@ -75,7 +75,7 @@ class Proxy:
         if len(secrets) != 1 or not compare_digest(secrets[0], self.secret):
             raise NotTrusted(f"{self.header} names a person without the proxy's secret in {self.secret_header}")
         identity = self._identity(value.decode("utf-8", "replace"))
-        return {"identity": identity, "name": identity, "since": time.time() - self.session_hours * 3600}
+        return {"identity": identity, "name": identity, "since": time.time() - (self.session_hours or 0) * 3600}
 
     def _asserted(self, value: bytes) -> dict[str, Any]:
         try:
@@ -91,12 +91,15 @@ class Proxy:
             raise NotTrusted(
                 f"{self.header} holds no assertion for this dashboard that {self.jwks.name} proves: {why}"
             ) from None
-        if claims.get("email_verified") is False and self.claim == "email":
+        verified = claims.get("email_verified", True)  # not every provider sends it; some send it as text
+        if self.claim == "email" and verified is not True and verified != "true":
             raise NotTrusted(f"{self.header} names an address that nobody verified")
         identity = self._identity(str(claims.get(self.claim) or ""))
         signed_in = claims.get("auth_time")
-        since = signed_in if isinstance(signed_in, int | float) else claims["iat"] - self.session_hours * 3600
-        return {"identity": identity, "name": str(claims.get("name") or identity)[:200], "since": since}
+        if isinstance(signed_in, bool) or not isinstance(signed_in, int | float):
+            hours = self.session_hours  # without them it may be made anew for each request, whoever signed in when
+            signed_in = 0 if hours is None else claims["iat"] - hours * 3600
+        return {"identity": identity, "name": str(claims.get("name") or identity)[:200], "since": signed_in}
 
     def _identity(self, value: str) -> str:
         """Return the person as `people` names them."""
@@ -130,8 +133,8 @@ def read_proxy(file: Path) -> Proxy:
     names = [texts[name].lower() for name in ("header", "secret_header") if name in texts]
     if len({*names}) < len(names) or not all(re.fullmatch(r"[a-z0-9-]+", name) for name in names):
         raise UsageError(f"{file}: header and secret_header must be names of two headers, such as X-Forwarded-Email.")
-    hours = found.get("session_hours", 0)
-    if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 <= hours < FRESH_HOURS:
+    hours = found.get("session_hours")
+    if isinstance(hours, bool) or not isinstance(hours, int | float | None) or not 0 <= (hours or 0) < FRESH_HOURS:
         raise UsageError(
             f"{file}: session_hours is how long the proxy lets a person in without signing in again. It must be below "
             f"{FRESH_HOURS}: who signed in longer ago may not decide."

@@ -306,8 +306,8 @@ class Gate(Written):
     """How many people must sign in and approve a verdict until it counts as approved; with `review: always`. Example:
     `approvals: 2`"""
     reviewers: Annotated[int, Field(ge=1, le=9)] = 1
-    """How many people must compare each pair for rules on `people.win`: the first so many count, by majority. Example:
-    `reviewers: 2`"""
+    """How many people must compare each pair for rules on `people.win`: the first so many count, by majority. Several
+    must sign in. Example: `reviewers: 2`"""
     stop: Literal["end", "early"] = "end"
     """`early` stops generating for a variant once its verdict is settled. Example: `stop: early`"""
     noise_floor: bool = ABSENT

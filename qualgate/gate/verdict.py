@@ -173,6 +173,7 @@ def judge(
         drift=summarise(pairs),
         stop_reasons=stop_reasons(pairs),
         services=_services_if_cost(examination, slices, terms),
+        votes=examination.about.preferred.read if examination.about.preferred else "",
     )
 
 

@@ -6,7 +6,6 @@ alike: then the rows of each file name their model.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from decimal import Decimal
 from itertools import combinations
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from qualgate.errors import UsageError
 from qualgate.intake.score_rows import ScoreRow, Scores, is_score
+from qualgate.text.names import folded
 
 RowId = tuple[str, str, int, str]  # evalset, case, repeat, metric
 
@@ -78,10 +78,5 @@ def _plain(text: str) -> str:
 
 def _two_models(first: Scores, second: Scores) -> bool:
     """Whether every row names a model, and the files share no name, letter case and blanks aside."""
-    first_models, second_models = ({_folded(row.model) for row in side.rows} for side in (first, second))
+    first_models, second_models = ({folded(row.model) for row in side.rows} for side in (first, second))
     return "" not in first_models | second_models and first_models.isdisjoint(second_models)
-
-
-def _folded(name: str) -> str:
-    plain = unicodedata.normalize("NFKC", name).casefold()
-    return "".join(c for c in plain if not c.isspace() and unicodedata.category(c) != "Cf")

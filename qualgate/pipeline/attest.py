@@ -71,6 +71,8 @@ def attest(
             raise UsageError(f"run {run.run_id} has no verdict on {variant!r}; there is nothing to attest.")
         if why := run.policy.decides_nothing:
             raise UsageError(f"run {run.run_id} is a {why}. It cannot be attested: make a run of all cases.")
+        if stored.stale:
+            raise UsageError(f"run {run.run_id} cannot be attested: {stored.stale}.")
         check_evidence(store, run.run_id)
         check_signed(store, run.run_id, all_decisions=True)
         path, files = judged_files(run.run_id, arm, folder, out, bundles.out)

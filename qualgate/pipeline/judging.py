@@ -42,14 +42,13 @@ from qualgate.records import (
 from qualgate.records.identity import content_hash
 from qualgate.records.judged import UNCOMPARED, PairKey
 from qualgate.records.metrics import JUDGE, PEOPLE
-from qualgate.scoring.preference.asking import question_text, request, version, without_thought
+from qualgate.scoring.preference.asking import compared, question_text, request, version
 from qualgate.scoring.preference.reading import judged
 from qualgate.served.charging import prompt_most
 from qualgate.served.ledger import Ledger
-from qualgate.store import judgements
+from qualgate.store import judgements, votes
 from qualgate.store.database import Store
 from qualgate.store.evidence import case_bodies
-from qualgate.store.preferences import preferences
 from qualgate.text.numbers import counted
 
 if TYPE_CHECKING:
@@ -247,19 +246,18 @@ def _with_preferences(store: Store, evidence: RunEvidence, policy: Policy) -> Ru
     Of a pair the first `policy.reviewers` people count, and it counts with the last of them. Asking one more because of
     what the others said changes nothing, so the rule may be read at any time.
     """
-    if not any(rule.metric == PEOPLE for rule in policy.rules):
+    if not votes.asks_people(policy):
         return evidence
-    votes: dict[UnitKey, list[Vote]] = {}
     try:
-        for one in preferences(store, evidence.run_id):
-            votes.setdefault(one.unit, []).append(one.vote)
+        with store.read() as connection:
+            given = votes.counting(connection, evidence.run_id, policy.reviewers)
     except IntegrityError as error:
         return replace(evidence, integrity=(*evidence.integrity, str(error)))
     arms: dict[str, dict[PairKey, Judged]] = {}
     counting: dict[str, dict[PairKey, tuple[Vote, ...]]] = {}
     for pair in _pairs(store, evidence, policy, PEOPLE):
         place = (pair.evalset, pair.case_id, pair.repeat)
-        own = tuple(votes.get(UnitKey(pair.variant, *place), ())[: policy.reviewers])
+        own = given.get(UnitKey(pair.variant, *place), ())
         if pair.first == pair.second:
             outcome = Judged(win=0.5)
         else:
@@ -271,7 +269,11 @@ def _with_preferences(store: Store, evidence: RunEvidence, policy: Policy) -> Ru
         replace(
             arm,
             preferred=JudgedArm(
-                judge="people", floor=None, pairs=arms.get(arm.name, {}), votes=counting.get(arm.name, {})
+                judge="people",
+                floor=None,
+                pairs=arms.get(arm.name, {}),
+                votes=counting.get(arm.name, {}),
+                read=votes.digest(given.items(), arm.name),
             ),
         )
         if _is_named(arm.name)
@@ -338,7 +340,7 @@ def _pairs(store: Store, evidence: RunEvidence, policy: Policy, metric: str = JU
     """Yield the pairs that a rule on the metric covers, for every variant that the user named."""
     slices = _judged_slices(policy, evidence.metrics, evidence.labels, metric)
     texts = judgements.answers(store, evidence.run_id)
-    bodies = case_bodies(store, {hash_ for _, hash_ in texts.values()})
+    bodies = case_bodies(store, {hash_ for *_, hash_ in texts.values()})
     base = evidence.baseline.name
     for arm in evidence.variants:
         if not _is_named(arm.name):
@@ -346,12 +348,10 @@ def _pairs(store: Store, evidence: RunEvidence, policy: Policy, metric: str = JU
         for key in sorted(key for key in texts if key.arm == arm.name):
             baseline = texts.get(replace(key, arm=base))
             is_covered = _holds(slices, key.evalset, key.case_id)
-            if baseline is None or not is_covered or (body := bodies.get(baseline[1])) is None:
+            if baseline is None or not is_covered or (body := bodies.get(baseline[-1])) is None:
                 continue
-            baseline_answer, variant_answer = (without_thought(body, text) for text in (baseline[0], texts[key][0]))
-            yield _Pair(
-                arm.name, key.evalset, key.case_id, key.repeat, question_text(body), baseline_answer, variant_answer
-            )
+            first, second = compared(body, baseline[:2], texts[key][:2])
+            yield _Pair(arm.name, key.evalset, key.case_id, key.repeat, question_text(body), first, second)
 
 
 def _judged_slices(

@@ -19,14 +19,18 @@ from qualgate.text.numbers import counted
 
 MOST = 200  # answers of each arm
 SHOWN = 3  # differences
+# Why a scorer cannot say at one time or on one machine what it said elsewhere: it was stopped, or something is missing.
+HERE = (
+    "stopped", "limit", "not_decodable_here", "no_packages", "no_parser", "parser_failed", "scorer_failed",
+)  # fmt: skip
 PROGRAMS = ("code.pass", STATE)  # these run what a model wrote, and what a program does need not repeat
 
 
 def differing_scores(store: Store, run_id: str) -> list[str]:
     """Return a line for each stored score of the sample that differs from what the same version of its scorer gives.
 
-    Left out are programs, lm-eval's tasks, other versions (see `scored_otherwise`), and scores that either scoring
-    could not give, since a scorer is stopped when it takes too long.
+    Left out are programs, lm-eval's tasks, other versions (see `scored_otherwise`), scores that were not given then,
+    and those that cannot be given here and now (`HERE`).
     """
     drawn = scorings.sample(store, run_id, MOST)
     sets = {item.name: item for item in drawn.evalsets if all(name in known() for name in item.normalizers)}
@@ -37,7 +41,7 @@ def differing_scores(store: Store, run_id: str) -> list[str]:
             continue
         lines += [
             f"{unit_name(answer.key)}: the stored score of {before.metric} is {before.value:g}, "
-            f"and {before.scorer} gives {now:g} for the stored answer"
+            f"and {before.scorer} gives {'none' if now is None else f'{now:g}'} for the stored answer"
             for before, now in _compared(answer, case, sets[answer.key.evalset], versions)
             if now != before.value
         ]
@@ -47,8 +51,8 @@ def differing_scores(store: Store, run_id: str) -> list[str]:
 
 def _compared(
     answer: scorings.StoredAnswer, case: Case, item: Evalset, versions: dict[str, str]
-) -> Iterator[tuple[Score, float]]:
-    """Yield the answer's stored scores that can be scored again, each with its new value."""
+) -> Iterator[tuple[Score, float | None]]:
+    """Yield the answer's stored scores that can be scored again, each with its new value; None: it has none."""
     skipped = (*PROGRAMS, *(("tool_call.served",) if SERVED_BY in case.body else ()))  # a program reads that one
     stored = {
         one.metric: one
@@ -60,7 +64,7 @@ def _compared(
     }
     item = replace(item, metrics=())  # only those asked for
     for new in score(case, item, answer.text, answer.finish_reason, tuple(stored), answer.calls):
-        if new.value is not None:
+        if new.value is not None or new.error_type not in HERE:
             yield stored[new.metric], new.value
 
 

@@ -5,6 +5,7 @@ Each such reason makes every verdict undecided.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from qualgate.scoring import scorer_versions
 from qualgate.served.declared import identify_served
 from qualgate.served.local_weights import weights_of
 from qualgate.store import queries
+from qualgate.text.numbers import counted
 
 
 def changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
@@ -97,18 +99,20 @@ def tested_otherwise(run_policy: Policy, policy: Policy) -> tuple[str, ...]:
 
 
 def scored_otherwise(evidence: RunEvidence) -> tuple[str, ...]:
-    """Return a line for each scorer whose version changed since it scored this run."""
-    stored_scorers = {
+    """Return a line for each scorer whose version changed since it scored this run, with the number of scores that no
+    sample can check (`score_sample`)."""
+    stored_scorers = Counter(
         (metric, scorer)
         for arm in (evidence.baseline, *evidence.variants)
         for unit in arm.units
         for metric, scorer in unit.scorers.items()
-    }
+    )
     versions = scorer_versions()
     return tuple(
         f"{metric} was scored by {scorer}, which this version has no more: run again"
         if not today
-        else f"{metric} was scored by {scorer}, which is {today} in this version: qualgate rescore"
-        for metric, scorer in sorted(stored_scorers)
+        else f"{metric} was scored by {scorer}, which is {today} in this version: qualgate rescore "
+        f"({counted(count, 'stored score')} could not be checked)"
+        for (metric, scorer), count in sorted(stored_scorers.items())
         if scorer != (today := of_today(metric, scorer, versions))
     )

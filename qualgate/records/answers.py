@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from qualgate.records.arms import UNTOLD, ArmFootprint, ArmIdentity, Generation, Overflow
 from qualgate.records.work import UnitKey
@@ -21,6 +23,24 @@ FINISH_WORDS: dict[str, FinishReason] = {
 
 Calls = tuple[tuple[str, str], ...]  # tool calls: name, and arguments as JSON's text
 UNCOUNTED = -1  # tokens of a thought that were not counted
+
+
+def calls_text(calls: Iterable[Iterable[str]] | None) -> str:
+    """Return tool calls as JSON in which equal calls are equal texts; "" without any. Arguments that are no JSON stay
+    the text that they are."""
+    if not (read := [[name, _arguments(text)] for name, text in calls or ()]):
+        return ""
+    text = json.dumps(read, sort_keys=True, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _arguments(text: str) -> Any:
+    try:
+        value = json.loads(text)
+        json.dumps(value)
+    except (ValueError, RecursionError):
+        return text
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,8 @@ class Vote:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedArm:
     """A judge's results on a variant's answers. judge: name and version. floor: None of people, who are the measure
-    themselves. fault: why they do not count, "" if they do. votes: of people."""
+    themselves. fault: why they do not count, "" if they do. votes: of people. read: digest of all votes that the gate
+    read, "" of a judge."""
 
     judge: str
     floor: float | None
@@ -105,3 +106,4 @@ class JudgedArm:
     labels: tuple[JudgedLabel, ...] = ()
     fault: str = ""
     votes: Mapping[PairKey, tuple[Vote, ...]] = field(default_factory=dict)
+    read: str = ""

@@ -149,3 +149,4 @@ class Verdict:
     seen: Seen | None = None  # where generation may stop early
     speculated: Speculated | None = None  # of an arm that our own engine drafted for
     weights_and_cache: WeightsAndCache | None = None  # on the verdict about the arm in which both are changed
+    votes: str = ""  # digest of people's votes on which a rule rests; "" where no rule asks people

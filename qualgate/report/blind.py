@@ -11,7 +11,7 @@ from qualgate.records import UnitKey, Vote
 from qualgate.records.judged import PairKey
 from qualgate.records.metrics import PEOPLE
 from qualgate.report.blocks import Block, Lines, Note, Section, Table
-from qualgate.scoring.preference.asking import question_text, without_thought
+from qualgate.scoring.preference.asking import compared, question_text
 from qualgate.scoring.reasoning import NONE
 from qualgate.store import runs
 from qualgate.store.database import Store
@@ -46,14 +46,14 @@ def pairs_to_compare(store: Store, run_id: str) -> tuple[Blind, ...]:
 
 
 def _answers_differ(store: Store, run_id: str, pair: Blind) -> bool:
-    body, baseline, variant = material(store, run_id, pair)
-    return without_thought(body, baseline) != without_thought(body, variant)
+    first, second = compared(*material(store, run_id, pair))
+    return first != second
 
 
 def shown(store: Store, run_id: str, pair: Blind, reviewer: str) -> Shown:
     """Return a pair as this reviewer sees it, always on the same sides."""
-    body, *texts = material(store, run_id, pair)
-    first, second = (without_thought(body, text) for text in texts)
+    body, *answers = material(store, run_id, pair)
+    first, second = compared(body, *answers)
     if pair.variant_first(run_id, reviewer):
         first, second = second, first
     return Shown(question_text(body), first, second)

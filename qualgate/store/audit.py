@@ -40,7 +40,7 @@ class Head:
 
 
 # Side evidence beside the roles, and beside what a run's evidence covers.
-RECORDS: tuple[Kind, ...] = ("judgement", "label", "load", "night", "vouched")
+RECORDS: tuple[Kind, ...] = ("judgement", "label", "load", "night", "preference", "vouched")
 
 
 def head(store: Store) -> Head:
@@ -135,7 +135,7 @@ def _faults_since(connection: Connection, saved: Head) -> Iterator[str]:
         ("verdicts", saved.verdicts, saved.verdicts_sha256, signatures.verdict_chain_at(connection, saved.verdicts)),
         ("decisions", saved.decisions, saved.decisions_sha256, found),
         ("roles", saved.roles, saved.roles_sha256, _chain_at(connection, ["person"], saved.roles)),
-        ("labels, loads, nights and other records", saved.records, saved.records_sha256,
+        ("labels, preferences, loads, nights and other records", saved.records, saved.records_sha256,
          _chain_at(connection, RECORDS, saved.records)),
     )  # fmt: skip
     for what, count, then, found in now:

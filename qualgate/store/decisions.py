@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, insert, select
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.records import Policy, Verdict
 from qualgate.records.identity import content_hash
-from qualgate.store import people, plain, signatures
+from qualgate.store import people, plain, signatures, votes
 from qualgate.store.database import Store
 from qualgate.store.evidence import check_evidence
 from qualgate.store.evidence_seal import SealBefore, seal_before
@@ -158,10 +158,13 @@ def _append(store: Store, row: dict[str, Any], seen: Seen, before: SealBefore | 
         _check_decides(connection, run_id)
         if action == "approve" and verdict.word == "invalid":
             raise UsageError(f"{variant!r} cannot be approved: its run is invalid. Run it again.")
+        policy = plain.policy(stored.policy_json)
+        if action == "approve" and (stale := votes.changed(connection, run_id, verdict, policy)):
+            raise UsageError(f"{variant!r} cannot be approved: {stale}.")
         if keys := trusted_keys():  # a row that nobody signed must not count as one of several approvals
             for _, fault in signatures.faults(connection, keys, run_id, seal):
                 raise IntegrityError(f"run {run_id}: {fault}. Nothing was decided.")
-        _check_person(connection, row, plain.policy(stored.policy_json))
+        _check_person(connection, row, policy)
         recorded = chain(connection)
         on_variant = [decision for decision in recorded if (decision.run_id, decision.variant) == (run_id, variant)]
         newest = on_variant[-1] if on_variant else None
@@ -174,7 +177,7 @@ def _append(store: Store, row: dict[str, Any], seen: Seen, before: SealBefore | 
             )
         _check_overruling(row, verdict, recorded)
         _check_revoking(row, newest)
-        row |= _together(row, plain.policy(stored.policy_json), on_variant)
+        row |= _together(row, policy, on_variant)
         chained = row | {"prev_hash": recorded[-1].hash if recorded else GENESIS}
         chained["hash"] = row_hash(chained)
         signature = signatures.of_decision(chained, seal or "")

@@ -33,8 +33,9 @@ def seal_before(store: Store, run_id: str) -> SealBefore:
 
 
 def evidence_seal(connection: Connection, run_id: str) -> str:
-    """Return the sha256 of the seals of the run, its arms, answers, later scorings, early stops, judges'
-    replies and people's preferences, and of the times and attempts that no seal covers.
+    """Return the sha256 of the seals of the run, its arms, answers, later scorings, early stops and judges'
+    replies, and of the times and attempts that no seal covers. People's votes may come at any time: a verdict holds
+    their digest.
 
     It changes with everything that qualgate records, but not with a text or score changed in the database;
     `check_evidence` finds those.
@@ -53,7 +54,7 @@ def _sealed(run_id: str) -> tuple[Select, ...]:
         .order_by(units.c.unit_id),
         *(
             rows_of(kind, run_id=run_id).with_only_columns(sealed.c.part, sealed.c.sha256)
-            for kind in (*JUDGED_BY, "judgement", "preference")
+            for kind in (*JUDGED_BY, "judgement")
         ),
     )
 

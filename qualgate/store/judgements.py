@@ -17,7 +17,7 @@ from qualgate.store.database import Store
 from qualgate.store.plain import storable
 from qualgate.store.postgresql import lasting
 from qualgate.store.prunings import refuse_pruned
-from qualgate.store.rows import KEY
+from qualgate.store.rows import KEY, stored_calls
 from qualgate.store.sealed import insert_rows, is_intact, rows_of, sealed_row
 from qualgate.store.tables import units
 from qualgate.store.typed import read as read_typed
@@ -52,11 +52,13 @@ def fault(row: Any) -> str:
     return "" if is_sound else f"{row.part}: what the judge replied is not what was recorded"
 
 
-def answers(store: Store, run_id: str) -> dict[UnitKey, tuple[str, str]]:
-    """Return key → (text, case hash) of each answer of a run, complete or not."""
-    statement = select(*KEY, units.c.text, units.c.case_hash).where(units.c.run_id == run_id, units.c.status == "done")
+def answers(store: Store, run_id: str) -> dict[UnitKey, tuple[str, str, str]]:
+    """Return key → (text, tool calls as JSON, case hash) of each answer of a run, complete or not."""
+    columns = (*KEY, units.c.text, units.c.calls, units.c.case_hash)
+    statement = select(*columns).where(units.c.run_id == run_id, units.c.status == "done")
     with store.read() as connection:
-        return {UnitKey(*row[:4]): (row.text, row.case_hash) for row in connection.execute(statement)}
+        rows = connection.execute(statement)
+        return {UnitKey(*row[:4]): (row.text, stored_calls(row.calls), row.case_hash) for row in rows}
 
 
 def _order(judgement: Judgement) -> tuple[str, str, str, int, bool]:

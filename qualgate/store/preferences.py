@@ -8,13 +8,14 @@ preference of a reviewer counts. Whoever has seen the results prefers nothing an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import Connection, and_, or_, select
 
 from qualgate.errors import UsageError
-from qualgate.records import UnitKey, Vote
+from qualgate.records import UnitKey
 from qualgate.records.identity import content_hash
 from qualgate.store import people, plain
 from qualgate.store.database import Store
@@ -22,47 +23,15 @@ from qualgate.store.decisions import is_readable
 from qualgate.store.evidence import no_such_run
 from qualgate.store.postgresql import lasting
 from qualgate.store.prunings import refuse_pruned
-from qualgate.store.rows import check_case
+from qualgate.store.rows import check_case, stored_calls
 from qualgate.store.sealed import insert_rows, record_of, rows_of, sealed_row
-from qualgate.store.tables import arms, cases, runs, sealed, units
+from qualgate.store.tables import arms, cases, runs, units
+from qualgate.store.votes import CLOSED, Preference, known_as, newest
 
 Word = Literal["first", "second", "tie"]
 WORDS: tuple[Word, ...] = get_args(Word)
+Answer = tuple[str, str]  # text, and tool calls as `calls_text` writes them
 LONGEST_NAME = 200  # characters
-CLOSED = "closed"  # part of the row that ends a reviewer's comparing
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preference:
-    """One reviewer's preference in one pair of answers."""
-
-    run_id: str
-    variant: str
-    evalset: str
-    case_id: str
-    repeat: int
-    variant_first: bool  # whether the variant's answer was the first that they saw
-    preferred: Literal["first", "second", "tie"]
-    name: str  # of the person
-    signed_in: str = ""  # as of a decision
-    created_at: str  # UTC text
-    case_hash: str
-
-    @property
-    def unit(self) -> UnitKey:
-        """The variant's answer within its run."""
-        return UnitKey(self.variant, self.evalset, self.case_id, self.repeat)
-
-    @property
-    def reviewer(self) -> str:
-        """Who compared: as they signed in, else the name that they gave."""
-        return self.signed_in or self.name
-
-    @property
-    def vote(self) -> Vote:
-        """The preference in terms of the arms."""
-        win = 0.5 if self.preferred == "tie" else float((self.preferred == "first") == self.variant_first)
-        return Vote(self.reviewer, win, self.preferred)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +56,7 @@ class Blind:
     def drawn(self, run_id: str, reviewer: str) -> str:
         """Return what this reviewer's order and sides are taken from: 64 hexadecimal digits."""
         key = self.unit
-        return content_hash([run_id, reviewer, key.arm, key.evalset, key.case_id, key.repeat, *self.seals])
+        return content_hash([run_id, known_as(reviewer), key.arm, key.evalset, key.case_id, key.repeat, *self.seals])
 
     def variant_first(self, run_id: str, reviewer: str) -> bool:
         """Whether this reviewer sees the variant's answer first."""
@@ -125,8 +94,9 @@ def _add(store: Store, run_id: str, unit: UnitKey, preferred: Word, name: str, s
             created_at=plain.now(), case_hash=pair.case_hash,
         )  # fmt: skip
         row = sealed_row(
-            "preference", preference, run_id=run_id, name=reviewer, part=_part(unit), at=preference.created_at
-        )
+            "preference", preference, run_id=run_id, name=preference.reviewer, part=_part(unit),
+            at=preference.created_at,
+        )  # fmt: skip
         insert_rows(connection, [row])
     return preference
 
@@ -139,47 +109,44 @@ def close(store: Store, run_id: str, *, name: str, signed_in: str = "") -> None:
     with store.write(run_id) as connection:
         people.check_may(connection, signed_in, people.LABELS, "compare answers")
         if not closed(connection, run_id, reviewer):
-            row = sealed_row("preference", ended, run_id=run_id, name=reviewer, part=CLOSED, at=ended.created_at)
+            row = sealed_row(
+                "preference", ended, run_id=run_id, name=known_as(reviewer), part=CLOSED, at=ended.created_at
+            )
             insert_rows(connection, [row])
 
 
 def closed(connection: Connection, run_id: str, reviewer: str) -> bool:
     """Whether a reviewer asked for the results of a run. IntegrityError for a changed row."""
-    rows = connection.execute(rows_of("preference", run_id=run_id, name=reviewer, part=CLOSED)).all()
+    rows = connection.execute(rows_of("preference", run_id=run_id, name=known_as(reviewer), part=CLOSED)).all()
     return bool([record_of(Closed, row) for row in rows])
 
 
 def preferences(store: Store, run_id: str, reviewer: str | None = None) -> tuple[Preference, ...]:
     """Return the preferences that count, of one reviewer or of all: of each reviewer and pair the newest, in the order
     in which each pair was first compared. Raises UsageError for an unknown run, IntegrityError for a changed row."""
-    chosen = rows_of("preference", run_id=run_id, **({} if reviewer is None else {"name": reviewer}))
     with store.read() as connection:
         if connection.scalar(select(runs.c.run_id).where(runs.c.run_id == run_id)) is None:
             raise no_such_run(connection, run_id)
-        rows = connection.execute(chosen.where(sealed.c.part != CLOSED)).all()
-    newest: dict[tuple[str, UnitKey], Preference] = {}
-    for row in rows:
-        one = record_of(Preference, row)
-        newest[one.reviewer, one.unit] = one
-    return tuple(newest.values())
+        return tuple(newest(connection, run_id, reviewer).values())
 
 
 def differing(store: Store, run_id: str) -> tuple[Blind, ...]:
-    """Return the pairs of a complete run whose texts differ, of every variant that the gate file names."""
+    """Return the pairs of a complete run whose texts or tool calls differ, of every variant that the gate file
+    names."""
     with store.read() as connection:
         return tuple(_differing(connection, run_id))
 
 
-def material(store: Store, run_id: str, pair: Blind) -> tuple[dict[str, Any], str, str]:
-    """Return the case, the baseline's text and the variant's. Raises EvidencePruned if they are gone, IntegrityError
+def material(store: Store, run_id: str, pair: Blind) -> tuple[dict[str, Any], Answer, Answer]:
+    """Return the case, the baseline's answer and the variant's. Raises EvidencePruned if they are gone, IntegrityError
     for a changed case."""
     with store.read() as connection:
         refuse_pruned(connection, run_id)
-        chosen = select(units.c.unit_id, units.c.text).where(units.c.unit_id.in_(pair.unit_ids))
-        texts = {row.unit_id: row.text for row in connection.execute(chosen)}
+        chosen = select(units.c.unit_id, units.c.text, units.c.calls).where(units.c.unit_id.in_(pair.unit_ids))
+        found = {row.unit_id: (row.text or "", stored_calls(row.calls)) for row in connection.execute(chosen)}
         row = connection.execute(select(cases).where(cases.c.case_hash == pair.case_hash)).one()
     baseline, variant = pair.unit_ids
-    return check_case(row), texts[baseline] or "", texts[variant] or ""
+    return check_case(row), found[baseline], found[variant]
 
 
 _before, _after = units.alias("before"), units.alias("after")
@@ -192,6 +159,7 @@ def _differing(connection: Connection, run_id: str, unit: UnitKey | None = None)
         select(
             _after.c.arm, _after.c.evalset, _after.c.case_id, _after.c.repeat, _after.c.case_hash,
             _before.c.unit_id, _after.c.unit_id, _before.c.sha256, _after.c.sha256,
+            _after.c.text != _before.c.text, _before.c.calls, _after.c.calls,
         )
         .join_from(_after, _before, and_(*same))
         .join(runs, runs.c.run_id == _after.c.run_id)
@@ -199,7 +167,8 @@ def _differing(connection: Connection, run_id: str, unit: UnitKey | None = None)
         .where(
             runs.c.status == "complete", _after.c.run_id == run_id, arms.c.position == 0,
             _after.c.arm != _before.c.arm, _after.c.arm.not_like("%@%"),
-            _after.c.status == "done", _before.c.status == "done", _after.c.text != _before.c.text,
+            _after.c.status == "done", _before.c.status == "done",
+            or_(_after.c.text != _before.c.text, _after.c.calls.is_distinct_from(_before.c.calls)),
         )
         .order_by(_after.c.unit_id)
     )  # fmt: skip
@@ -208,8 +177,11 @@ def _differing(connection: Connection, run_id: str, unit: UnitKey | None = None)
             _after.c.arm == unit.arm, _after.c.evalset == unit.evalset, _after.c.case_id == unit.case_id,
             _after.c.repeat == unit.repeat,
         )  # fmt: skip
+    found: Sequence[Any] = connection.execute(statement).all()
     return [
-        Blind(UnitKey(*row[:4]), row[4], (row[5], row[6]), (row[7], row[8])) for row in connection.execute(statement)
+        Blind(UnitKey(*row[:4]), row[4], (row[5], row[6]), (row[7], row[8]))
+        for row in found
+        if row[9] or stored_calls(row[10]) != stored_calls(row[11])
     ]
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import Row
 
 from qualgate.errors import IntegrityError
 from qualgate.records import Completion, Drift, Score, UnitKey, Verdict
+from qualgate.records.answers import calls_text
 from qualgate.records.identity import case_hash, content_hash
 from qualgate.store import plain, seal
 from qualgate.store.tables import draft_steps, scores, units
@@ -223,3 +224,8 @@ def score_rows(key: UnitKey, given: Iterable[Score]) -> list[tuple[Any, ...]]:
             )
         )
     return rows
+
+
+def stored_calls(text: str | None) -> str:
+    """Return a unit's tool calls as `calls_text` writes them. text: its column. IntegrityError for a changed one."""
+    return calls_text(read(tuple[tuple[str, str], ...], text)) if text else ""

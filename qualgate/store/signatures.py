@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, select
 
 from qualgate.records.identity import content_hash
+from qualgate.store import plain, votes
 from qualgate.store.evidence_seal import evidence_seal
 from qualgate.store.sealed import record_of, rows_of, sealed_row
 from qualgate.store.signing.envelope import NotSigned, opened, sign
@@ -48,6 +49,14 @@ class ToSign:
         """The seal of the run's evidence."""
         return evidence_seal(self._connection, self._run_id)
 
+    @cached_property
+    def _log(self) -> str:
+        return votes.log(self._connection, self._run_id)
+
+    def log(self, policy_json: str) -> str:
+        """The `log` of people's preferences where the policy asks people, else ""."""
+        return self._log if votes.asks_people(plain.policy(policy_json)) else ""
+
     def is_due(self, newest: Any) -> bool:
         """Whether a verdict that says the same as the newest needs a row of its own: there is a key, and the newest
         one's signature covers other evidence."""
@@ -57,7 +66,7 @@ class ToSign:
             body, _ = opened(newest.signature or "", TYPE, [key.public_key])
         except NotSigned:
             return True
-        return body.get("evidence") != self.evidence
+        return body.get("evidence") != self.evidence or body.get("votes") != self.log(newest.policy_json)
 
     def signature(self, row: Mapping[str, Any]) -> str | None:
         """Return the signature of a verdict's row, the next to be written; None without a key of our own."""
@@ -65,7 +74,8 @@ class ToSign:
             return None
         before = self._head or verdict_chain(self._connection)[1]
         self._head = content_hash([before, *(row[name] for name in _OF_CHAIN)])
-        return sign(_of_verdict(row, self.evidence, before), TYPE, key)
+        body = _of_verdict(row, self.evidence, before) | {"votes": self.log(row["policy_json"])}
+        return sign(body, TYPE, key)
 
 
 def of_decision(row: Mapping[str, Any], seal: str) -> str | None:
@@ -110,7 +120,7 @@ def faults(
         if row.signature is None and not is_newest:
             continue  # what was written before there was a key is covered by what was signed after it
         what = f"the verdict on {row.variant!r} of {row.created_at[:16]}"
-        fault, evidence = _fault(row.signature, _of_verdict(row._mapping, "", chain[row.verdict_id]), keys)
+        fault, evidence, logged = _fault(row.signature, _of_verdict(row._mapping, "", chain[row.verdict_id]), keys)
         if fault:
             yield row.run_id, f"{what} {fault}"
         elif is_newest:
@@ -118,6 +128,8 @@ def faults(
                 seals[row.run_id] = evidence_seal(connection, row.run_id)
             if evidence != seals[row.run_id]:
                 yield row.run_id, f"the evidence is not what it was when {what} was signed"
+            elif logged and votes.log(connection, row.run_id, int(logged.split()[0])) != logged:
+                yield row.run_id, f"people's preferences are not what they were when {what} was signed"
     yield from decision_faults(connection, keys, run_id)
 
 
@@ -131,24 +143,24 @@ def decision_faults(
         record = record_of(Vouched, row)
         vouched[record.decision] = record.signature
     for row in connection.execute(chosen if run_id is None else chosen.where(decisions.c.run_id == run_id)).all():
-        fault, _ = _fault(row.signature or vouched.get(row.hash), _of_decision(row._mapping, ""), keys)
+        fault, *_ = _fault(row.signature or vouched.get(row.hash), _of_decision(row._mapping, ""), keys)
         if fault:
             yield row.run_id, f"the decision {row.action} {row.variant!r} of {row.created_at[:16]} {fault}"
 
 
-def _fault(signature: str | None, expected: dict[str, str], keys: Sequence[SSlibKey]) -> tuple[str, str]:
-    """Return what is wrong with a signature, or "", and the evidence that it covers. expected: what it must say beside
-    that."""
+def _fault(signature: str | None, expected: dict[str, str], keys: Sequence[SSlibKey]) -> tuple[str, str, str]:
+    """Return what is wrong with a signature, or "", and the evidence and the preferences that it covers. expected:
+    what it must say beside these."""
     if signature is None:
-        return "is not signed", ""
+        return "is not signed", "", ""
     try:
         body, _ = opened(signature, TYPE, keys)
     except NotSigned as error:
-        return f"is not as signed: {error}", ""
-    evidence = body.get("evidence", "")
-    if body | {"evidence": ""} != expected:
-        return "has the signature of another one, or stands at another place than when it was signed", ""
-    return "", evidence
+        return f"is not as signed: {error}", "", ""
+    covered = body.get("evidence", ""), body.get("votes", "")
+    if {name: value for name, value in body.items() if name != "votes"} | {"evidence": ""} != expected:
+        return "has the signature of another one, or stands at another place than when it was signed", "", ""
+    return "", *covered
 
 
 def _of_verdict(row: Any, evidence: str, before: str) -> dict[str, str]:

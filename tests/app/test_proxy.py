@@ -16,7 +16,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey
 from playwright.sync_api import expect
 from qualgate_app import PROXY
-from qualgate_app.proxy import OWN
+from qualgate_app.proxy import FRESH_HOURS, OWN, read_proxy
 
 from qualgate.store import queries
 from qualgate.store.database import open_store
@@ -100,13 +100,16 @@ def test_a_header_that_names_a_person_is_refused_unless_the_proxy_set_it(made, s
 def test_an_assertion_counts_only_if_the_keys_of_the_file_signed_it_for_this_dashboard(made, settings, tmp_path):
     with started(made.url, "--proxy", str(settings(SIGNED))) as (url, _):
         name, now = "Cf-Access-Jwt-Assertion", int(time.time())
-        assert asked(url, "/", (name, assertion()))[0] == 200
+        for verified in ({}, {"email_verified": True}, {"email_verified": "true"}):
+            assert asked(url, "/", (name, assertion(**verified)))[0] == 200
         head, body, signature = assertion().split(".")
         for forged in (
             assertion(OTHER), assertion(SHARED, "HS256"), assertion(None, "none"), f"{head}.{body}.", "x", "a.b.c",
             f"{head}.{assertion(email='eve@example.org').split('.')[1]}.{signature}",
             assertion(iss="https://evil.example"), assertion(aud=["other"]), assertion(exp=now - 120),
-            assertion(iat=now + 3600), assertion(email=""), assertion(email_verified=False), assertion(iat=None),
+            assertion(iat=now + 3600), assertion(email=""), assertion(email_verified=False),
+            assertion(email_verified="false"), assertion(email_verified=0), assertion(email_verified=None),
+            assertion(iat=None),
         ):  # fmt: skip
             for path in ("/", "/_stcore/stream"):
                 status, text = asked(url, path, (name, forged))
@@ -163,7 +166,7 @@ def test_who_comes_through_the_proxy_decides_by_their_role_and_only_after_a_fres
     expect.set_options(timeout=BUSY)
     with open_store(made.url) as store:
         grant(store, Grant(person=ADA, role="approver", by="root"))
-    with started(made.url, "--proxy", str(settings(SIGNED))) as (url, _):
+    with started(made.url, "--proxy", str(settings(SIGNED + "\nsession_hours = 1"))) as (url, _):
         page = browser.new_page()
         page.set_default_timeout(BUSY)
         page.goto(url + verdict)
@@ -203,6 +206,22 @@ def test_who_comes_through_the_proxy_decides_by_their_role_and_only_after_a_fres
 def test_settings_that_trust_too_much_are_named(made, settings, text, addresses, why):
     shown = qualgate("dashboard", "--store", made.url, "--proxy", str(settings(text, addresses)))
     assert (shown.returncode, why in shown.stderr) == (64, True), shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "claims", "fresh"),
+    [
+        (SIGNED, {}, False),
+        (SIGNED, {"auth_time": True}, False),
+        (SIGNED, {"auth_time": int(time.time()) - 60}, True),
+        (SIGNED + "\nsession_hours = 2", {}, True),
+    ],
+)
+def test_without_a_time_of_signing_in_nobody_is_fresh(settings, text, claims, fresh):
+    sent = [(b"cf-access-jwt-assertion", assertion(**claims).encode())]
+    [(_, told)] = read_proxy(settings(text)).headers(sent, "127.0.0.1")
+    since = json.loads(told)["since"]
+    assert (time.time() - since < FRESH_HOURS * 3600) is fresh
 
 
 def test_two_ways_to_sign_in_are_refused(made, settings):

@@ -51,6 +51,18 @@ def test_a_forged_score_is_named_with_its_case_its_metric_and_both_values(tmp_pa
     assert "more such scores in a sample" in reasons
 
 
+def test_a_stored_score_that_its_scorer_cannot_give_was_forged(tmp_path, monkeypatch):
+    unclear = "I cannot help with that, but here are 3 steps: 1. mix. 2. heat. 3. cool."
+    monkeypatch.setattr("tests.store.made._body", lambda name, rng: {"prompt": name, "answer": unclear, "refuse": True})
+    plan = make_plan(cases=4, wrong={"int8": 0.0}, families=("arithmetic",), policy=PLAN.policy)
+
+    def scored(scores):
+        return (*scores, Score(metric="refusal", value=1.0, verdict=True, scorer=scorer_versions()["refusal"]))
+
+    status, reasons = gated(stored(tmp_path, plan, scored))
+    assert (status, "gives none for the stored answer" in reasons) == (14, True), reasons
+
+
 def test_an_answer_that_was_forged_with_every_digest_is_found(tmp_path):
     url = stored(tmp_path)
     with open_store(url) as store:
@@ -74,7 +86,8 @@ def test_another_version_leads_to_rescore_and_programs_are_left_alone(tmp_path, 
 
     status, reasons = gated(stored(tmp_path, scored=scored))
     if scorer == "exact_match/0":
-        assert (status, "exact_match/1 in this version: qualgate rescore" in reasons) == (12, True)
+        told = "exact_match/1 in this version: qualgate rescore (300 stored scores could not be checked)"
+        assert (status, told in reasons) == (12, True)
     else:
         assert status == 0, f"{code.__name__} runs nothing"
 

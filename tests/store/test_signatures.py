@@ -181,7 +181,7 @@ def test_a_label_or_a_load_that_is_cut_off_the_end_is_found_by_a_saved_head(sign
     tamper(store, "delete from sealed where kind = 'load' and body_json like '%1%'")
     assert faults(store, trusted) == []
     [fault] = faults(store, trusted, head)
-    assert "the 2 labels, loads, nights and other records that the head" in fault
+    assert "the 2 labels, preferences, loads, nights and other records that the head" in fault
     assert fault.endswith("are others now")
 
 

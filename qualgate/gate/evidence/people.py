@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from qualgate.records import JudgedArm, Vote
-from qualgate.records.identity import content_hash
 from qualgate.records.judged import PairKey
 from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_share
 from qualgate.stats.preferences import leaning
@@ -107,10 +106,9 @@ def people_notes(arm: JudgedArm | None) -> tuple[str, ...]:
     if arm is None or not any(arm.votes.values()):
         return ()
     found = summary(arm.votes)
-    digest = content_hash([[*key, vote.reviewer, vote.win, vote.place]
-                           for key, votes in sorted(arm.votes.items()) for vote in votes])[:16]  # fmt: skip
     given = f"{counted(found.preferences, 'preference')} of {counted(len(found.reviewers), 'reviewer')}"
-    return (f"people: {given} ({digest}){agreement_text(found)}", *(f"people: {line}" for line in side_lines(found)))
+    first = f"people: {given} ({arm.read[:16]}){agreement_text(found)}"
+    return (first, *(f"people: {line}" for line in side_lines(found)))
 
 
 def agreement_text(found: Summary) -> str:

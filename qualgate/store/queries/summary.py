@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, func, select
 
-from qualgate.errors import Exit
+from qualgate.errors import Exit, IntegrityError
 from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Evalset, Policy, Spent, Verdict
 from qualgate.records.served import invariant_mode
-from qualgate.store import plain, prunings
+from qualgate.store import plain, prunings, votes
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, chain
 from qualgate.store.evidence import evidence, no_such_run
@@ -103,6 +103,7 @@ class StoredVerdict:
     policy: Policy
     policy_sha256: str
     decisions: tuple[Decision, ...]
+    stale: str = ""  # why it is of the past: people's votes changed; the first of its reasons then
 
     @property
     def decision(self) -> Decision | None:
@@ -204,7 +205,7 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             evalsets=tuple(_evalset_line(item, *size_of.get(item.name, (0, 1))) for item in rescored),
             scorings=_scorings(connection, run_id),
             arms=tuple(_arm_line(row, counts, kernels) for row in lines),
-            verdicts=tuple(_stored_verdict(row, decisions) for row in newest),
+            verdicts=tuple(_with_votes(connection, _stored_verdict(row, decisions), run_id) for row in newest),
             failures=tuple(failures),
             pruned=str(pruning or ""),
             judging=plain.spent(run.judging_json),
@@ -329,3 +330,14 @@ def _stored_verdict(row: Any, decisions: Sequence[Decision]) -> StoredVerdict:
             decision for decision in decisions if (decision.run_id, decision.variant) == (row.run_id, row.variant)
         ),
     )
+
+
+def _with_votes(connection: Connection, stored: StoredVerdict, run_id: str) -> StoredVerdict:
+    """Return the verdict with a reason before the others if people's votes changed since."""
+    try:
+        stale = votes.changed(connection, run_id, stored.verdict, stored.policy)
+    except IntegrityError as error:
+        stale = str(error)
+    if not stale:
+        return stored
+    return replace(stored, stale=stale, verdict=replace(stored.verdict, reasons=(stale, *stored.verdict.reasons)))

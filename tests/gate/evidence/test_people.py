@@ -78,9 +78,8 @@ def test_dependent_preferences_do_not_make_a_fair_reviewer_look_biased():
 
 
 def test_the_note_tells_which_preferences_were_read():
-    arm = JudgedArm(judge="people", floor=None, votes=pairs(votes(1, 0), votes(0, 0)))
+    arm = JudgedArm(judge="people", floor=None, votes=pairs(votes(1, 0), votes(0, 0)), read="a" * 64)
     (note,) = people_notes(arm)
     assert note.startswith("people: 4 preferences of 2 reviewers (")
     assert "Krippendorff's alpha" in note
-    (other,) = people_notes(JudgedArm(judge="people", floor=None, votes=pairs(votes(1, 0), votes(0, 0.5))))
-    assert note.split(")")[0] != other.split(")")[0]
+    assert f"({'a' * 16})" in note
