@@ -10,13 +10,12 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 from qualgate_app import checks
 
 from qualgate.records import UnitKey, Verdict
-from qualgate.report import blind
 from qualgate.report.blocks import Section
 from qualgate.report.nights import ShownNights, shown_nights
 from qualgate.report.run_changes import RunChanges, run_changes
@@ -33,6 +32,9 @@ from qualgate.store.loads import StoredLoad
 from qualgate.store.people import Role
 from qualgate.store.preferences import Blind
 from qualgate.store.queries.night_lines import NightLine, WaitingDigest, night_lines, waiting_digests
+
+if TYPE_CHECKING:
+    from qualgate.report import blind
 
 FRESH = 30  # seconds that a read is cached, since a run may be under way
 KEPT = 64  # reads that are kept for all sessions
@@ -293,12 +295,16 @@ def pairs_to_compare(run_id: str) -> tuple[Blind, ...]:
 
 @st.cache_data(ttl=FRESH, max_entries=16, show_spinner=False)
 def _pairs_to_compare(url: str, run_id: str) -> tuple[Blind, ...]:
+    from qualgate.report import blind
+
     with open_store(url, create=False) as store:
         return blind.pairs_to_compare(store, run_id)
 
 
 def shown_blind(run_id: str, pair: Blind, reviewer: str) -> blind.Shown:
     """Return a pair as this reviewer sees it."""
+    from qualgate.report import blind
+
     with _open() as store:
         return blind.shown(store, run_id, pair, reviewer)
 
@@ -325,6 +331,8 @@ def close_comparing(run_id: str, name: str, signed_in: str) -> None:
 
 def preferred(run_id: str) -> Section:
     """Return what people preferred in a run."""
+    from qualgate.report import blind
+
     units = [pair.unit for pair in pairs_to_compare(run_id)]
     with _open() as store:
         given = stored_preferences.preferences(store, run_id)
