@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import zipfile
 from copy import deepcopy
@@ -138,16 +139,18 @@ def fuzzed(form: Format, folder: Path, rounds: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 def test_damaged_results_are_refused_or_judged_whole(form, tmp_path):
-    outcomes = fuzzed(form, tmp_path, 60)
-    assert outcomes["refused"] > 10, outcomes
+    outcomes = fuzzed(form, tmp_path, 25)
+    assert outcomes["refused"] > 3, outcomes
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
-def test_five_thousand_damaged_results(form, tmp_path):
-    outcomes = fuzzed(form, tmp_path, 5000)
+def test_many_damaged_results(form, tmp_path):
+    """`QUALGATE_FUZZ_ROUNDS=5000` for as many a format, which takes an hour for all."""
+    rounds = int(os.environ.get("QUALGATE_FUZZ_ROUNDS", "300"))
+    outcomes = fuzzed(form, tmp_path, rounds)
     print(form.name, json.dumps(outcomes))
-    assert outcomes["refused"] > 1000, outcomes
+    assert outcomes["refused"] > rounds / 5, outcomes
 
 
 def test_bombs_are_refused(tmp_path):
