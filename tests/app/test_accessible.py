@@ -94,7 +94,7 @@ def test_a_variant_is_reviewed_and_blocked_by_the_keyboard_alone(made, browser):
         page.keyboard.press("Enter")
         page.wait_for_url("**&case=*")
         expect(page.get_by_role("button", name="Block")).to_be_enabled()
-        tab_to(page, "Name")
+        tab_to(page, "Your name")
         page.keyboard.type("Ada")
         tab_to(page, "Reason")
         page.keyboard.type("a digit is lost in one of five answers")

@@ -35,7 +35,7 @@ def tab(browser) -> Callable[..., Page]:  # noqa: F811
         expect.set_options(timeout=BUSY)
         page.goto(f"{address}/verdict?run={made.complete}&variant={VARIANT}")
         expect(page.get_by_role("button", name="Approve")).to_be_enabled()
-        page.get_by_label("Name", exact=True).fill(name)
+        page.get_by_label("Your name", exact=True).fill(name)
         page.get_by_label("Reason", exact=True).fill(f"{name} looked at all of it")
         return page
 

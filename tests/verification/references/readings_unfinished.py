@@ -81,6 +81,7 @@ def _taken_in(folder: Path, baseline: str, variant: str, most: float | None) -> 
         files.append(folder / name / "samples_sums_2026-11-21T10-20-30.123456.jsonl")
         lines = [_line(at, one) for at, one in enumerate(_answers(arm))]
         files[-1].write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (folder / name / "results_2026-11-21T10-20-30.123456.json").write_text(json.dumps({"model_name": name}))
     exit, output = judged(*files, "--max-drop", 0.02, "--json")
     return exit, *_said(output)
 
