@@ -10,8 +10,6 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator
-from decimal import Decimal
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -58,31 +56,6 @@ def decode(raw: bytes, where: str) -> Any:
         raise UsageError(f"{where}: nested too deeply") from None
     except ValueError as error:  # whole numbers of thousands of digits
         raise UsageError(f"{where}: not readable as JSON: {error}") from None
-
-
-def json_items(path: Path, prefix: str) -> Iterator[Any]:
-    """Yield the values at `prefix` of a large JSON file, such as `results.results.item`, one at a time.
-
-    UsageError for what is no JSON, after the values before it.
-    """
-    ijson = extra("ijson")
-    try:
-        with path.open("rb") as file:
-            for value in ijson.items(file, prefix):
-                yield as_floats(value)
-    except OSError as error:
-        raise UsageError(unreadable(path, error)) from None
-    except (ijson.JSONError, UnicodeDecodeError, RecursionError, ValueError, ArithmeticError) as error:
-        raise UsageError(f"{path}: not JSON: {quote(str(error))}. {CUT}") from None
-
-
-def as_floats(value: Any) -> Any:
-    """Convert the decimals that a JSON stream gives to floats."""
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, dict):
-        return {key: as_floats(part) for key, part in value.items()}
-    return [as_floats(part) for part in value] if isinstance(value, list) else value
 
 
 class Archive:

@@ -120,7 +120,7 @@ class Columns:
         if len(names) > MOST_COLUMNS:
             raise UsageError(f"{self._path}: more than {MOST_COLUMNS:,} columns")
         for column in self._written.values():
-            if column not in names and not self._names:
+            if column not in names:
                 raise UsageError(f"{self._path}: has no column {column!r:.60}{nearest(column, names)}")
         taken = set(self._written.values())
         for meaning, known in MEANINGS.items():
