@@ -176,7 +176,7 @@ def test_roles_can_what_they_are_for_and_rewrite_nothing(pg, url):
         assert all(labels.labels(opened) == (label,) for opened in people.values())
     with pytest.raises(UsageError, match="permission denied for table sealed"):
         labels.set_label(people["reader"], run_id, answer, "flaky", name="reader")
-    for kind in set(get_args(Kind)) - {"claim", "label", "opening"}:
+    for kind in set(get_args(Kind)) - {"claim", "label", "opening", "preference"}:
         row = sealed_row(kind, {"forged": True}, run_id=run_id)
         with pytest.raises(UsageError, match="row-level security"):
             store_rows(people["approver"], [row])
