@@ -39,15 +39,20 @@ def whole(page: Page, address: str) -> None:
     page.wait_for_function("() => !document.querySelector('[data-testid=stSpinner], [data-testid=stSkeleton]')")
 
 
-@pytest.mark.proof
-def test_axe_finds_nothing_serious_in_any_view(filled, browser):  # noqa: F811
-    made, load = filled
-    views = [
+def views(made, load: str) -> list[str]:
+    return [
         *("/", "/runs", "/nights", "/decisions", "/loads", f"/loads?load={load}", "/verdict?run=nope"),
         *(f"/verdict?run={made.complete}&variant={variant}" for variant in ("int8", "int2-g32")),
         f"/verdict?run={made.under_way}&variant=int8",
         f"/verdict?run={made.hostile}&variant=int2-g32",
+        f"/compare?after={made.complete}&before={made.hostile}",
+        f"/blind?run={made.complete}&variant=int2-g32",
     ]
+
+
+@pytest.mark.proof
+def test_axe_finds_nothing_serious_in_any_view(filled, browser):  # noqa: F811
+    made, load = filled
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
     found = []
     with started(made.url) as (url, _):
@@ -55,7 +60,7 @@ def test_axe_finds_nothing_serious_in_any_view(filled, browser):  # noqa: F811
             context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
             page = context.new_page()
             page.set_default_timeout(BUSY)
-            for view in views:
+            for view in views(made, load):
                 whole(page, url + view)
                 page.evaluate(axe)
                 found += [(view, scheme, width, *one) for one in page.evaluate(AXE) if one[0] in SERIOUS]
@@ -103,3 +108,33 @@ def test_a_variant_is_reviewed_and_blocked_by_the_keyboard_alone(made, browser):
         expect(page.get_by_text("by Ada (unauthenticated)")).to_be_visible()
     with open_store(made.url) as store:
         assert [(one.action, one.name) for one in queries.list_decisions(store)] == [("block", "Ada")]
+
+
+# What a mouse can press, but for what is chosen by arrows within a group and what only its own field opens.
+PRESSED = """() => [...document.querySelectorAll("a[href], button, input, textarea, select, summary")].filter((one) =>
+  one.checkVisibility({visibilityProperty: true, opacityProperty: true}) && !one.disabled && one.tabIndex >= 0
+  && one.getClientRects().length && one.type !== "radio" && !one.closest("[aria-hidden=true], [inert]"))
+  .forEach((one) => one.setAttribute("data-pressed", one.ariaLabel || one.textContent || one.name || one.type))"""
+LEFT = "() => [...document.querySelectorAll('[data-pressed]')].map((one) => one.dataset.pressed)"
+LEAVE = """() => { const one = document.activeElement; const left = one.hasAttribute("data-pressed");
+  one.removeAttribute("data-pressed"); return left; }"""
+
+
+@pytest.mark.proof
+def test_the_tab_key_reaches_all_that_can_be_pressed_in_every_view(filled, browser):  # noqa: F811
+    made, load = filled
+    unreached = {}
+    with started(made.url) as (url, _):
+        page = browser.new_page()
+        page.set_default_timeout(BUSY)
+        for view in views(made, load):
+            whole(page, url + view)
+            page.evaluate(PRESSED)
+            reached = 0
+            for _ in range(2 * len(page.evaluate(LEFT)) + 40):  # parts that scroll take the focus too
+                page.keyboard.press("Tab")
+                reached += page.evaluate(LEAVE)
+            assert reached > 3, view
+            if left := page.evaluate(LEFT):
+                unreached[view] = left
+    assert unreached == {}

@@ -1,6 +1,7 @@
-"""The examples of the documentation: a webhook of Kubernetes, and an alias of MLflow, behind `qualgate verify`.
+"""The examples of the documentation: a webhook of Kubernetes and an alias of MLflow behind `qualgate verify`, and runs
+logged to MLflow and Weights & Biases.
 
-With QUALGATE_MLFLOW=PYTHON, an interpreter that has mlflow, `pytest -m interop` runs the second.
+With QUALGATE_MLFLOW=PYTHON, an interpreter that has mlflow and wandb, `pytest -m interop` runs the last two.
 """
 
 from __future__ import annotations
@@ -28,6 +29,28 @@ from tests.store.signing.conftest import _finished, signed  # noqa: F401
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 MLFLOW = os.environ.get("QUALGATE_MLFLOW")
+
+# The file is a log of LevelDB: blocks of 32 KiB, in them pieces of records behind checksum, length and kind.
+READ_WANDB = """
+import json, pathlib, struct
+from wandb.proto.wandb_internal_pb2 import Record
+runs = []
+for path in pathlib.Path("wandb").glob("offline-run-*/*.wandb"):
+    data, at, whole, config, summary = path.read_bytes(), 7, b"", {}, {}
+    while at + 7 <= len(data):
+        if 32768 - at % 32768 < 7:
+            at += 32768 - at % 32768
+            continue
+        size, kind = struct.unpack_from("<HB", data, at + 4)
+        whole += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):
+            record, whole = Record.FromString(whole), b""
+            config |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
+            for item in record.summary.update:
+                summary["/".join(item.nested_key) or item.key] = json.loads(item.value_json)
+    runs.append([config, summary])
+print(json.dumps(runs))"""
 
 
 @pytest.fixture
@@ -140,3 +163,44 @@ def test_a_model_version_is_approved_only_while_its_folder_is_verified(attested)
     (attested / "copy" / "more.txt").write_text("x")
     assert run("1", "copy") == 14
     assert in_mlflow(aliases) == "{}"
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(not MLFLOW, reason="QUALGATE_MLFLOW names no interpreter")
+def test_the_verdicts_of_a_run_are_logged_with_their_numbers(signed):  # noqa: F811
+    report = qualgate("report", "gate.yaml", "--json", cwd=signed)
+    (signed / "report.json").write_text(report.stdout)
+    verdicts = {verdict["variant"]: verdict for verdict in json.loads(report.stdout)["verdicts"]}
+    lost = verdicts["noisy"]["comparisons"][0]
+    numbers = {f"{lost['slice']}/{name}": lost[name] for name in ("difference", "upper", "n")}
+    inside = environment(signed, MLFLOW_TRACKING_URI=f"sqlite:///{signed / 'mlflow.db'}", WANDB_SILENT="true")
+
+    def run(*words: str) -> str:
+        ran = subprocess.run([str(MLFLOW), *words], cwd=signed, env=inside, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.splitlines()[-1] if ran.stdout else ""
+
+    def same(tags: dict[str, str], metrics: dict[str, float], variant: str) -> None:
+        assert tags["qualgate.verdict"] == verdicts[variant]["word"]
+        assert tags["qualgate.exit"] == str(verdicts[variant]["exit"])
+        assert tags["qualgate.reason"] == verdicts[variant]["reasons"][0]
+        if variant == "noisy":
+            for name, number in numbers.items():
+                assert next(value for key, value in metrics.items() if key.endswith(name)) == pytest.approx(number)
+
+    run(str(EXAMPLES / "tracked_run.py"), "mlflow", "report.json")
+    logged = json.loads(run("-c", """
+import json; from mlflow import MlflowClient; client = MlflowClient()
+runs = client.search_runs([client.get_experiment_by_name("qualgate").experiment_id])
+print(json.dumps([[run.data.tags, run.data.metrics, [file.path for file in client.list_artifacts(run.info.run_id)]]
+                  for run in runs]))"""))  # fmt: skip
+    assert {tags["qualgate.variant"] for tags, _, _ in logged} == set(verdicts)
+    for tags, metrics, artifacts in logged:
+        same(tags, metrics, tags["qualgate.variant"])
+        assert artifacts == ["report.json"]
+
+    run(str(EXAMPLES / "tracked_run.py"), "wandb", "report.json")
+    logged = json.loads(run("-c", READ_WANDB))
+    assert {tags["qualgate.variant"] for tags, _ in logged} == set(verdicts)
+    for tags, metrics in logged:
+        same(tags, metrics, tags["qualgate.variant"])
