@@ -23,6 +23,7 @@ from tests.intake.harnesses.formats import (
     write,
 )
 from tests.intake.harnesses.other_formats import OTHER_FORMATS
+from tests.intake.harnesses.row_formats import ROW_FORMATS
 
 FORMATS = (
     Format(name="inspect", suffix=".json", save=write, **INSPECT),
@@ -32,6 +33,7 @@ FORMATS = (
     Format(name="every-eval-ever", suffix="_samples.jsonl", **EVERY_EVAL_EVER),
     Format(name="mlflow", suffix=".json", **MLFLOW),
     *OTHER_FORMATS,
+    *ROW_FORMATS,
 )
 
 

@@ -232,6 +232,10 @@ PROMPTFOO: dict[str, Any] = {
         "sampling": (lambda doc: doc["config"]["providers"][0]["config"].update(temperature=1), "temperature is 0"),
         "assertions": (lambda doc: [row["testCase"].update(assert_=1, **{"assert": []}) for row in _rows(doc)],
                        "the tests' assertions is"),
+        "tools": (
+            lambda doc: doc["config"]["providers"][0]["config"].update(tools=[{"type": "function"}]),
+            "tools is not said",
+        ),
         "judge": (_judged_promptfoo, "the judge is promptfoo's own for the baseline and another:judge"),
     },
     "broken": {
@@ -377,6 +381,10 @@ EVERY_EVAL_EVER: dict[str, Any] = {
             lambda doc: _result(doc)["generation_config"]["generation_args"].update(temperature=1.0),
             "temperature is not said",
         ),
+        "few-shots": (
+            lambda doc: _result(doc)["generation_config"]["generation_args"].update(num_fewshot=5),
+            "num_fewshot is not said",
+        ),
         "judge": (
             lambda doc: _result(doc)["metric_config"].update(
                 llm_scoring={"judges": [{"model_info": {"name": "j", "id": "another/judge"}}], "input_prompt": "p"}
@@ -411,4 +419,11 @@ MLFLOW: dict[str, Any] = {
     "renumber": lambda row, number: [f"{row[0]}-{number}", *another_question(row, number)[1:]],
     "rename": lambda doc, name: [row.__setitem__(-1, name) for row in doc["data"]],
     "say": _say_mlflow,
+    "settings": {
+        "prompt": (lambda doc: [row.__setitem__(1, "Q: " + row[1]) for row in doc["data"]], "cases are not the same"),
+    },
+    "broken": {
+        "a row that is lost": (lambda doc: doc["data"].pop(), "units missing"),
+        "a doubled row": (lambda doc: doc["data"].append(doc["data"][-1]), "recorded more than once"),
+    },
 }  # fmt: skip

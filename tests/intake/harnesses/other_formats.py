@@ -1,9 +1,7 @@
-"""lighteval, NeMo Evaluator, BFCL, HELM and tables, as `formats` edits the others."""
+"""lighteval, NeMo Evaluator, BFCL and HELM, as `formats` edits the others."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from pathlib import Path
@@ -320,6 +318,7 @@ HELM: dict[str, Any] = {
     "settings": {
         "few-shots": (_set("spec", "adapter_spec", "max_train_instances", 0), "max_train_instances is 5"),
         "template": (_set("spec", "adapter_spec", "output_prefix", "A:"), "output_prefix is"),
+        "system prompt": (_set("spec", "adapter_spec", "instructions", "Be brief."), "instructions is"),
         "sampling": (_set("spec", "adapter_spec", "temperature", 1.0), "temperature is 0.0"),
         "judge": (_set("spec", "annotators", [{"class_name": "Other"}]), "the annotators is"),
     },
@@ -331,56 +330,9 @@ HELM: dict[str, Any] = {
 }  # fmt: skip
 
 
-# Tables
-
-
-def _load_table(_: Path) -> Any:
-    return [
-        {"id": f"q{i}", "question": f"What is {i}+{i}?", "expected": str(2 * i), "response": str(2 * i), "correct": "1",
-         "model": "m", "epoch": "0", "error": "", "finish_reason": "stop"}
-        for i in range(12)
-    ]  # fmt: skip
-
-
-def _save_csv(doc: Any, path: Path) -> None:
-    text = io.StringIO()
-    table = csv.DictWriter(text, list(doc[0]))
-    table.writeheader()
-    table.writerows(doc)
-    path.write_text(text.getvalue())
-
-
-def _keep_table(doc: Any, rows: list[Any]) -> None:
-    doc[:] = rows
-
-
-TABLE: dict[str, Any] = {
-    "golden": GOLDEN / "table",
-    "load": _load_table,
-    "samples": lambda doc: doc,
-    "keep": _keep_table,
-    "renumber": lambda row, number: another_question(row, number) | {"id": f"{row['id']}-{number}"},
-    "rename": lambda doc, name: [row.update(model=name) for row in doc],
-    "say": lambda row, text, right: row.update(response=text, correct=str(int(right))),
-    "fail": lambda row, why: row.update(error=why, response="", correct="0"),
-    "cut": lambda row: row.update(finish_reason="length"),
-    "settings": {
-        "prompt": (
-            lambda doc: [row.update(question="Q: " + row["question"]) for row in doc],
-            "cases are not the same version",
-        ),
-    },
-    "broken": {
-        "a row that is lost": (lambda doc: doc.pop(), "units missing"),
-        "a doubled epoch": (lambda doc: doc.append(doc[-1]), "recorded more than once"),
-    },
-}
-
 OTHER_FORMATS = (
     Format(name="lighteval", suffix=".parquet", **LIGHTEVAL),
     Format(name="nemo-evaluator", suffix=".json", **NEMO),
     Format(name="bfcl", suffix="/BFCL_v4_simple_python_result.json", **BFCL),
     Format(name="helm", suffix="/scenario_state.json", **HELM),
-    Format(name="csv", suffix=".csv", save=_save_csv, **TABLE),
-    Format(name="json lines table", suffix=".jsonl", save=lambda doc, path: _write_lines(path, doc), **TABLE),
 )

@@ -74,27 +74,6 @@ def test_one_file_of_two_providers_is_judged_by_their_names(tmp_path):
     assert "answers of several models ('base', 'worse')" in judged(both, copy)[1]
 
 
-def item(number: int, **changed):
-    """An output item of a hosted eval, as OpenAI's API reference describes it."""
-    return {
-        "object": "eval.run.output_item", "id": f"o{number}", "run_id": "r", "eval_id": "e", "status": "pass",
-        "datasource_item_id": number, "datasource_item": {"n": number},
-        "results": [{"name": "equal", "passed": True, "score": 1.0, "type": "string_check"}],
-        "sample": {"input": [{"role": "user", "content": f"What is {number}?"}], "model": "m", "temperature": 0,
-                   "output": [{"role": "assistant", "content": str(number)}], "finish_reason": "stop", "error": None,
-                   "usage": {"completion_tokens": 3}},
-    } | changed  # fmt: skip
-
-
-def test_output_items_of_hosted_evals_are_read(tmp_path):
-    path = tmp_path / "items.jsonl"
-    failed = item(1)["sample"] | {"error": {"code": "server_error", "message": "overloaded"}}
-    path.write_text("".join(json.dumps(i) + "\n" for i in (item(0), item(1, sample=failed), item(2, run_id="s"))))
-    log = read_log(path)
-    assert (log.format, log.counts.errors, log.faults) == ("openai-items", 1, (f"{path}: holds the items of 2 runs",))
-    assert [row.value for row in log.scores.rows] == [1, None, 1]
-
-
 def test_results_of_whole_sets_alone_are_refused(tmp_path):
     shutil.copy(GOLDEN / "every-eval-ever" / "base.json", tmp_path)
     with pytest.raises(QualgateError, match=r"base\.json: has scores of whole sets alone; .* base_samples\.jsonl"):
