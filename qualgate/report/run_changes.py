@@ -197,12 +197,13 @@ def run_changes_sections(changes: RunChanges) -> tuple[Section, ...]:
     )
     regressions = Table(heads=("variant", "new", "gone", "same", "asked in one run"), rows=flips, numbers=(1, 2, 3, 4))
     named = tuple(line for flip in changes.flips for line in _flip_lines(flip))
+    table = Table(heads=("rule", "variant", "slice", "before", "after"), rows=rules)
     return (
         Section("", (Note("", f"{changes.before} → {changes.after}"),)),
         Section("what was judged otherwise", (Lines(changes.differs or same),)),
         Section("verdicts", (Table(heads=("variant", "before", "after"), rows=verdicts),)),
         Section("regressions: right → wrong by some score", (regressions, Lines(named))),
-        Section("rules", (Table(heads=("rule", "variant", "slice", "before", "after"), rows=rules),)),
+        Section("rules", (table if rules else Lines(("every rule has the same numbers in both runs",)),)),
         Section("answers", (Lines(answers),)),
     )
 
