@@ -26,7 +26,7 @@ from qualgate.scoring.language import language_fault
 from qualgate.scoring.outcome import cannot_say, quote, right, wrong
 from qualgate.text.escaping import says_something
 
-SCORER = "format/3"
+SCORER = "format/4"
 SAME_LANGUAGE = "format.same_language"
 METRICS = ("format.finished", "format.nonempty", "format.no_loop", "format.no_refusal", SAME_LANGUAGE)
 
@@ -61,6 +61,15 @@ REFUSALS: dict[str, tuple[str, ...]] = {
         r"(很)?(抱歉|对不起)[，,]? ?我(无法|不能)",
         r"我(无法|不能)(提供|帮助|协助)",
         r"作为一个?(人工智能|ai)(语言)?模型",
+    ),
+    "ar": (
+        r"(عذر[اً]{1,2}|آسف|آسفة|أعتذر|المعذرة|للأسف)[،,]? ?(ولكن |لكن |لكنني )?(لا|لن) (أستطيع|يمكنني|أتمكن)",
+        r"(لا|لن) (أستطيع|يمكنني|أتمكن) (من )?(مساعد|تقديم|المساعد|القيام|الإجابة)",
+        r"بصفتي (نموذج|مساعد)",
+    ),
+    "hi": (
+        r"(क्षमा (करें|कीजिए)|माफ़? (करें|कीजिए)|मुझे (खेद|अफ़?सोस) है)[,।]? ?(कि |लेकिन )?मैं .{0,60}नहीं (कर|दे|बता|लिख) सक",
+        r"मैं (इसमें |इस .{0,20})?(आपकी )?(मदद|सहायता) नहीं कर सक",
     ),
     "ja": (r"申し訳(ありません|ございません)が、?.{0,60}(できません|できかねます|いたしかねます)",),
     "ko": (r"죄송(하지만|합니다만),? .{0,60}(없습니다|어렵습니다)",),

@@ -294,7 +294,7 @@ def test_a_metric_that_only_a_rule_asked_for_is_scored_again_too(url, monkeypatc
         runs.finish(store, record.run_id, decide_plain(runs.evidence(store, record.run_id), plan.policy), complete=True)
     monkeypatch.setattr(answer_format, "SCORER", "format/99")
     found = rescore(url, None, None)
-    assert found.scorers == {"format.nonempty": ("format/3", "format/99")}
+    assert found.scorers == {"format.nonempty": ("format/4", "format/99")}
     assert rescore(url, None, None).scorers == {}
     assert rows(url, "select distinct metric, scorer from scores where scoring = 1 order by metric") == [
         ("exact_match", "exact_match/1"), ("format.nonempty", "format/99")

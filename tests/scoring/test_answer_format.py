@@ -175,7 +175,7 @@ def test_a_set_may_declare_them_like_any_other():
     found = scored({"answer": "4", "prompt": "2+2"}, ("exact_match", "format.finished"), "4", "length")
     assert found["exact_match"].verdict is True
     assert found["format.finished"].error_type == "truncated"
-    assert found["format.finished"].scorer == "format/3"
+    assert found["format.finished"].scorer == "format/4"
 
 
 # --------------------------------------------------------------------------------------------- of an arm
