@@ -71,15 +71,6 @@ def listed_files(shards: Shards) -> set[str] | None:
     return {*_weight_map(index, missing=True).values()} if index.is_file() else None
 
 
-def weight_files(folder: Path) -> tuple[Path, ...]:
-    """Return the files that hold the model: `model.safetensors` or the shards of its index, as transformers would load
-    them; else those auto-gptq names after bits and group size (`gptq_model-4bit-128g.safetensors`), else one GGUF file.
-
-    Raises UsageError when there are none, when only pickled weights are there, or when a shard is missing.
-    """
-    return _located(folder)[0]
-
-
 def tensor_entries(folder: Path) -> dict[str, TensorEntry]:
     """Every tensor of the model, by name. Raises UsageError as `read_shards` does."""
     return read_shards(folder).entries
@@ -96,7 +87,11 @@ def read_header(file: Path) -> dict[str, TensorEntry]:
 
 
 def _located(folder: Path) -> tuple[tuple[Path, ...], Path | None, dict[str, str]]:
-    """Return (the weight files, the index that names them, which tensor it says is in which of them)."""
+    """Return (the weight files, the index that names them, which tensor it says is in which of them).
+
+    The files are `model.safetensors` or the shards of its index, as transformers would load them; else those auto-gptq
+    names after bits and group size (`gptq_model-4bit-128g.safetensors`), else one GGUF file. UsageError without any.
+    """
     single, index = folder / "model.safetensors", _index(folder)
     if single.is_file():
         return (single,), None, {}

@@ -81,11 +81,6 @@ def drift_terms(drift: dict[str, float | None]) -> list[tuple[str, str]]:
     return terms
 
 
-def drift_texts(drift: dict[str, float | None]) -> list[str]:
-    """One short phrase per number: "mean KL (nats) 0.0031"."""
-    return [f"{term} {value}" for term, value in drift_terms(drift)]
-
-
 def _bound(comparison: Comparison, bound: float) -> str:
     if _kind(comparison.metric) == "quality" or comparison.difference is not None:
         return _difference(comparison.metric, bound)

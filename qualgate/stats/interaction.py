@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 from qualgate.stats.bounded import bounded_mean
 from qualgate.stats.intervals import clustered_ratio
 from qualgate.stats.paired.compare import MIN_CLUSTERS, compare_clustered_pairs, compare_pairs
-from qualgate.stats.power import chance_to_block
 
 METHOD_EXACT = "interaction_exact_unconditional/3"
 METHOD_CLUSTERED = "interaction_clustered/3"
@@ -75,8 +74,3 @@ def interaction(outcomes: ArrayLike, clusters: ArrayLike, alpha: float = 0.05) -
         p_worse=p_worse,
         method=method,
     )
-
-
-def chance_to_find(n: int, changed: float, loss: float, alpha: float = 0.05) -> float:
-    """Exact P("worse" | a mean of d of −loss and a share `changed` of cases with d ≠ 0), 0 ≤ loss ≤ changed ≤ 1."""
-    return chance_to_block(n, NO_LOSS, changed, -loss, alpha)

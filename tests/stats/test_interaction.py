@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from qualgate.stats.cost_ratio import cost_interaction
-from qualgate.stats.interaction import NO_LOSS, chance_to_find, interaction
-from qualgate.stats.power import blocking_region
+from qualgate.stats.interaction import NO_LOSS, interaction
+from qualgate.stats.power import blocking_region, chance_to_block
 
 
 def table(lost: int, gained: int, n: int) -> np.ndarray:
@@ -23,8 +23,9 @@ def table(lost: int, gained: int, n: int) -> np.ndarray:
 
 
 def test_the_planted_two_points_are_found_at_2500_cases_and_their_absence_is_kept_silent():
-    assert chance_to_find(2500, 0.11, 0.02) >= 0.9
-    assert all(chance_to_find(2500, changed, 0.0) <= 0.05 for changed in (0.001, 0.01, 0.05, 0.11, 0.5, 1.0))
+    assert chance_to_block(2500, NO_LOSS, 0.11, -0.02, 0.05) >= 0.9
+    for changed in (0.001, 0.01, 0.05, 0.11, 0.5, 1.0):
+        assert chance_to_block(2500, NO_LOSS, changed, 0.0, 0.05) <= 0.05
 
 
 @pytest.mark.parametrize("n", [12, 25])
@@ -36,7 +37,7 @@ def test_the_chance_is_the_sum_over_every_table_that_the_test_calls_worse(n):
         if lost + gained <= n and lost >= blocking_region(n, NO_LOSS).edge[gained]:
             ways = comb(n, lost) * comb(n - lost, gained)
             total += ways * p[0] ** lost * p[1] ** gained * p[2] ** (n - lost - gained)
-    assert chance_to_find(n, changed, loss) == pytest.approx(total, rel=1e-9)
+    assert chance_to_block(n, NO_LOSS, changed, -loss, 0.05) == pytest.approx(total, rel=1e-9)
 
 
 @pytest.mark.parametrize(("lost", "gained"), [(0, 0), (4, 0), (12, 3), (30, 25), (10, 30)])
