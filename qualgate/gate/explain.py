@@ -56,7 +56,7 @@ def many_flips(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
     return tuple(
         f"{c.head}: {c.lost + c.gained:,} of {counted(c.n, 'answer')} "
         f"({(c.lost + c.gained) / c.n:.0%}) changed, {c.lost:,} lost and {c.gained:,} gained: the rule judges their "
-        f"sum alone; {{metric: parity.scores, min: {1 - MANY_FLIPS:g}}} would judge the changes"
+        f"sum alone{'' if c.against else f'; {{metric: parity.scores, min: {1 - MANY_FLIPS:g}}} would judge the changes'}"
         for c in comparisons
         if c.tier == "critical" and c.status == "proven" and c.lost and c.gained
         and c.lost + c.gained > max(FEW_FLIPS, MANY_FLIPS * c.n)

@@ -48,8 +48,8 @@ def check_policy(
     """Spread the policy's rules over the evalsets (evalset → metrics), in rule order, then by the slice's name.
 
     labels: (evalset, case) → "task:x" and "tag:y" of every case; None = not known, and rules by task or tag decide
-    nothing. UsageError: no critical quality rule against the baseline (an nel policy and a first look may have none, and then approve
-    nothing), a metric that is unknown or that no named set carries, a label that no case has, an unfit bound.
+    nothing. UsageError: no critical quality rule against the baseline (an nel policy and a first look may have none,
+    and then approve nothing), a metric that is unknown or that no named set carries, a label that no case has, an unfit bound.
     """
     if not 0 < policy.alpha < 0.5:
         raise UsageError(f"alpha is {policy.alpha:g}; it must be over 0 and below 0.5, for example 0.05.")
@@ -57,11 +57,7 @@ def check_policy(
     slices = tuple(
         slice_ for rule in policy.rules for slice_ in _slices_of_rule(rule, metrics, labels, bool(policy.nel))
     )
-    if (
-        not policy.nel
-        and not policy.first_look
-        and not any(may_approve(rule) for rule in policy.rules)
-    ):
+    if not policy.nel and not policy.first_look and not any(may_approve(rule) for rule in policy.rules):
         raise UsageError(
             "The policy has no critical quality rule, so nothing could earn an approval. "
             "Add one, for example: {metric: exact_match, max_drop: 0.02}"

@@ -67,7 +67,9 @@ def uncounted_before(sets: Sequence[Evalset], policy: Policy) -> str:
         metrics=metrics,
         references={key: reference_keys(case.body) for key, case in of_sets.items()},
     )
-    return uncounted(cases, check_policy(policy.against(), metrics, {key: case.labels for key, case in of_sets.items()}))
+    return uncounted(
+        cases, check_policy(policy.against(), metrics, {key: case.labels for key, case in of_sets.items()})
+    )
 
 
 def uncounted(cases: Cases, slices: Sequence[Slice]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qualgate.config import GateFile
+from qualgate.errors import UsageError
 from qualgate.gate.decide import Decided
 from qualgate.intake.feedback import read_feedback
 from qualgate.intake.harnesses.log import Choice

@@ -80,8 +80,8 @@ def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
         }
         if unpaired:
             incomplete.append(
-                f"{counted(len(unpaired), 'unit was', 'units were')} planned for one of {evidence.baseline.name} and {variant.name} only"
-                f"{_some(unpaired)}"
+                f"{counted(len(unpaired), 'unit was', 'units were')} planned for one of {evidence.baseline.name} and "
+                f"{variant.name} only{_some(unpaired)}"
             )
         if variant.stopped is not None and not broken:
             examinations.append(

@@ -26,8 +26,8 @@ def says_likeliest(arm: ArmEvidence) -> str:
 
 
 def sampler_remarks(decision: Judged) -> Remarks:
-    """Withhold approvals where the arm's server, or that of an arm that it is held against, ignored the sampling settings. Where one
-    arm is chosen, that is a step of its own."""
+    """Withhold approvals where the server of the arm, or of one that it is held against, ignored the sampling settings.
+    Where one arm is chosen, that is a step of its own."""
     if decision.policy.chooses:
         return {}
     arms = {arm.name: arm for arm in decision.evidence.variants}
