@@ -26,15 +26,9 @@ gate:
     yesterday:
       rules: [{metric: exact_match, max_drop: 0.05}]
 """
-CASES = 400
 WRONG = {"baseline": range(40), "yesterday": range(4, 44), "int4": range(2, 42)}  # each is right on 90 %
 BETTER = {"yesterday": range(0)}  # than the variant, by 10 points
 SOME = {"yesterday": range(30, 45)}  # by 6 points, which is too near to 5 to tell
-
-
-def row(arm: str, case: int, wrong: range) -> dict[str, Any]:
-    return {"id": f"c{case}", "metric": "exact_match", "value": int(case not in wrong), "case_hash": f"h{case}",
-            "scorer": "exact_match/1", "model": arm}  # fmt: skip
 
 
 def asked(
@@ -44,9 +38,10 @@ def asked(
     """(exit code, output) of the command. drop: the arm that lacks c7; changes: of its row in yesterday's file."""
     (folder / "gate.yaml").write_text(gate)
     for arm, numbers in {**WRONG, **(wrong or {})}.items():
-        rows = [row(arm, case, numbers) for case in range(CASES)]
+        rows = [{"id": f"c{case}", "metric": "exact_match", "value": int(case not in numbers), "case_hash": f"h{case}",
+                 "scorer": "exact_match/1", "model": arm} for case in range(400)]  # fmt: skip
         rows[7] |= changes if arm == "yesterday" else {}
-        rows = [one for one in rows if (arm, one["id"]) != (drop, "c7")]
+        rows = rows if arm != drop else [*rows[:7], *rows[8:]]
         (folder / f"{arm}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
     files = [part for arm in arms or ("yesterday", "int4") for part in ("--arm", f"{arm}={folder / arm}.jsonl")]
     command = ["gate", str(folder / "gate.yaml"), "--baseline-scores", str(folder / "baseline.jsonl"), *files, *more]
@@ -73,7 +68,6 @@ def test_what_is_lost_against_one_baseline_alone_decides_and_is_named(tmp_path, 
     (verdict,) = json.loads(text)["verdicts"]
     assert (code, verdict["word"]) == (Exit[word.upper()], word)
     assert verdict["reasons"][0].startswith("against yesterday: exact_match [pooled]")
-    assert "the baseline" not in verdict["reasons"][0]
     assert [c["status"] for c in verdict["comparisons"]] == ["proven", status]
     assert verdict["cause"] == ""  # causes are looked for beside the baseline, which shows no loss
 
@@ -82,9 +76,8 @@ def test_what_is_lost_against_one_baseline_alone_decides_and_is_named(tmp_path, 
     ("changes", "code", "said"),
     [
         ({"drop": "yesterday"}, Exit.INFRASTRUCTURE, "yesterday: 1 of 400 units missing: support/c7"),
-        ({"status": "error", "value": None}, Exit.INFRASTRUCTURE, "yesterday: 1 of 400 units failed"),
+        ({"status": "error"}, Exit.INFRASTRUCTURE, "yesterday: 1 of 400 units failed"),
         ({"case_hash": "other"}, Exit.UNDECIDED, "1 case is not the same version on both sides: support/c7"),
-        ({"scorer": "exact_match/2"}, Exit.UNDECIDED, "exact_match [support]: not scored by the same scorer version"),
     ],
 )
 def test_a_baseline_that_is_not_whole_decides_nothing(tmp_path, changes, code, said):
@@ -106,10 +99,8 @@ def test_reports_keep_the_two_comparisons_of_one_rule_apart(tmp_path):
     _, text = asked(tmp_path, BETTER, "--format", "every-eval")
     baseline, variant = map(json.loads, text.splitlines())
     assert [r["score_details"]["score"] for r in baseline["evaluation_results"]] == [0.9]
-    names = [r["evaluation_name"] for r in variant["evaluation_results"]]
-    assert names == ["exact_match [pooled]", "against yesterday: exact_match [pooled]"]
-    _, text = asked(tmp_path, BETTER, "--format", "html")
-    assert "exact_match · against yesterday" in text
+    assert variant["evaluation_results"][1]["evaluation_name"] == "against yesterday: exact_match [pooled]"
+    assert "exact_match · against yesterday" in asked(tmp_path, BETTER, "--format", "html")[1]
 
 
 @pytest.mark.parametrize(
@@ -123,27 +114,21 @@ def test_reports_keep_the_two_comparisons_of_one_rule_apart(tmp_path):
         ("gate:\n  rules: [{metric: exact_match, max_drop: 0.05}]\n", "gate:\n  nel_policy: n.yaml\n", "one baseline"),
         ("yesterday: {model", "yesterday: {arm: both, model", "`four_arm` chooses among arms by the baseline alone"),
         *(
-            ("      rules: [{metric: exact_match, max_drop: 0.05}]", f"      rules: [{{metric: {rule}}}]", rule[:8])
-            for rule in ("drift.kl_mean, max: 0.1", "parity.scores, min: 0.9", "judge.win, max_drop: 0.1",
-                         "memory.weights, max_ratio: 1", "stability.rerun, min: 0.9")
+            ("{metric: exact_match, max_drop: 0.05}", f"{{metric: {metric}, {bound}}}", f"{metric} is measured against")
+            for metric, bound in (("drift.kl_mean", "max: 0.1"), ("parity.scores", "min: 0.9"),
+                                  ("judge.win", "max_drop: 0.1"), ("memory.weights", "max_ratio: 1"))
         ),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_second_baseline_is_refused(tmp_path, old, new, said):
-    assert old in GATE_FILE
     before, _, after = GATE_FILE.rpartition(old)
     code, text = asked(tmp_path, gate=before + new + after)
     assert code == Exit.USAGE
     assert said in text
 
 
-@pytest.mark.parametrize("arms", [("int4",), ("yesterday",), ("yesterday", "int4", "baseline")])
-def test_each_arm_comes_by_its_name(tmp_path, arms):
-    assert asked(tmp_path, arms=arms)[0] == Exit.USAGE
-
-
-def test_results_of_a_harness_have_one_baseline(tmp_path):
-    asked(tmp_path)
-    paths = [str(tmp_path / f"{arm}.jsonl") for arm in ("baseline", "int4")]
-    done = CliRunner().invoke(app, ["intake", *paths, str(tmp_path / "gate.yaml")])
-    assert "`gate.against` holds variants against yesterday too" in str(done.exception)
+def test_each_arm_comes_by_its_name_and_intake_knows_two(tmp_path):
+    for arms in (("int4",), ("yesterday",)):
+        assert "--arm yesterday=FILE --arm int4=FILE" in asked(tmp_path, arms=arms)[1]
+    paths = [str(tmp_path / name) for name in ("baseline.jsonl", "int4.jsonl", "gate.yaml")]
+    assert "holds variants against yesterday too" in str(CliRunner().invoke(app, ["intake", *paths]).exception)
