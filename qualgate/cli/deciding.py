@@ -62,10 +62,7 @@ def gate(
     ] = None,
     arm: Annotated[
         list[str] | None,
-        typer.Option(
-            "--arm",
-            help="NAME=FILE: score rows of one of several arms: of a four-arm gate file, or with `gate.against`",
-        ),
+        typer.Option("--arm", help="NAME=FILE: score rows of one of several arms (four_arm, gate.against)"),
     ] = None,
     peers: Annotated[bool, typer.Option("--peers", help="also show what other projects' rules would decide")] = False,
     nel_policy: Annotated[

@@ -51,17 +51,8 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
             )
         # Two tiers may bound one metric; within one tier a second bound repeats or contradicts the first.
         limit = next(name for name in BOUNDS if getattr(rule, name) is not None)
-        key = (
-            place[:-1],
-            rule.metric,
-            rule.scope,
-            rule.evalset,
-            rule.percentile,
-            rule.tier,
-            rule.label,
-            rule.repeats,
-            limit,
-        )
+        key = (rule.metric, rule.scope, rule.evalset, rule.percentile, rule.tier, rule.label, rule.repeats, limit)
+        key = (*place[:-1], *key)
         if key in first:
             line, bound = first[key]
             word = "repeats" if bound == rule.bound else "contradicts"

@@ -13,6 +13,8 @@ from qualgate.text.numbers import counted, unit_text
 MOST_BETTER = 1.2  # times, by which a variant's perplexity may be under the baseline's without a word
 MANY_FLIPS, FEW_FLIPS = 0.05, 20  # of the answers to compare, and in number, beyond which an approval says so
 
+JUDGES_CHANGES = f"; {{metric: parity.scores, min: {1 - MANY_FLIPS:g}}} would judge the changes"
+
 
 def explain(slice_: Slice, c: Comparison, alpha: float) -> str:
     """The reason of a comparison that was measured and has its status."""
@@ -56,7 +58,7 @@ def many_flips(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
     return tuple(
         f"{c.head}: {c.lost + c.gained:,} of {counted(c.n, 'answer')} "
         f"({(c.lost + c.gained) / c.n:.0%}) changed, {c.lost:,} lost and {c.gained:,} gained: the rule judges their "
-        f"sum alone{'' if c.against else f'; {{metric: parity.scores, min: {1 - MANY_FLIPS:g}}} would judge the changes'}"
+        f"sum alone{'' if c.against else JUDGES_CHANGES}"
         for c in comparisons
         if c.tier == "critical" and c.status == "proven" and c.lost and c.gained
         and c.lost + c.gained > max(FEW_FLIPS, MANY_FLIPS * c.n)

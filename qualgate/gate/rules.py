@@ -49,7 +49,8 @@ def check_policy(
 
     labels: (evalset, case) → "task:x" and "tag:y" of every case; None = not known, and rules by task or tag decide
     nothing. UsageError: no critical quality rule against the baseline (an nel policy and a first look may have none,
-    and then approve nothing), a metric that is unknown or that no named set carries, a label that no case has, an unfit bound.
+    and then approve nothing), a metric that is unknown or that no named set carries, a label that no case has, an unfit
+    bound.
     """
     if not 0 < policy.alpha < 0.5:
         raise UsageError(f"alpha is {policy.alpha:g}; it must be over 0 and below 0.5, for example 0.05.")

@@ -10,11 +10,10 @@ from qualgate.gate.causes.blame import with_causes
 from qualgate.gate.causes.cause import name_causes
 from qualgate.gate.causes.noise_floor import with_noise_floor
 from qualgate.gate.comparisons.acceptance import Terms, terms_of
-from qualgate.gate.comparisons.by_metric import measure
+from qualgate.gate.comparisons.by_metric import measure_all
 from qualgate.gate.comparisons.drift_summary import summarise
 from qualgate.gate.comparisons.ledger import ledger
 from qualgate.gate.comparisons.result import Measured, unmeasured
-from qualgate.gate.comparisons.skipped import skip_below_floor
 from qualgate.gate.evidence.checks import Examination, Pair, examine
 from qualgate.gate.evidence.judged import judge_notes
 from qualgate.gate.evidence.people import people_notes
@@ -22,7 +21,7 @@ from qualgate.gate.evidence.quarantine import Held, hold, too_old
 from qualgate.gate.evidence.references import with_references
 from qualgate.gate.evidence.stop_reasons import stop_reasons
 from qualgate.gate.evidence.unchanged import unchanged
-from qualgate.gate.evidence.unfinished_sets import Unfinished, unfinished_sets
+from qualgate.gate.evidence.unfinished_sets import Unfinished, by_arm
 from qualgate.gate.explain import explain, far_better, many_flips
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.records import NOISE, ArmService, Comparison, Policy, RunEvidence, Verdict, VerdictWord
@@ -128,36 +127,30 @@ def judge(
     by: Callable[[Slice, Pairs], Measured] | None = None,
 ) -> Verdict:
     """One variant's verdict. by: what measures a slice of its pairs, else the fixed tests on all of them."""
-    if examination.integrity:
-        reasons = (*examination.integrity, *examination.incomplete)
-        return Verdict(variant=examination.variant, word="invalid", exit=int(Exit.INTEGRITY), reasons=reasons)
-    if examination.incomplete:
-        reasons = examination.incomplete
-        return Verdict(variant=examination.variant, word="invalid", exit=int(Exit.INFRASTRUCTURE), reasons=reasons)
+    if faults := (*examination.integrity, *examination.incomplete):
+        code = Exit.INTEGRITY if examination.integrity else Exit.INFRASTRUCTURE
+        return Verdict(variant=examination.variant, word="invalid", exit=int(code), reasons=faults)
 
     sides = {"": examination, **examination.against}
 
     def measured(pairs: Mapping[str, Pairs], unfinished: Mapping[str, Unfinished]) -> list[Measured]:
         if by:
             return [by(slice_, pairs[""]) for slice_ in slices]
-        places = [(slice_, slice_.rule.against) for slice_ in slices]
-        return skip_below_floor(
-            [measure(slice_, pairs[at], unfinished[at], policy.alpha, terms, sides[at].about) for slice_, at in places]
-        )
+        about = {arm: side.about for arm, side in sides.items()}
+        return measure_all(slices, pairs, unfinished, policy.alpha, terms, about)
 
-    pairs_by_side = {at: side.pairs for at, side in sides.items()}
-    unfinished = {at: unfinished_sets(pairs, policy.max_unfinished) for at, pairs in pairs_by_side.items()}
+    every = {arm: side.pairs for arm, side in sides.items()}
+    unfinished = by_arm(every, policy.max_unfinished)
     ends = tuple(dict.fromkeys(line for side in unfinished.values() for line in side.lines))
     if examination.mismatched:
         results = [unmeasured(slice_, 0, "not compared: " + examination.mismatched[0]) for slice_ in slices]
     else:
-        results = measured(pairs_by_side, unfinished)
+        results = measured(every, unfinished)
     comparisons = _settle(results, policy.alpha)
     word, code, reasons = _conclude(comparisons, slices, examination.mismatched, policy)
     if word == "approve" and examination.counted:  # an entry may have been written once the failures were seen
-        counted = {at: side.counted or side.pairs for at, side in sides.items()}
-        every = {at: unfinished_sets(pairs, policy.max_unfinished) for at, pairs in counted.items()}
-        if reason := _unproven(_settle(measured(counted, every), policy.alpha)):
+        every = {arm: side.counted or side.pairs for arm, side in sides.items()}
+        if reason := _unproven(_settle(measured(every, by_arm(every, policy.max_unfinished)), policy.alpha)):
             word, code, reasons = "review", Exit.REVIEW, (f"{ONLY_WITHOUT}: {reason}", *reasons)
     first = far_better(comparisons)
     if word in ("approve", "review"):

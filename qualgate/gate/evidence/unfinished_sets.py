@@ -51,6 +51,11 @@ def unfinished_sets(pairs: Mapping[str, Sequence[Pair]], most_share: float) -> U
     return Unfinished(baseline=baseline, variant=variant, differing=differing)
 
 
+def by_arm(pairs: Mapping[str, Mapping[str, Sequence[Pair]]], most_share: float) -> dict[str, Unfinished]:
+    """Arm → these sets in its pairs with the variant."""
+    return {arm: unfinished_sets(of_arm, most_share) for arm, of_arm in pairs.items()}
+
+
 def _share(ways: Counter[str], n: int) -> str:
     each = ", ".join(f"{ways[way]:,} {words}" for way, (words, _) in WAYS.items() if ways[way])
     return f"{ways.total():,} of {n:,} ({ways.total() / n:.1%}: {each})" if each else f"0 of {n:,}"

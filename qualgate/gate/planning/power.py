@@ -382,8 +382,7 @@ class Prediction:
         return f"the baseline is right on {right:.1%}, under {enough:.0%} a loss would not show; {advice}"
 
     def by_key(self, chosen: Sequence[Slice]) -> dict[tuple[str, str, str], list[Slice]]:
-        """Group slices by the outcomes to draw, a `Key` and the arm they are against; those of one see the same
-        draws."""
+        """Group slices by the outcomes to draw, a `Key` and the arm it is against; slices of one see the same draws."""
         grouped: dict[tuple[str, str, str], list[Slice]] = {}
         for slice_ in chosen:
             for planned_set in self.among(slice_):
