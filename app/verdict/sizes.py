@@ -57,7 +57,8 @@ def _held(arm: ArmLine) -> int | None:
 
 def _time(cells: DeltaGenerator, verdict: Verdict) -> None:
     """Show the time that a latency rule measured, the one per token first; nothing without such a rule."""
-    rules = {rule.metric: rule for rule in reversed(verdict.comparisons) if rule.baseline and rule.variant}
+    own = [rule for rule in reversed(verdict.comparisons) if rule.baseline and rule.variant and not rule.against]
+    rules = {rule.metric: rule for rule in own}
     for metric, name in TIMES.items():
         if (rule := rules.get(metric)) and rule.baseline and rule.variant:
             text = _ratio_text(rule.baseline / rule.variant, "faster", "slower")

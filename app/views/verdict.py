@@ -39,7 +39,8 @@ def show() -> None:
     keep(run=parameter("run"), variant=parameter("variant"))
     shown = data.run_summary(parameter("run") or data.latest_run())
     run = shown.run
-    names = [arm.name for arm in run.arms[1:] if "@" not in arm.name]
+    beside = [name for name in run.policy.references if run.verdict(name) is None]  # variants are held against these
+    names = [arm.name for arm in run.arms[1:] if "@" not in arm.name and arm.name not in beside]
     variant = parameter("variant") or names[0]
     if variant not in names:
         raise UsageError(f"run {run.run_id} has no variant {variant!r}. It has: {', '.join(names)}.")
@@ -180,7 +181,7 @@ def _since_last_run(run: RunSummary, verdict: Verdict) -> None:
 def _is_about(reason: str, comparison: Comparison) -> bool:
     """Whether a reason is about this comparison and the table of cases can show it: flips, or drift."""
     shown = comparison.lost is not None or comparison.metric.startswith("drift.")
-    return shown and reason.startswith(f"{comparison.metric} [{comparison.slice}]")
+    return shown and not comparison.against and reason.startswith(comparison.head)
 
 
 show()

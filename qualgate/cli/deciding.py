@@ -18,7 +18,7 @@ from qualgate.cli.arguments import (
     RunOption,
     StoreOption,
     WarnOnlyOption,
-    four_arm_files,
+    arm_files,
     store_url,
     stored_run,
 )
@@ -62,7 +62,7 @@ def gate(
     ] = None,
     arm: Annotated[
         list[str] | None,
-        typer.Option("--arm", help="NAME=FILE: score rows of an arm of a four-arm gate file; give three"),
+        typer.Option("--arm", help="NAME=FILE: score rows of one of several arms (four_arm, gate.against)"),
     ] = None,
     peers: Annotated[bool, typer.Option("--peers", help="also show what other projects' rules would decide")] = False,
     nel_policy: Annotated[
@@ -84,7 +84,7 @@ def gate(
 ) -> None:
     """Decide again from stored evidence, without generating: by the gate file's rules, refusing evidence older than the
     files it names; or (with --store alone) by the run's own rules, about what was stored then. Or decide from
-    files of anyone's scores: two, or one for each of four arms."""
+    files of anyone's scores: two, or one for each of several arms."""
     form = _form(format, as_json, out, link, peers=peers)
     if baseline_scores is None and variant_scores is None and not arm:
         if looks is not None:
@@ -92,15 +92,15 @@ def gate(
         decided = _from_store(gate_file, store, run_id, nel_policy, four_arm=four_arm, peers=peers, keep=not no_write)
     elif gate_file is None or baseline_scores is None or bool(variant_scores) == bool(arm):
         raise UsageError(
-            "to judge score files, give a gate file, --baseline-scores and --variant-scores. For four arms, give "
-            "--arm NAME=FILE three times instead of --variant-scores."
+            "to judge score files, give a gate file, --baseline-scores and --variant-scores. For several arms, give "
+            "--arm NAME=FILE for each instead of --variant-scores."
         )
     elif store is not None or run_id is not None:
         raise UsageError("--store and --run are for stored runs, not for score files.")
     elif four_arm and not arm:
         raise UsageError("--four-arm needs --arm NAME=FILE for each of three arms besides --baseline-scores.")
     else:
-        files = {"variant": variant_scores} if variant_scores is not None else four_arm_files(arm or [])
+        files = {"variant": variant_scores} if variant_scores is not None else arm_files(arm or [])
         decided = _from_files(gate_file, baseline_scores, files, nel_policy, looks, peers=peers)
     report = replace(decided.report, warn_only=warn_only, link=link)
     tell_host(report, annotated=form == "annotations" and out is None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from qualgate import evalsets
+from qualgate.config.against import check_against, placed_rules
 from qualgate.config.budget import as_price
 from qualgate.config.model import GateFileModel
 from qualgate.config.rules import BOUNDS
@@ -42,8 +43,7 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
             )
         names.setdefault(name, ref)
     first: dict[tuple[object, ...], tuple[int, float]] = {}
-    for index, rule in enumerate(model.gate.rules or ()):
-        place = ("gate", "rules", index)
+    for place, rule in placed_rules(model):
         groups = any(isinstance(ref, LmEvalTask) for ref in model.evalsets)  # what they hold the plan will know
         if rule.evalset is not None and rule.evalset not in names and not groups:
             yield document.fault(
@@ -52,6 +52,7 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
         # Two tiers may bound one metric; within one tier a second bound repeats or contradicts the first.
         limit = next(name for name in BOUNDS if getattr(rule, name) is not None)
         key = (rule.metric, rule.scope, rule.evalset, rule.percentile, rule.tier, rule.label, rule.repeats, limit)
+        key = (*place[:-1], *key)
         if key in first:
             line, bound = first[key]
             word = "repeats" if bound == rule.bound else "contradicts"
@@ -75,11 +76,12 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
     yield from _check_judge(document, model)
     yield from _check_roles(document, model)
     yield from _check_servers(document, model)
-    for index, rule in enumerate(model.gate.rules or ()):
+    yield from check_against(document, model)
+    for place, rule in placed_rules(model):
         needed = rule.repeats.removeprefix("pass^")
         if needed.isdigit() and int(needed) > model.generation.repeats:
             yield document.fault(
-                ("gate", "rules", index, "repeats"),
+                (*place, "repeats"),
                 f"`repeats: {rule.repeats}` needs {needed} answers to each case, and `generation.repeats` is "
                 f"{model.generation.repeats}",
             )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from qualgate import evalsets
+from qualgate.config.against import against_of, placed_rules
 from qualgate.config.arms import AdapterEntry, Variant
 from qualgate.config.budget import BudgetEntry, as_budget
 from qualgate.config.contradictions import ROLES, contradictions, roles
@@ -147,10 +148,7 @@ def _workers(workers: Workers) -> int:
 def _policy(model: GateFileModel, document: Document, folder: Path) -> Policy:
     """The policy from the section `gate:` and the sections beside it. folder: the gate file's."""
     return Policy(
-        rules=tuple(
-            _gate_rule(entry, document.line(("gate", "rules", index)))
-            for index, entry in enumerate(model.gate.rules or ())
-        ),
+        rules=tuple(_gate_rule(entry, document.line(place), against_of(place)) for place, entry in placed_rules(model)),
         alpha=model.gate.alpha,
         review=model.gate.review,
         approvals=model.gate.approvals,
@@ -295,8 +293,8 @@ def _adapter(entry: AdapterEntry | None, gate_file: Path) -> Adapter | None:
     return None if entry is None else Adapter(path=_folder(entry.path, gate_file), merged=entry.merge)
 
 
-def _gate_rule(entry: RuleEntry, line: int) -> Rule:
-    """Convert a rule of the gate file to the gate's record. line: of the rule in the file."""
+def _gate_rule(entry: RuleEntry, line: int, against: str) -> Rule:
+    """Convert a rule of the gate file to the gate's record. line: of the rule in the file. against: see `Rule`."""
     return Rule(
         metric=entry.metric,
         scope=entry.scope,
@@ -311,6 +309,7 @@ def _gate_rule(entry: RuleEntry, line: int) -> Rule:
         percentile=entry.percentile,
         where=entry.label,
         repeats=entry.repeats,
+        against=against,
         line=line,
     )
 

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from qualgate.config.arms import VARIANT_NAME, VariantName
 from qualgate.config.paths import PlainFile
 from qualgate.documents import ABSENT, Written, nearest, percent, plain_number, planned, quote, stated
 from qualgate.records.load import LOAD_METRICS
@@ -272,6 +273,16 @@ class QuarantineEntry(Written):
     """Why it is held out. Example: `reason: two references are right`"""
 
 
+class AgainstEntry(Written):
+    """Rules against one more baseline, which is an arm of this file."""
+
+    example: ClassVar = "{rules: [{metric: exact_match, max_drop: 0.01}]}"
+    rules: list[RuleEntry] = Field(min_length=1)
+    """What must hold against this arm; every critical rule, as those against the baseline. Example: `rules: [{metric:
+    exact_match, max_drop: 0.01}]`
+    """
+
+
 class Gate(Written):
     """By what the verdict is reached: rules, or a NeMo Evaluator policy in their place."""
 
@@ -297,6 +308,13 @@ class Gate(Written):
     )
     """What must hold. At least one rule is critical and on quality. Example: `rules: [{metric: exact_match, max_drop:
     0.02}]`
+    """
+    against: dict[VariantName, AgainstEntry] = Field(
+        default=ABSENT, min_length=1, json_schema_extra={"propertyNames": {"pattern": VARIANT_NAME}}
+    )
+    """Further baselines: variants of this file, such as what is served today. The other variants are held against each
+    of them too, and they get no verdict of their own. Example: `against: {yesterday: {rules: [{metric: exact_match,
+    max_drop: 0.01}]}}`
     """
     nel_policy: PlainFile = ABSENT
     """A NeMo Evaluator policy, version 1, that decides in place of `rules`. Example: `nel_policy: gate_policy.yaml`"""

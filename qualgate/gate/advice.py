@@ -22,7 +22,7 @@ AIM = 0.9  # rate that the advised cases reach: at `ENOUGH` each fifth identical
 STEP = 0.005  # of advised margins
 
 LOOK = (
-    "see what the baseline says (qualgate answers RUN --show both-wrong): another metric may count it (qualgate "
+    "see what {} says (qualgate answers RUN --show both-wrong): another metric may count it (qualgate "
     "rescore), or ask easier cases"
 )
 
@@ -88,7 +88,8 @@ def advise_on_baseline(rule: Rule, right: float, flips: float | None, alpha: flo
         return f"about {cases:,} such cases would do" if cases else "no number of such cases would do"
     by = json.dumps(rule.scope) if ":" in rule.scope else rule.scope
     leave_out = f"; or leave it out, `per: {{by: {by}, skip: below_floor}}`" if _can_skip(rule) else ""
-    return f"no number of such cases would do{_narrower(rule, right, flips, alpha)}; {LOOK}{leave_out}"
+    look = LOOK.format(rule.against or "the baseline")
+    return f"no number of such cases would do{_narrower(rule, right, flips, alpha)}; {look}{leave_out}"
 
 
 def _can_skip(rule: Rule) -> bool:

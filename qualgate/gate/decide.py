@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from qualgate.errors import Exit
+from qualgate.errors import Exit, UsageError
 from qualgate.gate.comparisons.speculation import speculation_remarks
 from qualgate.gate.early import decide_early
 from qualgate.gate.evidence.answered_by import answerer_remarks
@@ -139,6 +139,9 @@ def _decide_by_policy(evidence: RunEvidence, policy: Policy, now: str) -> Decide
     """Decide by the procedure that the policy asks for: four arms, nel, a growing list, early stopping, or none of
     them.
     """
+    ways = {"four arms": policy.four_arm, "an nel policy": policy.nel, "`stop: early`": policy.stop}
+    if policy.references and (way := next((name for name, applies in ways.items() if applies), "")):
+        raise UsageError(f"rules against {policy.references[0]} go with a fixed test of rules, not with {way}.")
     if policy.four_arm is not None:
         return Decided(verdicts=decide_four(evidence, policy, now), policy=policy)
     if policy.nel:

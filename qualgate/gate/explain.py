@@ -13,6 +13,8 @@ from qualgate.text.numbers import counted, unit_text
 MOST_BETTER = 1.2  # times, by which a variant's perplexity may be under the baseline's without a word
 MANY_FLIPS, FEW_FLIPS = 0.05, 20  # of the answers to compare, and in number, beyond which an approval says so
 
+JUDGES_CHANGES = f"; {{metric: parity.scores, min: {1 - MANY_FLIPS:g}}} would judge the changes"
+
 
 def explain(slice_: Slice, c: Comparison, alpha: float) -> str:
     """The reason of a comparison that was measured and has its status."""
@@ -54,9 +56,9 @@ def _quality(slice_: Slice, c: Comparison, alpha: float) -> str:
 def many_flips(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
     """A line for each critical rule that is proven although many answers changed, as many for the better."""
     return tuple(
-        f"{c.metric} [{c.slice}]: {c.lost + c.gained:,} of {counted(c.n, 'answer')} "
+        f"{c.head}: {c.lost + c.gained:,} of {counted(c.n, 'answer')} "
         f"({(c.lost + c.gained) / c.n:.0%}) changed, {c.lost:,} lost and {c.gained:,} gained: the rule judges their "
-        f"sum alone; {{metric: parity.scores, min: {1 - MANY_FLIPS:g}}} would judge the changes"
+        f"sum alone{'' if c.against else JUDGES_CHANGES}"
         for c in comparisons
         if c.tier == "critical" and c.status == "proven" and c.lost and c.gained
         and c.lost + c.gained > max(FEW_FLIPS, MANY_FLIPS * c.n)
@@ -66,7 +68,7 @@ def many_flips(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
 def far_better(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
     """A line for each perplexity that fell further than quantization makes it fall."""
     return tuple(
-        f"{c.metric} [{c.slice}] is {c.variant / c.baseline:.3g} times the baseline's: quantization does not make a "
+        f"{c.head} is {c.variant / c.baseline:.3g} times {c.against or 'the baseline'}'s: quantization does not make a "
         "perplexity so much better. Look whether both logs are of the same model and the same texts"
         for c in comparisons
         if METRICS[c.metric].kind == "likelihood" and c.baseline and c.variant is not None
@@ -87,7 +89,7 @@ def _cases_that_decide(slice_: Slice, c: Comparison, alpha: float) -> str:
 def _relative(slice_: Slice, c: Comparison, alpha: float) -> str:
     low, high = (f"{100 * (bound or 0.0):+.1f} %" for bound in (c.lower, c.upper))
     return (
-        f"{slice_.head} changed by {100 * (c.difference or 0.0):+.1f} % of the baseline's rate ({100 * (1 - alpha):g} "
+        f"{slice_.head} changed by {100 * (c.difference or 0.0):+.1f} % of {slice_.base}'s rate ({100 * (1 - alpha):g} "
         f"% bounds {low} to {high}; allowed -{100 * (slice_.rule.max_relative_drop or 0.0):g} %), "
         f"{c.lost} lost, {c.gained} gained of {c.n:,}{_outcome(c)}"
     )
@@ -106,7 +108,7 @@ def _by_value(slice_: Slice, c: Comparison, alpha: float) -> str:
     rule = slice_.rule
     if rule.max_ratio is not None:
         sizes = f"{_value_text(c.metric, c.variant)} and {_value_text(c.metric, c.baseline)}"
-        finding = f"{c.lower:.3g} times the baseline's ({sizes}; allowed {rule.max_ratio:g})"
+        finding = f"{c.lower:.3g} times {slice_.base}'s ({sizes}; allowed {rule.max_ratio:g})"
     else:
         limit = _value_text(c.metric, rule.max if rule.max is not None else rule.min)
         bound = "at most" if rule.max is not None else "at least"
@@ -117,7 +119,7 @@ def _by_value(slice_: Slice, c: Comparison, alpha: float) -> str:
 def _ratio(slice_: Slice, c: Comparison, alpha: float) -> str:
     ratio = (c.variant or 0.0) / c.baseline if c.baseline else float("inf")
     return (
-        f"{slice_.head} is {ratio:.3g} times the baseline's ({_between(c, alpha)}; "
+        f"{slice_.head} is {ratio:.3g} times {slice_.base}'s ({_between(c, alpha)}; "
         f"allowed {slice_.rule.max_ratio:g}) over {counted(c.n, 'case')}{_outcome(c)}"
     )
 
@@ -132,7 +134,7 @@ def _cost(slice_: Slice, c: Comparison, alpha: float) -> str:
 def _likelihood(slice_: Slice, c: Comparison, alpha: float) -> str:
     ratio, sides = (c.variant or 0.0) / (c.baseline or 1.0), f"{c.variant:.4g} against {c.baseline:.4g}"
     return (
-        f"{slice_.head} is {ratio:.5g} times the baseline's ({sides}; {_between(c, alpha)}; allowed "
+        f"{slice_.head} is {ratio:.5g} times {slice_.base}'s ({sides}; {_between(c, alpha)}; allowed "
         f"{slice_.rule.max_ratio:g}) over {counted(c.n, 'text')}{_outcome(c)}"
     )
 

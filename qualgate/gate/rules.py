@@ -25,7 +25,13 @@ class Slice:
     def head(self) -> str:
         """How lines for a user begin."""
         percentile = f" p{self.rule.percentile:g}" if self.rule.percentile is not None else ""
-        return f"{self.rule.metric}{percentile} [{self.name}]"
+        against = f"against {self.rule.against}: " if self.rule.against else ""
+        return f"{against}{self.rule.metric}{percentile} [{self.name}]"
+
+    @property
+    def base(self) -> str:
+        """How lines for a user call the arm that the variant is held against."""
+        return self.rule.against or "the baseline"
 
     def holds(self, evalset: str, case: str) -> bool:
         """Is the slice about this case?"""
@@ -42,8 +48,9 @@ def check_policy(
     """Spread the policy's rules over the evalsets (evalset → metrics), in rule order, then by the slice's name.
 
     labels: (evalset, case) → "task:x" and "tag:y" of every case; None = not known, and rules by task or tag decide
-    nothing. UsageError: no critical quality rule (an nel policy and a first look may have none, and then approve
-    nothing), a metric that is unknown or that no named set carries, a label that no case has, an unfit bound.
+    nothing. UsageError: no critical quality rule against the baseline (an nel policy and a first look may have none,
+    and then approve nothing), a metric that is unknown or that no named set carries, a label that no case has, an unfit
+    bound.
     """
     if not 0 < policy.alpha < 0.5:
         raise UsageError(f"alpha is {policy.alpha:g}; it must be over 0 and below 0.5, for example 0.05.")
@@ -51,16 +58,17 @@ def check_policy(
     slices = tuple(
         slice_ for rule in policy.rules for slice_ in _slices_of_rule(rule, metrics, labels, bool(policy.nel))
     )
-    if (
-        not policy.nel
-        and not policy.first_look
-        and not any(rule.tier == "critical" and METRICS[rule.metric].approves for rule in policy.rules)
-    ):
+    if not policy.nel and not policy.first_look and not any(may_approve(rule) for rule in policy.rules):
         raise UsageError(
             "The policy has no critical quality rule, so nothing could earn an approval. "
             "Add one, for example: {metric: exact_match, max_drop: 0.02}"
         )
     return slices
+
+
+def may_approve(rule: Rule) -> bool:
+    """Whether an approval can rest on the rule: a critical one on scores, and against the baseline itself."""
+    return rule.tier == "critical" and METRICS[rule.metric].approves and not rule.against
 
 
 def _check_terms(policy: Policy) -> None:
@@ -85,6 +93,9 @@ def _slices_of_rule(
     if metric is None:
         raise UsageError(f"No metric is called {rule.metric!r}{location}. Known: {', '.join(sorted(METRICS))}")
     _check_bound(rule, location, brought)
+    if rule.against and not metric.of_any_two:
+        raise UsageError(f"{rule.metric}{location} is not measured against {rule.against}: only the baseline can have "
+                         "a rule on it.")  # fmt: skip
     if rule.evalset is not None and rule.evalset not in metrics:
         known = ", ".join(map(repr, sorted(metrics)))
         raise UsageError(

@@ -67,7 +67,9 @@ def uncounted_before(sets: Sequence[Evalset], policy: Policy) -> str:
         metrics=metrics,
         references={key: reference_keys(case.body) for key, case in of_sets.items()},
     )
-    return uncounted(cases, check_policy(policy, metrics, {key: case.labels for key, case in of_sets.items()}))
+    return uncounted(
+        cases, check_policy(policy.against(), metrics, {key: case.labels for key, case in of_sets.items()})
+    )
 
 
 def uncounted(cases: Cases, slices: Sequence[Slice]) -> str:
@@ -120,6 +122,7 @@ def _kind(evalset: str, readers: frozenset[str], missing: Sequence[str], scored:
 
 def uncounted_remarks(judged: Judged) -> Remarks:
     """Withhold approvals and reviews where no critical rule counts some cases, unless the policy allows it.
+    Rules against other arms than the baseline count none: they may be about a part of the cases.
 
     An nel policy gates by other means, and a run that decides nothing has no approval.
     """
@@ -127,7 +130,7 @@ def uncounted_remarks(judged: Judged) -> Remarks:
     if policy.nel or evidence.decides_nothing:
         return {}
     quarantined = hold(policy, evidence.expected, judged.now[:10]).cases
-    missed = uncounted(cases_of(evidence, quarantined), slices_of(evidence, policy))
+    missed = uncounted(cases_of(evidence, quarantined), slices_of(evidence, policy.against()))
     if not missed:
         return {}
     if policy.uncounted == "allow":

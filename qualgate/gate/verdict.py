@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qualgate.errors import EXIT_ORDER, Exit, UsageError
@@ -10,27 +10,28 @@ from qualgate.gate.causes.blame import with_causes
 from qualgate.gate.causes.cause import name_causes
 from qualgate.gate.causes.noise_floor import with_noise_floor
 from qualgate.gate.comparisons.acceptance import Terms, terms_of
-from qualgate.gate.comparisons.by_metric import measure
+from qualgate.gate.comparisons.by_metric import measure_all
 from qualgate.gate.comparisons.drift_summary import summarise
 from qualgate.gate.comparisons.ledger import ledger
 from qualgate.gate.comparisons.result import Measured, unmeasured
-from qualgate.gate.comparisons.skipped import skip_below_floor
 from qualgate.gate.evidence.checks import Examination, Pair, examine
 from qualgate.gate.evidence.judged import judge_notes
 from qualgate.gate.evidence.people import people_notes
 from qualgate.gate.evidence.quarantine import Held, hold, too_old
+from qualgate.gate.evidence.references import with_references
 from qualgate.gate.evidence.stop_reasons import stop_reasons
 from qualgate.gate.evidence.unchanged import unchanged
-from qualgate.gate.evidence.unfinished_sets import Unfinished, unfinished_sets
+from qualgate.gate.evidence.unfinished_sets import Unfinished, by_arm
 from qualgate.gate.explain import explain, far_better, many_flips
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.records import NOISE, ArmService, Comparison, Policy, RunEvidence, Verdict, VerdictWord
 from qualgate.records.metrics import METRICS
 from qualgate.stats.multiplicity import holm
 
+Pairs = dict[str, tuple[Pair, ...]]  # by evalset
 TAKEN = {  # how null scores were counted
-    "proven": "taken at their worst, the baseline right and the variant wrong",
-    "broken": "taken at their best, the baseline wrong and the variant right",
+    "proven": "taken at their worst, {} right and the variant wrong",
+    "broken": "taken at their best, {} wrong and the variant right",
     "undecided": "taken at their worst nothing is proven, at their best nothing is broken",
 }
 NOTHING_CRITICAL = "no critical rule is there to be proven, so nothing can earn an approval"
@@ -39,7 +40,7 @@ ONLY_WITHOUT = "proven only without the quarantined cases, so a person has to si
 
 def decide_plain(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
     """The verdict on each variant: the recorded ones, then, by name, planned ones without any unit. Twin arms of
-    `run --blame` get none; they only show the cause of a block.
+    `run --blame` get none; they only show the cause of a block. Nor do the arms that rules are `against`.
 
     now: UTC, ISO 8601, for quarantines that end and evidence that grows old; "" = unknown: no quarantine is in force,
     and a `max_age` decides nothing.
@@ -62,8 +63,9 @@ class Prepared:
 def prepared_for(evidence: RunEvidence, policy: Policy, now: str) -> Prepared:
     """Examine the evidence for `decide_plain`."""
     slices, quarantine, evidence = prepare(evidence, policy, now)
-    examined = tuple(without(examination, quarantine) for examination in examine(evidence))
-    if not examined:
+    in_full = with_references(examine(evidence), evidence, policy.references)
+    examined = tuple(without(examination, quarantine) for examination in in_full)
+    if not any(not examination.variant.endswith(NOISE) for examination in examined):
         raise UsageError("The run has no variant, so there is nothing to judge. Name one under `variants`.")
     rerun = next((examination.pairs for examination in examined if examination.variant.endswith(NOISE)), {})
     examined = tuple(replace(examination, about=replace(examination.about, rerun=rerun)) for examination in examined)
@@ -103,7 +105,9 @@ def without(examination: Examination, quarantine: Held) -> Examination:
         for name, chosen in examination.pairs.items()
     }
     counted = examination.pairs if any(len(pairs[name]) < len(examination.pairs[name]) for name in pairs) else None
-    return replace(examination, pairs=pairs, counted=counted, notes=(*examination.notes, *quarantine.notes))
+    against = {arm: without(other, quarantine) for arm, other in examination.against.items()}
+    notes = (*examination.notes, *quarantine.notes)
+    return replace(examination, pairs=pairs, counted=counted, notes=notes, against=against)
 
 
 def overall_exit(verdicts: Iterable[Verdict]) -> Exit:
@@ -120,41 +124,41 @@ def judge(
     slices: Sequence[Slice],
     policy: Policy,
     terms: Terms,
-    by: Callable[[Slice, dict[str, tuple[Pair, ...]]], Measured] | None = None,
+    by: Callable[[Slice, Pairs], Measured] | None = None,
 ) -> Verdict:
     """One variant's verdict. by: what measures a slice of its pairs, else the fixed tests on all of them."""
-    if examination.integrity:
-        reasons = (*examination.integrity, *examination.incomplete)
-        return Verdict(variant=examination.variant, word="invalid", exit=int(Exit.INTEGRITY), reasons=reasons)
-    if examination.incomplete:
-        reasons = examination.incomplete
-        return Verdict(variant=examination.variant, word="invalid", exit=int(Exit.INFRASTRUCTURE), reasons=reasons)
+    if faults := (*examination.integrity, *examination.incomplete):
+        code = Exit.INTEGRITY if examination.integrity else Exit.INFRASTRUCTURE
+        return Verdict(variant=examination.variant, word="invalid", exit=int(code), reasons=faults)
 
-    def measured(pairs: dict[str, tuple[Pair, ...]], unfinished: Unfinished) -> list[Measured]:
+    sides = {"": examination, **examination.against}
+
+    def measured(pairs: Mapping[str, Pairs], unfinished: Mapping[str, Unfinished]) -> list[Measured]:
         if by:
-            return [by(slice_, pairs) for slice_ in slices]
-        return skip_below_floor(
-            [measure(slice_, pairs, unfinished, policy.alpha, terms, examination.about) for slice_ in slices]
-        )
+            return [by(slice_, pairs[""]) for slice_ in slices]
+        about = {arm: side.about for arm, side in sides.items()}
+        return measure_all(slices, pairs, unfinished, policy.alpha, terms, about)
 
-    unfinished = unfinished_sets(examination.pairs, policy.max_unfinished)
+    every = {arm: side.pairs for arm, side in sides.items()}
+    unfinished = by_arm(every, policy.max_unfinished)
+    ends = tuple(dict.fromkeys(line for side in unfinished.values() for line in side.lines))
     if examination.mismatched:
         results = [unmeasured(slice_, 0, "not compared: " + examination.mismatched[0]) for slice_ in slices]
     else:
-        results = measured(examination.pairs, unfinished)
+        results = measured(every, unfinished)
     comparisons = _settle(results, policy.alpha)
     word, code, reasons = _conclude(comparisons, slices, examination.mismatched, policy)
     if word == "approve" and examination.counted:  # an entry may have been written once the failures were seen
-        every = unfinished_sets(examination.counted, policy.max_unfinished)
-        if reason := _unproven(_settle(measured(examination.counted, every), policy.alpha)):
+        every = {arm: side.counted or side.pairs for arm, side in sides.items()}
+        if reason := _unproven(_settle(measured(every, by_arm(every, policy.max_unfinished)), policy.alpha)):
             word, code, reasons = "review", Exit.REVIEW, (f"{ONLY_WITHOUT}: {reason}", *reasons)
     first = far_better(comparisons)
     if word in ("approve", "review"):
-        if unfinished.variant:
+        if any(side.variant for side in unfinished.values()):
             word, code = "undecided", Exit.UNDECIDED
-        first = (*first, *unfinished.lines, *many_flips(comparisons))
+        first = (*first, *ends, *many_flips(comparisons))
     else:
-        reasons = (*reasons, *(line for line in unfinished.lines if not any(line in reason for reason in reasons)))
+        reasons = (*reasons, *(line for line in ends if not any(line in reason for reason in reasons)))
     pairs = [pair for name in sorted(examination.pairs) for pair in examination.pairs[name]]
     return Verdict(
         variant=examination.variant,
@@ -186,7 +190,7 @@ def _unproven(comparisons: Sequence[Comparison]) -> str:
 def _taken_at_worst(measured: Sequence[Measured], comparisons: Sequence[Comparison]) -> tuple[str, ...]:
     """Note proven rules with null scores; for the others their own reason says so."""
     return tuple(
-        f"{result.slice.head}: {result.unsaid}: {TAKEN['proven']}"
+        f"{result.slice.head}: {result.unsaid}: {TAKEN['proven'].format(result.slice.base)}"
         for result, comparison in zip(measured, comparisons, strict=True)
         if result.unsaid and comparison.status == "proven"
     )
@@ -203,7 +207,12 @@ def _services_if_cost(examination: Examination, slices: Sequence[Slice], terms: 
 
 
 def _settle(measured: Sequence[Measured], alpha: float) -> tuple[Comparison, ...]:
-    """Apply Holm's correction over each tier: blocking is a union of claims. Unmeasured slices have a p-value of 1."""
+    """Apply Holm's correction over each tier: blocking is a union of claims. Unmeasured slices have a p-value of 1.
+
+    A tier's rules against several arms are one family, so a wrong block stays within alpha over all of them. Proofs
+    need no correction: an approval claims every critical rule at once, an intersection-union test, whose error is at
+    most that of one test (Berger, Technometrics 24, 1982).
+    """
     adjusted: dict[int, float] = {}
     for tier in ("critical", "supporting", "advisory"):
         family = [index for index, result in enumerate(measured) if result.comparison.tier == tier]
@@ -226,7 +235,9 @@ def _with_status(measured: Measured, adjusted_p_broken: float, alpha: float) -> 
     comparison = replace(measured.comparison, status=status)
     barred = status == "undecided" and measured.obstacle
     reason = measured.obstacle if barred else explain(measured.slice, comparison, alpha)
-    return replace(comparison, reason=f"{reason}; {measured.unsaid}: {TAKEN[status]}" if measured.unsaid else reason)
+    if measured.unsaid:
+        reason = f"{reason}; {measured.unsaid}: {TAKEN[status].format(measured.slice.base)}"
+    return replace(comparison, reason=reason)
 
 
 def _conclude(
@@ -252,6 +263,8 @@ def _conclude(
     lesser = (*lesser, *reasons("advisory", "broken"), *reasons("advisory", "undecided"))
     critical = sum(comparison.tier == "critical" for comparison in comparisons)
     proven = f"all {critical} critical rules proven" if critical > 1 else "the critical rule is proven"
+    if arms := list(dict.fromkeys(comparison.against for comparison in comparisons if comparison.against)):
+        proven = f"{proven}, against the baseline and {' and '.join(arms)}"
     if mismatched:
         return "undecided", Exit.UNDECIDED, mismatched
     if broken:

@@ -29,7 +29,7 @@ def weights_and_cache_remarks(decision: Judged) -> Remarks:
     arms = [arm for arm in decision.evidence.variants if arm.name in verdicts]
     remarks = {}
     for names in _arms_with_both(decision.evidence.baseline, arms):
-        interacting = _interactions(only(decision.evidence, names), names, decision.rules, decision.now)
+        interacting = _interactions(only(decision.evidence, names), names, decision.rules.against(), decision.now)
         if interacting is not None:
             effects = tuple(_effects(interacting, [verdicts[name] for name in names]))
             weights, cache, both = names
@@ -75,7 +75,8 @@ def _effects(interacting: Sequence[Interaction], verdicts: Sequence[Verdict]) ->
     """Yield each variant's comparison on the metric and slice of every interaction."""
     for interaction in interacting:
         for verdict in verdicts:
-            same = (c for c in verdict.comparisons if (c.metric, c.slice) == (interaction.metric, interaction.slice))
+            at = "", interaction.metric, interaction.slice
+            same = (c for c in verdict.comparisons if (c.against, c.metric, c.slice) == at)
             comparison = next(same, None)
             if comparison is not None:
                 yield Effect(

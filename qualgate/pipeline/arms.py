@@ -77,11 +77,12 @@ def with_witnesses(gate: GateFile) -> GateFile:
     the arithmetic is a server's, or if neither variant nor baseline has a float32 cache: two parts would change at
     once. Raises UsageError if no variant has such a part."""
     gate = with_own_caches(gate, lambda arm: read_files(Path(arm.model), CONFIG_FILES))
-    own_arms = [arm for arm in gate.variants if arm.served is None]  # what a server leaves out, it is started without
+    judged = [arm for arm in gate.variants if arm.name not in gate.policy.references]
+    own_arms = [arm for arm in judged if arm.served is None]  # what a server leaves out, it is started without
     packed = [arm for arm in own_arms if arm.quantize or recognise(Path(arm.model)) is not None]
     packed = packed if gate.baseline.arithmetic == "float32" else []
     packed = [arm for arm in packed if "float32" in (arm.kv_cache, gate.baseline.kv_cache)]  # else two parts at once
-    drafting = [arm for arm in gate.variants if arm.speculation is not None]
+    drafting = [arm for arm in judged if arm.speculation is not None]
     baseline_cache = gate.baseline.kv_cache
     rounding = [arm for arm in own_arms if arm.kv_cache != baseline_cache]
     if not packed and not drafting and not rounding:

@@ -14,19 +14,21 @@ from qualgate.records import Evalset, Policy, Trial
 
 
 def with_few_cases(gate: GateFile, limit: int | None, only: Sequence[str] = ()) -> GateFile:
-    """Return the gate file as a trial of `limit` cases of each evalset (None: all) and of these variants ((): all).
+    """Return the gate file as a trial of `limit` cases of each evalset (None: all) and of these variants ((): all). The
+    arms that they are held against stay.
 
     It has no looks, and compares four arms only if all are in it. Raises UsageError for an invalid limit or variant.
     """
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit}: a trial asks 1 case of each evalset or more.")
-    names = [arm.name for arm in gate.variants]
+    names = [arm.name for arm in gate.variants if arm.name not in gate.policy.references]
     for name in only:
         if name not in names:
             raise UsageError(f"--only {quote(name)}: {gate.path.name} has no such variant{nearest(name, names)}")
-    variants = tuple(arm for arm in gate.variants if not only or arm.name in only)
-    trial = Trial(limit=limit, only=tuple(dict.fromkeys(only)), variants=(len(variants), len(names)))
-    four_arm = gate.four_arm if len(variants) == len(names) else None
+    variants = tuple(arm for arm in gate.variants if not only or arm.name in (*only, *gate.policy.references))
+    judged = len({*only} or names)
+    trial = Trial(limit=limit, only=tuple(dict.fromkeys(only)), variants=(judged, len(names)))
+    four_arm = gate.four_arm if judged == len(names) else None
     policy = replace(gate.policy, stop=None, trial=trial)
     return replace(gate, variants=variants, four_arm=four_arm, policy=policy)
 

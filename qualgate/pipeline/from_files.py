@@ -1,4 +1,4 @@
-"""Judge files of score rows from any scorer: two files, or one for each of four arms."""
+"""Judge files of score rows from any scorer: two files, or one for each of several arms."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def judge_files(
     must match the rows', each case needs the metrics that rules name, and the evalset defines the clusters.
 
     Args:
-        variants: One variant, named neither `baseline` nor with an @; or the three arms that the gate file names.
+        variants: One variant, named neither `baseline` nor with an @; or the three arms that the gate file names; or
+            with `gate.against` the arms named there and at least one variant to be judged.
         nel_policy: Decides in place of the rules.
         called: The gate file's name in errors.
         looks: File that keeps the looks at growing score files, see `gate.growing`; None: looks are not kept.
@@ -74,7 +75,9 @@ def judge_files(
         raise UsageError(f"{reserved[0]!r} cannot be a variant's name: `baseline` and names with @ are reserved.")
     _refuse_own_drafts(gate)
     gate = replace(gate, nel_policy=nel_policy) if nel_policy is not None else gate
-    if gate.four_arm is not None or len(variants) > 1:
+    if gate.policy.references:
+        _refuse_other_arms(gate, variants)
+    elif gate.four_arm is not None or len(variants) > 1:
         gate = as_four_arms(gate)
         variants = _in_order(gate, variants)
     gate = with_nel_policy(gate)
@@ -215,6 +218,19 @@ def _in_order(gate: GateFile, variants: Mapping[str, Path]) -> dict[str, Path]:
             + " ".join(f"--arm {name}=FILE" for name in names)
         )
     return {name: variants[name] for name in names}
+
+
+def _refuse_other_arms(gate: GateFile, variants: Mapping[str, Path]) -> None:
+    """Raise UsageError unless each file is that of a variant, one of them to be judged, and no arm of `gate.against`
+    is missing."""
+    names, references = [arm.name for arm in gate.variants], gate.policy.references
+    strange = next((name for name in variants if name not in names), "")
+    if strange or not {*variants} - {*references} or not variants.keys() >= {*references}:
+        told = f" ({strange!r:.80} is none of its variants)" if strange else ""
+        raise UsageError(
+            f"{gate.path.name} holds variants against {' and '.join(references)}{told}: give --baseline-scores, and "
+            + " ".join(f"--arm {name}=FILE" for name in names)
+        )
 
 
 def _refuse_own_drafts(gate: GateFile) -> None:

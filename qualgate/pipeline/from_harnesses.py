@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qualgate.config import GateFile
+from qualgate.errors import UsageError
 from qualgate.gate.decide import Decided
 from qualgate.intake.feedback import read_feedback
 from qualgate.intake.harnesses.log import Choice
@@ -43,6 +44,11 @@ def judge_results(
     do not share, and results that are not whole, leave everything undecided. UsageError for what cannot be read or
     compared.
     """
+    if gate is not None and gate.policy.references:
+        raise UsageError(
+            f"{gate.path.name}: `gate.against` holds variants against {' and '.join(gate.policy.references)} too, and "
+            "results of a harness are a baseline's and one variant's. Take it out, or judge score files by `--arm`."
+        )
     pair = read_pair(baseline, variant, format=format, choices=choices, error_texts=gate.error_texts if gate else None)
     before, after = pair.baseline, pair.variant
     name, sides = before.task or baseline.stem, {BASELINE: before.scores, "variant": after.scores}

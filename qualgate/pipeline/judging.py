@@ -121,7 +121,7 @@ def judged_most(plan: Plan, labels: Path) -> Spent:
         for case_key, text in questions.items()
         if _holds(slices, *case_key)
     }
-    variants = [arm.name for arm in plan.arms[1:] if _is_named(arm.name)]
+    variants = [arm.name for arm in plan.arms[1:] if _is_named(arm.name, plan.policy)]
     prompts = [prompt for job in plan.jobs if job.arm.name in variants for prompt in job.prompts]
     pairs = [prompt for prompt in prompts if (prompt.key.evalset, prompt.key.case_id) in bare]
     prompt_tokens += sum(
@@ -236,7 +236,9 @@ def with_judgements(store: Store, evidence: RunEvidence, policy: Policy) -> RunE
             fault=fault,
         )
 
-    variants = (replace(arm, judged=judged_arm(arm.name)) if _is_named(arm.name) else arm for arm in evidence.variants)
+    variants = (
+        replace(arm, judged=judged_arm(arm.name)) if _is_named(arm.name, policy) else arm for arm in evidence.variants
+    )
     return replace(evidence, variants=tuple(variants))
 
 
@@ -276,7 +278,7 @@ def _with_preferences(store: Store, evidence: RunEvidence, policy: Policy) -> Ru
                 read=votes.digest(given.items(), arm.name),
             ),
         )
-        if _is_named(arm.name)
+        if _is_named(arm.name, policy)
         else arm
         for arm in evidence.variants
     )
@@ -343,7 +345,7 @@ def _pairs(store: Store, evidence: RunEvidence, policy: Policy, metric: str = JU
     bodies = case_bodies(store, {hash_ for *_, hash_ in texts.values()})
     base = evidence.baseline.name
     for arm in evidence.variants:
-        if not _is_named(arm.name):
+        if not _is_named(arm.name, policy):
             continue
         for key in sorted(key for key in texts if key.arm == arm.name):
             baseline = texts.get(replace(key, arm=base))
@@ -364,5 +366,6 @@ def _holds(slices: Sequence[Slice], evalset: str, case_id: str) -> bool:
     return any(slice_.holds(evalset, case_id) for slice_ in slices)
 
 
-def _is_named(arm: str) -> bool:
-    return not arm.endswith(OURS)
+def _is_named(arm: str, policy: Policy) -> bool:
+    """Whether the user named the arm, as one to be judged."""
+    return not arm.endswith(OURS) and arm not in policy.references

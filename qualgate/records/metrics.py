@@ -29,6 +29,11 @@ class Metric:
         """Whether the metric scores answers, so that a critical rule on it can approve."""
         return self.kind in ("quality", "likelihood")
 
+    @property
+    def of_any_two(self) -> bool:
+        """Whether any two arms of a run have it; the rest is measured against the baseline alone, or of one arm."""
+        return self.approves or self.kind in ("latency", "cost", "service")
+
 
 JUDGE, PEOPLE = "judge.win", "people.win"  # who compares two answers
 DROPS = ("max_drop", "max_relative_drop")  # in points, and of the baseline's own rate

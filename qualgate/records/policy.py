@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from qualgate.records.judged import Judge
@@ -34,6 +34,7 @@ class Rule:
     where: str | None = None
     repeats: str = "mean"
     skip: str = ""
+    against: str = ""  # the arm of the run that stands in the baseline's place; "": the baseline
     line: int = field(default=0, compare=False)  # in the gate file, for messages alone
 
     @property
@@ -57,7 +58,8 @@ class Rule:
             if value is not None
         )
         percentile = f" p{self.percentile:g}" if self.percentile is not None else ""
-        return f"{self.metric}{percentile} [{where}] {bound}"
+        against = f" against {self.against}" if self.against else ""
+        return f"{self.metric}{percentile} [{where}] {bound}{against}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +185,15 @@ class Policy:
         if self.stop is None or self.four_arm is not None or self.nel:
             return "fixed"
         return f"early, seed {self.stop.seed}"
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """Arms of the run that variants are held against beside the baseline. They get no verdict of their own."""
+        return tuple(dict.fromkeys(rule.against for rule in self.rules if rule.against))
+
+    def against(self, arm: str = "") -> Policy:
+        """The policy with the rules against one arm alone; "": the baseline."""
+        return replace(self, rules=tuple(rule for rule in self.rules if rule.against == arm))
 
     @property
     def chooses(self) -> bool:

@@ -34,6 +34,12 @@ class Comparison:
     needed: int | None = None  # pairs at which this rule would probably decide; None = decided or unknowable
     method: str = ""  # formula id, e.g. "paired_exact_unconditional/4"
     reason: str = ""
+    against: str = ""  # the arm in the baseline's place, of which `baseline` is the mean then; "": the baseline
+
+    @property
+    def head(self) -> str:
+        """How lines for a user begin."""
+        return f"{f'against {self.against}: ' if self.against else ''}{self.metric} [{self.slice}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,12 +29,12 @@ def bounds_text(comparison: Comparison) -> str:
 
 
 def _by_ratio(comparison: Comparison) -> bool:
-    return _kind(comparison.metric) in ("latency", "cost") or "max_ratio" in comparison.rule
+    return _kind(comparison.metric) in ("latency", "cost") or "] max_ratio " in comparison.rule
 
 
 def _share(comparison: Comparison) -> str:
     """ " %" if the comparison is a share of the baseline's rate instead of points."""
-    return " %" if "max_relative_drop" in comparison.rule else ""
+    return " %" if "] max_relative_drop " in comparison.rule else ""
 
 
 def difference_and_bounds(comparison: Comparison) -> str:

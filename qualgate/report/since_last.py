@@ -47,7 +47,7 @@ def since_last_text(last: VerdictBefore, verdict: Verdict) -> str:
 def _rule_text(pair: RulePair) -> str:
     comparison = pair.after or pair.before
     assert comparison is not None, "a pair has one side at least"
-    return f"{comparison.metric} [{pair.slice}]: {_status(pair.before)} → {_status(pair.after)}"
+    return f"{comparison.head}: {_status(pair.before)} → {_status(pair.after)}"
 
 
 def _status(comparison: Comparison | None) -> str:

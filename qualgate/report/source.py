@@ -35,8 +35,10 @@ def stored_source(gate_file: str, policy: Policy) -> Source:
         root = yaml.compose(gate_file, yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError):
         return Source()
-    rules = _value(_value(root, "gate"), "rules")
-    rule_nodes = rules.value if isinstance(rules, yaml.SequenceNode) else []
+    gate = _value(root, "gate")
+    against = [_value(_value(gate, "against"), name) for name in policy.references]
+    lists = [_value(section, "rules") for section in (gate, *against)]
+    rule_nodes = [rule for rules in lists if isinstance(rules, yaml.SequenceNode) for rule in rules.value]
     if len(rule_nodes) != len(policy.rules):
         rule_nodes = []
     variants = _lines(_value(root, "variants"))

@@ -85,7 +85,7 @@ def overruled(verdict: Verdict) -> tuple[str, ...]:
     if verdict.word not in OVERRULED:
         return ()
     ordered = sorted(verdict.comparisons, key=lambda one: (one.tier != "critical", one.status != "broken"))
-    failed = dict.fromkeys(f"{one.metric} [{one.slice}]" for one in ordered if one.status != "proven")
+    failed = dict.fromkeys(one.head for one in ordered if one.status != "proven")
     return (*failed,) or (f"the verdict: {verdict.word}",)
 
 

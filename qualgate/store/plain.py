@@ -28,6 +28,8 @@ def policy_to_json(policy: Policy) -> str:
         body["judge"]["served"]["price"] = None  # it decides nothing
     for rule in body["rules"]:
         del rule["line"]
+        if not rule["against"]:  # as it was before rules could be against another arm
+            del rule["against"]
     return to_json(body)
 
 

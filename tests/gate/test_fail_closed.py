@@ -76,7 +76,7 @@ INCOMPLETE: Faults = {
             with_units(e, "variant", lambda u: u[1:]),
             expected=tuple(k for k in e.expected if (k.arm, k.case_id) != ("int4", "code-0")),
         ),
-        "one of the two arms",
+        "planned for one of baseline and int4 only",
     ),
     "score NaN": (lambda e: scored(e, "variant", 0, nan), "NaN"),
     "baseline score NaN": (lambda e: scored(e, "baseline", 0, nan), "NaN"),

@@ -26,7 +26,7 @@ from typing import Literal
 
 from qualgate.gate.causes.blame import WITNESSES
 from qualgate.gate.causes.unfinished import cause_of_gaps, way_unfinished
-from qualgate.records import CALL_UNREAD, ArmEvidence, RunEvidence, UnitEvidence, Verdict
+from qualgate.records import CALL_UNREAD, ArmEvidence, Comparison, RunEvidence, UnitEvidence, Verdict
 from qualgate.records.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS
 from qualgate.text.numbers import counted
 
@@ -60,12 +60,13 @@ def _with_cause(
     """Add the cause of an invalid, mismatched or blocked verdict, as far as the evidence shows one.
 
     arms: name → arm. A verdict with another cause already, shown by a witness, gets one only from identities or
-    adapters. An undecided verdict is explained only if no case could be compared.
+    adapters. An undecided verdict is explained only if no case could be compared, and a block only if it shows beside
+    the baseline: causes are looked for there.
     """
     arm = arms.get(verdict.variant)
     if verdict.exit == 13:
         return replace(verdict, cause="infrastructure")
-    if arm is None or verdict.word not in ("block", "undecided"):
+    if arm is None or verdict.word not in ("block", "undecided") or (verdict.word == "block" and not _broken(verdict)):
         return verdict
     without = {component: arms[arm.name + end] for end, component in WITNESSES.items() if arm.name + end in arms}
     cause = _of_identity(evidence.baseline, arm, without)
@@ -143,6 +144,11 @@ def contradictory(relations: Sequence[str]) -> bool:
     return against + agree >= CAN_CONTRADICT and against > MOST * (against + agree)
 
 
+def _broken(verdict: Verdict) -> list[Comparison]:
+    """The broken critical comparisons with the baseline."""
+    return [c for c in verdict.comparisons if c.tier == "critical" and c.status == "broken" and not c.against]
+
+
 def _of_answers(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence, most_unfinished: float) -> Cause | None:
     """Find what the lost answers of the broken critical rules have in common: most are the baseline's, cut; or most can
     be read by another parser; or more than the share `most_unfinished` of their sets are unfinished.
@@ -150,11 +156,7 @@ def _of_answers(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence, most_
     If answers show nothing, the cause is found by elimination, unless the verdict has one already; None if nothing
     shows it.
     """
-    broken = [
-        comparison
-        for comparison in verdict.comparisons
-        if comparison.tier == "critical" and comparison.status == "broken"
-    ]
+    broken = _broken(verdict)
     wanted = {(c.metric, c.slice) for c in broken if METRICS[c.metric].kind == "quality"}
     pairs = _pairs(baseline, arm)
     lost = [(b, v) for b, v in pairs if any(_lost(b, v, *metric_slice) for metric_slice in wanted)]

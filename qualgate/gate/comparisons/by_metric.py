@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from qualgate.gate.comparisons.acceptance import Terms
@@ -18,6 +18,7 @@ from qualgate.gate.comparisons.likelihood import measure_likelihood
 from qualgate.gate.comparisons.pairs import pairs_of
 from qualgate.gate.comparisons.quality import measure_quality
 from qualgate.gate.comparisons.result import Measured, unmeasured
+from qualgate.gate.comparisons.skipped import skip_below_floor
 from qualgate.gate.evidence.checks import About, Pair
 from qualgate.gate.evidence.unfinished_sets import Unfinished
 from qualgate.gate.rules import Slice
@@ -56,6 +57,21 @@ def measure(
     barred = next((unfinished.variant[name] for name in slice_.evalsets if name in unfinished.variant), "")
     of_answers = metric.kind in ("quality", "judged")
     return replace(measured, obstacle=f"{slice_.head}: {barred}") if barred and of_answers else measured
+
+
+def measure_all(
+    slices: Sequence[Slice],
+    pairs: Mapping[str, dict[str, tuple[Pair, ...]]],
+    unfinished: Mapping[str, Unfinished],
+    alpha: float,
+    terms: Terms,
+    about: Mapping[str, About],
+) -> list[Measured]:
+    """Measure each slice beside the arm that its rule is against. pairs, unfinished, about: by that arm."""
+    places = [(slice_, slice_.rule.against) for slice_ in slices]
+    return skip_below_floor(
+        [measure(slice_, pairs[arm], unfinished[arm], alpha, terms, about[arm]) for slice_, arm in places]
+    )
 
 
 def _measure_by_kind(slice_: Slice, pairs: Sequence[Pair], alpha: float, terms: Terms | None, about: About) -> Measured:

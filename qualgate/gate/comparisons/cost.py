@@ -39,7 +39,7 @@ def measure_cost(slice_: Slice, pairs: Sequence[Pair], alpha: float, terms: Term
     baseline, variant = ((book.costs[heard], book.accepted[heard]) for book in (before, after))
     per_baseline, per_variant = cost_per_accepted(*baseline), cost_per_accepted(*variant)
     if not isfinite(per_baseline) or per_baseline <= 0:
-        return unmeasured(slice_, len(pairs), "the baseline has no accepted answer, or none that costs anything")
+        return unmeasured(slice_, len(pairs), f"{slice_.base} has no accepted answer, or none that costs anything")
     bounds = accepted_cost_ratio(baseline, variant, together, clusters).bounds(slice_.rule.max_ratio or 0.0, alpha)
     return bounded(
         slice_,

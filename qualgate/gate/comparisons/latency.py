@@ -32,7 +32,7 @@ def measure_latency(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measu
     if count < needed:
         return unmeasured(slice_, n, f"{count} independent timed cases are too few ({needed} needed)", needed)
     if seconds[:, 0].sum() <= 0:
-        return unmeasured(slice_, n, "the baseline's times are all zero")
+        return unmeasured(slice_, n, f"{slice_.base}'s times are all zero")
     together, shared = time_groups_of(timed)
     if shared:
         return unmeasured(slice_, n, shared)

@@ -38,7 +38,9 @@ def measure_likelihood(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Me
     (before, after), length = nats.T, float(words[:, 0].sum())
     divided = before if metric == BITS else words[:, 0]
     if not (length > 0 and divided.sum() > 0):
-        return unmeasured(slice_, n, "the baseline's log-likelihood is divided by nothing: no text has a word or byte")
+        return unmeasured(
+            slice_, n, f"{slice_.base}'s log-likelihood is divided by nothing: no text has a word or byte"
+        )
     least = least_texts(alpha)
     few = f"{counted(count, 'independent text is', 'independent texts are')} too few ({least} needed at least)"
     if count < MIN_CLUSTERS:

@@ -187,7 +187,7 @@ def too_weak(
     if right >= enough:
         return ""
     return (
-        f"{slice_.head}: the baseline is right on {baseline.mean():.1%} of {counted(n, 'case')} "
+        f"{slice_.head}: {slice_.base} is right on {baseline.mean():.1%} of {counted(n, 'case')} "
         f"({100 * (1 - alpha):.4g} % bound: at least {right:.1%}); "
         f"under {enough:.0%} a loss of {100 * margin:g} points would not show; "
         f"{advise_on_baseline(slice_.rule, float(baseline.mean()), flips if single else None, policy_alpha)}"
@@ -205,7 +205,7 @@ def _test_relative_drop(slice_: Slice, scores: Taken[_Scores], alpha: float) -> 
     obstacle = ""
     if right < LEAST_BASELINE_RATE:
         obstacle = (
-            f"{slice_.head}: the baseline is right on {surely_right.mean():.1%} of {counted(as_scored.n, 'case')} "
+            f"{slice_.head}: {slice_.base} is right on {surely_right.mean():.1%} of {counted(as_scored.n, 'case')} "
             f"(95 % bound: at least {right:.1%}); "
             f"under {LEAST_BASELINE_RATE:.0%} a loss of {limit:.1%} of it would not show; "
             f"{advise_on_baseline(slice_.rule, float(surely_right.mean()), None, alpha)}"

@@ -59,8 +59,9 @@ def comparison(slice_: Slice, n: int, **numbers) -> Comparison:
     """The slice's comparison, undecided so far. n: cases; numbers: its other fields."""
     rule = slice_.rule
     return Comparison(
-        rule=rule.id, metric=rule.metric, slice=slice_.name, tier=rule.tier, status="undecided", n=n, **numbers
-    )
+        rule=rule.id, metric=rule.metric, slice=slice_.name, tier=rule.tier, status="undecided", n=n,
+        against=rule.against, **numbers,
+    )  # fmt: skip
 
 
 def few_cases(clusters: int) -> str:

@@ -34,7 +34,7 @@ def _is_below_floor(measured: Measured) -> bool:
 def _skipped(measured: Measured) -> Measured:
     comparison = measured.comparison
     reason = (
-        f"{measured.slice.head}: skipped: the baseline is right on {comparison.baseline:.1%} of "
+        f"{measured.slice.head}: skipped: {measured.slice.base} is right on {comparison.baseline:.1%} of "
         f"{counted(comparison.n, 'case')}, the variant on {comparison.variant:.1%}"
     )
     return replace(measured, comparison=replace(comparison, tier="advisory"), obstacle=reason)

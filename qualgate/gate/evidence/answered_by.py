@@ -23,14 +23,15 @@ _VERSION = re.compile(r"[-@:_](latest|v?\d{4}[-\d]*|sha256.*)")
 
 
 def answerer_remarks(decision: Judged) -> Remarks:
-    """Make a verdict undecided (12) where several models, another arm's model or a cache answered for the arm or its
-    baseline. A single unexpected name only adds a note."""
+    """Make a verdict undecided (12) where several models, another arm's model or a cache answered for the arm or one
+    that it is held against. A single unexpected name only adds a note."""
     evidence, remarks = decision.evidence, dict[str, Remark]()
-    noise = [arm for arm in evidence.variants if arm.name == evidence.baseline.name + NOISE]
+    beside = [arm for arm in evidence.variants if arm.name == evidence.baseline.name + NOISE]
+    beside += [arm for arm in evidence.variants if arm.name in decision.policy.references]
     others = [arm for arm in (evidence.baseline, *evidence.variants) if "@" not in arm.name]
     for verdict in decision.sound:
         chosen = [arm for arm in evidence.variants if verdict.four_arm or arm.name == verdict.variant]
-        both = list({arm.name: arm for arm in (evidence.baseline, *noise, *chosen)}.values())
+        both = list({arm.name: arm for arm in (evidence.baseline, *beside, *chosen)}.values())
         faults = [
             fault for arm in both for fault in (*_from_cache(arm), *_wrong_models(arm, others), *_repeated_replies(arm))
         ]

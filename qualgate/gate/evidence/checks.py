@@ -56,6 +56,7 @@ class Examination:
     pairs: dict[str, tuple[Pair, ...]]  # evalset → pairs in order of case and repeat; only when nothing is wrong
     counted: dict[str, tuple[Pair, ...]] | None = None  # with the quarantined ones; None: none is
     about: About = About()
+    against: Mapping[str, Examination] = field(default_factory=dict)  # arm in the baseline's place → pairs with it
 
 
 def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
@@ -79,8 +80,8 @@ def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
         }
         if unpaired:
             incomplete.append(
-                f"{counted(len(unpaired), 'unit was', 'units were')} planned for one of the two arms only"
-                f"{_some(unpaired)}"
+                f"{counted(len(unpaired), 'unit was', 'units were')} planned for one of {evidence.baseline.name} and "
+                f"{variant.name} only{_some(unpaired)}"
             )
         if variant.stopped is not None and not broken:
             examinations.append(
@@ -108,6 +109,7 @@ def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examinatio
     same = getattr(evidence.baseline.identity, "weights", 0) == getattr(variant.identity, "weights", 1)
     same = same and not getattr(variant.identity, "speculation", "")
     same = same and getattr(evidence.baseline.identity, "kv_cache", "") == getattr(variant.identity, "kv_cache", "")
+    the = "the " if evidence.baseline.name == "baseline" else ""
     by_set: dict[str, list[Pair]] = {name: [] for name in sorted(evidence.metrics)}
     for pair in pairs:
         by_set[pair.baseline.key.evalset].append(pair)
@@ -115,7 +117,7 @@ def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examinatio
         variant=variant.name,
         mismatched=mismatched,
         notes=(
-            *(("A/A: same weights as the baseline",) if same else ()),
+            *((f"A/A: same weights as {the}{evidence.baseline.name}",) if same else ()),
             *_flaky(evidence.baseline, variant),
             *_lost_calls(variant),
         ),
@@ -345,7 +347,7 @@ def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pai
     # A served arm is judged with its engine, as its users meet it.
     served = any(getattr(arm.identity, "served", "") for arm in (evidence.baseline, variant))
     mismatches = [
-        f"{field} differs between baseline and {variant.name}: not the same question to both"
+        f"{field} differs between {evidence.baseline.name} and {variant.name}: not the same question to both"
         for field in (PAIRED_BY if not served else PAIRED_BY[:-1])
         if getattr(evidence.baseline.identity, field) != getattr(variant.identity, field)
     ]

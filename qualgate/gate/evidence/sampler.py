@@ -26,15 +26,16 @@ def says_likeliest(arm: ArmEvidence) -> str:
 
 
 def sampler_remarks(decision: Judged) -> Remarks:
-    """Withhold approvals where the arm's or the baseline's server ignored the sampling settings. Where one
-    arm is chosen, that is a step of its own."""
+    """Withhold approvals where the server of the arm, or of one that it is held against, ignored the sampling settings.
+    Where one arm is chosen, that is a step of its own."""
     if decision.policy.chooses:
         return {}
     arms = {arm.name: arm for arm in decision.evidence.variants}
-    of_baseline, remarks = says_likeliest(decision.evidence.baseline), {}
+    bases = [decision.evidence.baseline, *(arms[name] for name in decision.policy.references if name in arms)]
+    of_bases, remarks = [says_likeliest(base) for base in bases], {}
     for verdict in decision.verdicts:
         arm = arms.get(verdict.variant)
-        lines = tuple(filter(None, (of_baseline, says_likeliest(arm) if arm else "")))
+        lines = tuple(filter(None, (*of_bases, says_likeliest(arm) if arm else "")))
         if lines and verdict.exit != Exit.INTEGRITY:
             remarks[verdict.variant] = Remark(lines=lines, withholds=(*PASSES, Exit.UNDECIDED))
     return remarks

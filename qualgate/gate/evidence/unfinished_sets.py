@@ -39,8 +39,8 @@ def unfinished_sets(pairs: Mapping[str, Sequence[Pair]], most_share: float) -> U
         after = Counter(filter(None, (way_unfinished(pair.variant, pair.max_new_tokens) for pair in chosen)))
         if not before and not after:
             continue
-        n, arm = len(chosen), chosen[0].variant.key.arm
-        line = f"unfinished answers of {name}: baseline {_share(before, n)}, {arm} {_share(after, n)}"
+        n, base, arm = len(chosen), chosen[0].baseline.key.arm, chosen[0].variant.key.arm
+        line = f"unfinished answers of {name}: {base} {_share(before, n)}, {arm} {_share(after, n)}"
         over = f"{line}, over `max_unfinished: {most_share:g}`"
         if before.total() > most_share * n:
             baseline[name] = f"{over}: {advise_on_unfinished(before)}"
@@ -49,6 +49,11 @@ def unfinished_sets(pairs: Mapping[str, Sequence[Pair]], most_share: float) -> U
         elif _differ(chosen, CHANCE / len(pairs)):
             differing[name] = f"{line}, more than chance explains: {advise_on_unfinished(before + after)}"
     return Unfinished(baseline=baseline, variant=variant, differing=differing)
+
+
+def by_arm(pairs: Mapping[str, Mapping[str, Sequence[Pair]]], most_share: float) -> dict[str, Unfinished]:
+    """Arm → these sets in its pairs with the variant."""
+    return {arm: unfinished_sets(of_arm, most_share) for arm, of_arm in pairs.items()}
 
 
 def _share(ways: Counter[str], n: int) -> str:

@@ -28,7 +28,7 @@ _TRIES = 6
 def cases_that_do(model: Prediction, slice_: Slice) -> int | None:
     """Cases of the slice at which an identical variant is proven in `AIM` of draws: an estimate, raised until draws
     confirm it. None: too many, or unknown."""
-    alone = replace(model.policy, rules=(replace(slice_.rule, tier="critical"),))
+    alone = replace(model.policy, rules=(replace(slice_.rule, tier="critical", against=""),))
     model = replace(model, policy=alone, draws=min(model.draws, _TRIED))
     (slice_,) = (planned_slice for planned_slice in model.slices if planned_slice.name == slice_.name)
     cases = cases_needed(model, slice_, AIM)

@@ -184,8 +184,8 @@ class _Course:
                 model.assumed,
                 planned_set.repeats,
             )
-            generator = np.random.default_rng([*stream, *"\0".join(key).encode("utf-8", "surrogatepass")])
-            cells = outcome_chances(*key, losses.get(key, 0.0), model.assumed)
+            generator = np.random.default_rng([*stream, *"\0".join(key[:2]).encode("utf-8", "surrogatepass")])
+            cells = outcome_chances(*key[:2], losses.get(key[:2], 0.0), model.assumed)
             lost, gained, right = columns.draw(cells, draws, generator)
             for view, slice_ in enumerate(sharing):
                 view_columns, starts = columns.of_view(view)

@@ -23,7 +23,7 @@ from qualgate.gate.planning.change import Change
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.power import DRAWS, PlannedRule, Prediction, outcome_of
 from qualgate.gate.planning.suggestions import changes
-from qualgate.gate.rules import Slice
+from qualgate.gate.rules import Slice, may_approve
 from qualgate.records import Policy, Rule, RunEvidence
 from qualgate.records.metrics import METRICS
 
@@ -66,7 +66,7 @@ def foreseeable(sets: Sequence[PlannedSet], policy: Policy) -> tuple[Policy | No
 
     predictable = tuple(rule for rule in policy.rules if fits(rule))
     out = tuple(rule.id for rule in policy.rules if not fits(rule))
-    critical = any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in predictable)
+    critical = any(may_approve(rule) and METRICS[rule.metric].kind == "quality" for rule in predictable)
     return (replace(policy, rules=predictable) if critical else None), out
 
 

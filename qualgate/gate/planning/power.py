@@ -109,7 +109,7 @@ class Prediction:
         """Number of draws for every rate."""
         single = {}
         for key, slices in self.by_key(self.quality).items():
-            planned_set, name = self._at(key), key[1]
+            planned_set, name = self._at(key[:2]), key[1]
             views = [self.view(slice_, planned_set) for slice_ in slices]
             shapes = shapes_of(planned_set, views, answers_of(slices[0].rule, planned_set))
             single[name] = max(drawn_singly(shapes), single.get(name, 0))
@@ -381,12 +381,13 @@ class Prediction:
         advice = advise_on_baseline(slice_.rule, right, flips, self.policy.alpha)
         return f"the baseline is right on {right:.1%}, under {enough:.0%} a loss would not show; {advice}"
 
-    def by_key(self, chosen: Sequence[Slice]) -> dict[Key, list[Slice]]:
-        """Group slices by the outcomes to draw; slices of one key see the same draws."""
-        grouped: dict[Key, list[Slice]] = {}
+    def by_key(self, chosen: Sequence[Slice]) -> dict[tuple[str, str, str], list[Slice]]:
+        """Group slices by the outcomes to draw, a `Key` and the arm it is against; slices of one see the same draws."""
+        grouped: dict[tuple[str, str, str], list[Slice]] = {}
         for slice_ in chosen:
             for planned_set in self.among(slice_):
-                grouped.setdefault((outcome_of(slice_.rule, planned_set), planned_set.name), []).append(slice_)
+                key = outcome_of(slice_.rule, planned_set), planned_set.name, slice_.rule.against
+                grouped.setdefault(key, []).append(slice_)
         return dict(sorted(grouped.items()))
 
     def _draw(self, losses: Mapping[Key, float], stream: int, *, only: Slice | None = None) -> dict[Slice, Drawn]:
@@ -397,11 +398,11 @@ class Prediction:
         """
         sums: dict[Slice, Drawn] = {}
         for index, (key, slices) in enumerate(self.by_key([only] if only else self.quality).items()):
-            planned_set = self._at(key)
+            planned_set = self._at(key[:2])
             by_view = draw(
                 planned_set,
                 [self.view(slice_, planned_set) for slice_ in slices],
-                outcome_chances(*key, losses.get(key, 0.0), self.assumed),
+                outcome_chances(*key[:2], losses.get(key[:2], 0.0), self.assumed),
                 self.assumed,
                 self.used,
                 np.random.default_rng([self.seed, stream, index]),

@@ -12,7 +12,7 @@ from qualgate.gate.planning.margins import absolute_margin
 from qualgate.gate.planning.outcomes import trials_of
 from qualgate.gate.planning.power import PlannedRule, Prediction
 from qualgate.gate.planning.rule_lines import rewritten_lines
-from qualgate.gate.rules import Slice
+from qualgate.gate.rules import Slice, may_approve
 from qualgate.records import Rule
 from qualgate.records.metrics import DROP_BELOW, METRICS
 from qualgate.stats.intervals import normal_quantile
@@ -25,12 +25,12 @@ def pooled_endpoint(model: Prediction, rules: Sequence[PlannedRule]) -> Change |
     partial = [slice_ for slice_ in _failing(model, rules) if slice_.name != "pooled"]
     if not any(len(model.sets) > 1 or slice_.only is not None for slice_ in partial):
         return None
-    by_kind: dict[tuple[str, str, str], list[Slice]] = {}
+    by_kind: dict[tuple[str, str, str, str], list[Slice]] = {}
     for slice_ in partial:
         by_kind.setdefault(_kind_of(slice_), []).append(slice_)
     added: list[Rule] = []
     for kind, slices in sorted(by_kind.items()):
-        metric, _, bound = kind
+        metric, bound, *_ = kind
         carrying = {
             planned_set.name
             for planned_set in model.sets
@@ -45,9 +45,9 @@ def pooled_endpoint(model: Prediction, rules: Sequence[PlannedRule]) -> Change |
     return _rewritten(model, failing=_failing(model, rules), added=added, kind="pooled endpoint")
 
 
-def _kind_of(slice_: Slice) -> tuple[str, str, str]:
-    """(metric, repeats, name of the bound): rules of one kind can replace each other."""
-    return slice_.rule.metric, slice_.rule.repeats, bound_of(slice_.rule)[0]
+def _kind_of(slice_: Slice) -> tuple[str, str, str, str]:
+    """(metric, name of the bound, repeats, the arm it is against): rules of one kind can replace each other."""
+    return slice_.rule.metric, bound_of(slice_.rule)[0], slice_.rule.repeats, slice_.rule.against
 
 
 def wider_margins(model: Prediction, rules: Sequence[PlannedRule]) -> Change | None:
@@ -82,7 +82,7 @@ def _rewritten(model: Prediction, failing: Sequence[Slice], added: Sequence[Rule
         ]
         changed = replace(model.policy, rules=_strictest([*(rule for _, new in becomes for rule in new), *added]))
         lines = rewritten_lines(becomes, added, changed.rules)
-        if not any(r.tier == "critical" and METRICS[r.metric].kind == "quality" for r in changed.rules):
+        if not any(may_approve(rule) and METRICS[rule.metric].kind == "quality" for rule in changed.rules):
             continue
         change = tried(replace(model, policy=changed), kind, lines)
         if change is not None:
@@ -129,7 +129,7 @@ def _strictest(rules: Sequence[Rule]) -> tuple[Rule, ...]:
     strictest: dict[tuple[object, ...], Rule] = {}
     for index, rule in enumerate(rules):
         name, bound = bound_of(rule)
-        where = rule.evalset is None and rule.scope, rule.evalset, rule.where, rule.repeats
+        where = rule.evalset is None and rule.scope, rule.evalset, rule.where, rule.repeats, rule.against
         key = (rule.metric, rule.tier, name, *where) if bound else (index,)
         if key not in strictest or bound < bound_of(strictest[key])[1]:
             strictest[key] = rule

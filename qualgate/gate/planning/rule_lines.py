@@ -10,7 +10,7 @@ _NOT_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}  # YA
 
 
 def as_line(rule: Rule) -> str:
-    """The rule as an entry of a gate file's list of rules."""
+    """The rule as an entry of a gate file's list of rules, with a remark where that is another list than the first."""
     parts = [f"metric: {rule.metric}"]
     if rule.evalset is not None:
         parts.append(f"evalset: {_word(rule.evalset)}")
@@ -27,7 +27,7 @@ def as_line(rule: Rule) -> str:
     ]
     parts += [f"repeats: {rule.repeats}"] if rule.repeats != "mean" else []
     parts += [f"tier: {rule.tier}"] if rule.tier != "critical" else []
-    return f"{{{', '.join(parts)}}}"
+    return f"{{{', '.join(parts)}}}" + (f"  # of `against: {{{rule.against}: …}}`" if rule.against else "")
 
 
 def rewritten_lines(

@@ -133,11 +133,13 @@ def overdue(nightly: Nightly, store: Store, now: datetime) -> dict[tuple[str, st
 
 
 def with_model(gate: GateFile, model: str) -> GateFile:
-    """Return the gate file with this folder as its only variant, run with the baseline's settings."""
+    """Return the gate file with this folder as its only variant, run with the baseline's settings. The arms that
+    variants are held against stay."""
     arm = replace(
         gate.baseline, name=Path(model).name, model=model, dtype_said=False, kv_said=False, adapter=None, served=None
     )
-    return replace(gate, variants=(arm,))
+    references = tuple(other for other in gate.variants if other.name in gate.policy.references)
+    return replace(gate, variants=(*references, arm))
 
 
 def _models(patterns: list[str], folder: Path, gate: GateFile) -> list[str]:
@@ -152,7 +154,7 @@ def _models(patterns: list[str], folder: Path, gate: GateFile) -> list[str]:
         models |= dict.fromkeys(matches)
     names = [Path(model).name for model in models]
     for model, name in zip(models, names, strict=True):
-        if not re.fullmatch(VARIANT_NAME, name) or name == "baseline":
+        if not re.fullmatch(VARIANT_NAME, name) or name in ("baseline", *gate.policy.references):
             raise UsageError(f"`models`: {model!r:.200} cannot be a variant's name; rename the folder.")
         if names.count(name) > 1:
             raise UsageError(f"`models`: two folders are called {name!r}; a verdict could not tell them apart.")

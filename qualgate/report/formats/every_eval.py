@@ -36,7 +36,7 @@ def report_as_every_eval(report: Report) -> str:
 def _of_baseline(report: Report) -> Iterator[dict[str, Any]]:
     seen = set()
     for line in (line for verdict in report.verdicts for line in verdict.comparisons):
-        if line.baseline is not None and (line.metric, line.slice) not in seen:
+        if line.baseline is not None and not line.against and (line.metric, line.slice) not in seen:
             seen.add((line.metric, line.slice))
             yield _result(line, line.baseline, None)
 
@@ -81,7 +81,7 @@ def _result(line: Comparison, score: float, verdict: Verdict | None) -> dict[str
         details |= {"rule": line.rule, "status": line.status, "method": line.method}
         details |= {name: repr(number) for name, number in numbers.items() if number is not None}
     return {
-        "evaluation_name": f"{line.metric} [{line.slice}]",
+        "evaluation_name": line.head,
         "source_data": {"dataset_name": visible_line(line.slice), "source_type": "other"},
         "metric_config": config,
         "score_details": {"score": float(score), "details": {k: visible_line(v) for k, v in details.items()}},

@@ -61,6 +61,7 @@ def _of_rule(comparison: Comparison) -> Attributes:
         "gen_ai.evaluation.explanation": _short(comparison.reason or f"{comparison.rule} {comparison.status}"),
         "qualgate.rule": comparison.rule,
         "qualgate.slice": comparison.slice,
+        "qualgate.against": comparison.against or "baseline",
         "qualgate.tier": comparison.tier,
         "qualgate.pairs": comparison.n,
     } | {name: float(number) for name, number in numbers.items() if number is not None}

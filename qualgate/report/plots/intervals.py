@@ -104,6 +104,7 @@ def _interval(row: _Row, axis: Axis, zero: float | None) -> str:
     parts.append(mark(axis.at(row.at), middle, status))
     title = f"{comparison.metric}, {comparison.slice}: {difference_and_bounds(comparison)}, {status}; {comparison.rule}"
     where = "" if comparison.slice == "pooled" else f" · {text(comparison.slice)}"
+    where += f" · against {text(comparison.against)}" if comparison.against else ""
     label = f'<span class="sign {status}">{SIGNS.get(status, "")}</span> {text(comparison.metric)}{where}'
     return f'<div class="label">{label}</div>{svg(ROW, title, "".join(parts))}'
 

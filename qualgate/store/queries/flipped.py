@@ -218,8 +218,9 @@ def flipped_answers(
 
 
 def judged_by(verdict: Verdict, evalsets: Collection[str]) -> tuple[Judged, ...]:
-    """Return the quality rules that decided: the broken critical ones, else all critical ones."""
-    counted = [rule for rule in verdict.comparisons if rule.lost is not None and rule.tier == "critical"]
+    """Return the quality rules against the baseline that decided: the broken critical ones, else all critical ones."""
+    against_baseline = (rule for rule in verdict.comparisons if not rule.against)
+    counted = [rule for rule in against_baseline if rule.lost is not None and rule.tier == "critical"]
     decided = [rule for rule in counted if rule.status == "broken"] or counted
     return tuple(dict.fromkeys((rule.metric, rule.slice if rule.slice in evalsets else None) for rule in decided))
 

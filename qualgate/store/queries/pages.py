@@ -12,6 +12,7 @@ from sqlalchemy import tuple_ as in_tuple
 from sqlalchemy.sql import ColumnElement
 
 from qualgate.errors import EXIT_ORDER
+from qualgate.store import plain
 from qualgate.store.claims import Claim, Shown, claims
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, chain
@@ -81,9 +82,10 @@ def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine
         scorings = rows_of("scoring").where(sealed.c.run_id.in_(ids))
         rescored_at = {row.run_id: row.at for row in connection.execute(scorings)}
         pruned = pruned_runs(connection, ids)
-        lines = defaultdict(list)
+        lines, beside = defaultdict(list), {row.run_id: plain.policy(row.policy_json).references for row in rows}
         for line in _variant_lines(connection, arms.c.run_id.in_(ids), superseded(connection), _NEWEST_FIRST):
-            lines[line.run_id].append(line)
+            if line.word or line.variant not in beside[line.run_id]:
+                lines[line.run_id].append(line)
     return tuple(
         RunLine(
             run_id=row.run_id,
