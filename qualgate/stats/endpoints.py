@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.stats.laws import beginnings, difference, far_and_sharp, members_of
+from qualgate.stats.laws import Answers, beginnings, difference, far_and_sharp, members_of
 
 DEALS = 1999  # permutations of a test
 MOST_APART = 1.0  # nats: one odd token must not outweigh all others
@@ -28,8 +28,8 @@ class Drawn:
     """Answers of both servers to one prompt. a, b: the tokens of each answer, any hashables; a_logprobs, b_logprobs: of
     each answer one per token, in nats; empty where they are not given."""
 
-    a: Sequence[Sequence[object]]
-    b: Sequence[Sequence[object]]
+    a: Answers
+    b: Answers
     a_logprobs: Sequence[Sequence[float]] = ()
     b_logprobs: Sequence[Sequence[float]] = ()
 
@@ -136,13 +136,13 @@ def _own(tree: Tree) -> NDArray:
 
 def _sums(trees: Sequence[Tree], deals: int, generator: np.random.Generator) -> tuple[NDArray, NDArray, NDArray]:
     """Both sums of `laws` and the log-probs' sum of squares, for the observed labels and their permutations."""
-    far, sharp, between = np.zeros((3, deals + 1))
+    far, sharp, squares = np.zeros((3, deals + 1))
     for tree in trees:
         labels = permuted(_own(tree), deals, generator)
         parts, tree_sharp = far_and_sharp(tree.sets, labels)
         far, sharp = far + parts.sum(1), sharp + tree_sharp
-        between = between + between(tree.given, tree.nats, labels)[0]
-    return far, sharp, between
+        squares = squares + between(tree.given, tree.nats, labels)[0]
+    return far, sharp, squares
 
 
 def between(given: NDArray, nats: NDArray, labels: NDArray) -> tuple[NDArray, NDArray]:

@@ -20,7 +20,7 @@ over all prompts at once, which adds the noise of how many answers to each promp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 DEALS = 1999
 
-Answers = Sequence[Sequence[int]]
+Answers = Sequence[Sequence[Hashable]]  # tokens of each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ def beginnings(answers: Answers) -> list[tuple[int, NDArray[np.intp]]]:
     shared, open_ = [], [(0, list(range(len(answers))))]
     while open_:
         length, who = open_.pop()
-        nexts: dict[int | None, list[int]] = {}
+        nexts: dict[Hashable, list[int]] = {}
         for index in who:
             ends = len(answers[index]) == length
             nexts.setdefault(None if ends else answers[index][length], []).append(index)

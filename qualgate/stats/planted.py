@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from qualgate.stats.endpoints import Drawn, Forest, Tree, between, compare_endpoints, permuted
 from qualgate.stats.laws import difference, far_and_sharp
 
-DRAWS, INNER = 200, 199  # planted differences, and permutations of the log-probs' test for each
+DRAWS, INNER = 200, 79  # planted differences, and permutations of the log-probs' test for each
 STEEPEST = 20.0  # nats of log w beside its prompt's mean: keeps products of weights within floats
 
 
