@@ -22,7 +22,7 @@ from qualgate.text.escaping import visible_line
 # the logit noise, and the temperature, whose stated chances are the measured ones. `nats`: its log-probs beside the
 # baseline's, root mean square.
 ANCHORS: Mapping[str, Shift] = {
-    "4-bit weights": Shift(noise=2.5, nats=0.42),
+    "4-bit weights": Shift(noise=1.5, nats=0.42),
     "8-bit weights": Shift(noise=0.1, nats=0.04),
     "8-bit KV cache": Shift(noise=0.1, nats=0.027),
     "temperature 1.02": Shift(temperature=1.038),

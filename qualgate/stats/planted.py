@@ -4,7 +4,8 @@ Let B's law have the likelihood ratio w to A's. Given all answers to a prompt, t
 them is B's is then proportional to the product of w over S. So labels are drawn by such weights over the very answers
 at hand, and the share of draws in which a test rejects is its power, given this comparison's own noise. A shift draws
 w: at each place where answers part, the logits of the tokens seen there move by normal noise, or all are divided by a
-temperature. The shares of the answers stand for the tokens' probabilities.
+temperature. The shares of the answers stand for the tokens' probabilities, which tokens not seen lack: planted noise
+is found less often than the same noise on the logits of a sampler (0.30 for 0.51 in the tests).
 """
 
 from __future__ import annotations
