@@ -86,7 +86,7 @@ def _drawn(asked: Asked, *, with_tokens: bool) -> list[Drawn]:
         return (*f"{answer.thought}\0{answer.text}\0{answer.calls or ''}", (answer.finish,))
 
     def logprobs(answers: Sequence[Answer]) -> list[tuple[float, ...]]:
-        return [(*(nats for _, nats in answer.spelled), 0.0) for answer in answers] if with_tokens else []
+        return [tuple(nats for _, nats in answer.spelled) for answer in answers] if with_tokens else []
 
     return [
         Drawn([*map(tokens, a)], [*map(tokens, b)], logprobs(a), logprobs(b))

@@ -26,7 +26,7 @@ MOST_APART = 1.0  # nats: one odd token must not outweigh all others
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """Answers of both servers to one prompt. a, b: the tokens of each answer, any hashables; a_logprobs, b_logprobs: of
-    each answer one per token, in nats; empty where they are not given."""
+    each answer one per token, in nats, but for an end that has none; empty where they are not given."""
 
     a: Answers
     b: Answers
@@ -113,7 +113,7 @@ def _tree(drawn: Drawn, with_logprobs: bool) -> Tree:
             if token is None or len(those) < 2:
                 continue
             waiting.append((depth + 1, those))
-            if with_logprobs:
+            if with_logprobs and depth < len(logprobs[those[0]]):
                 values = np.array([logprobs[index][depth] for index in those])
                 values = np.clip(values - np.median(values), -MOST_APART, MOST_APART)
                 row, member = np.zeros((2, len(answers)))

@@ -87,17 +87,12 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 def drawn(arm: Arm, answers: int, size: Size, seed: int) -> Pool:
     """So many answers of an arm to each of the command's prompts."""
     texts = [body["messages"][0]["content"] for body in chosen_prompts([], Path(), 10**9)[: size.prompts]]
-    body = {"max_new_tokens": MOST}
-    cases = [
-        Case(
-            evalset="open",
-            body={"id": str(number), "messages": [{"role": "user", "content": arm.before + text}], **body},
-        )
-        for number, text in enumerate(texts)
+    bodies = [
+        {"id": str(row), "messages": [{"role": "user", "content": arm.before + text}], "max_new_tokens": MOST}
+        for row, text in enumerate(texts)
     ]
-    rendered = (
-        [tokenizer(text)["input_ids"] for text in texts] if arm.bare else Renderer(read_files(PATH)).render(cases)
-    )
+    cases = [Case(evalset="open", body=body) for body in bodies]
+    rendered = Renderer(read_files(PATH)).render(cases)
     spec = ArmSpec(name="baseline", model=str(PATH), **{"dtype": "float32"} | dict(arm.spec))
     pool = []
     with tempfile.TemporaryDirectory() as cache:
