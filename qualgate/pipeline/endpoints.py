@@ -130,7 +130,7 @@ async def _ask_both(
 ) -> Asked:
     with TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "spent.jsonl", Budget(max_tokens=tokens))
-        servers = [_server(name, address, *where, ledger) for name, address, where in sides]
+        servers = [_server(name, address, *where, ledger, progress) for name, address, where in sides]
         async with servers[0].client, servers[1].client:
             first, stages, ended = await _answers(servers, prompts, ledger, tokens, progress)
         spent = ledger.spent()
@@ -141,11 +141,14 @@ async def _ask_both(
     )  # fmt: skip
 
 
-def _server(name: str, address: Address, url: str, model: str, ledger: Ledger) -> _Server:
+def _server(name: str, address: Address, url: str, model: str, ledger: Ledger, progress: Progress) -> _Server:
     served = Served(endpoint=url, api_key_env=address.key, stream=False, concurrency=CONCURRENCY)
     read: dict[str, int] = {}
     charges = Charges(ledger, name, served, lambda body: read.get(_key(body)) or prompt_most(body))
-    return _Server(name, model, Client(url, served, CONCURRENCY, charges=charges), read)
+    client = Client(
+        url, served, CONCURRENCY, charges=charges, notify=lambda _, line: progress(line, 0, 0) if line else None
+    )
+    return _Server(name, model, client, read)
 
 
 def _key(body: Body) -> str:
@@ -168,6 +171,7 @@ async def _answers(
             took = (prompt_took(body, answer.prompt_tokens)[0] for body, answer in zip(prompts, answers, strict=True))
             server.read.update(zip(map(_key, prompts), took, strict=True))
         cost = sum(server.read[_key(body)] + body["max_tokens"] for server in servers for body in prompts)
+        left = 0
         while len(stages) < STAGES:
             left = tokens - sum(spent.tokens for spent in ledger.spent().values())
             if (repeats := left // cost) < FEWEST:
@@ -175,7 +179,10 @@ async def _answers(
             stages.append(await _stage(servers, prompts, repeats, f"stage {len(stages) + 1}", progress))
     except BudgetSpent:
         return first, stages, "a server counted more tokens than for the same prompts before"
-    return first, stages, "" if stages else f"its {tokens:,} tokens are too few for {FEWEST} answers to each prompt"
+    needed = (
+        f"{FEWEST} answers to each prompt take {FEWEST * cost:,} tokens by the servers' counts, and {left:,} are left"
+    )
+    return first, stages, "" if stages else needed
 
 
 async def _stage(

@@ -20,6 +20,7 @@ def endpoints_body(asked: Asked, statement: Statement) -> dict[str, Any]:
     apart = statement.apart
     return {
         "outcome": statement.outcome,
+        "by_logprobs_alone": _by_logprobs_alone(statement),
         "null": NULL + (", with the same log-probs" if apart and apart.p_logprobs is not None else ""),
         "alpha": statement.alpha,
         "tests": None if apart is None else asdict(apart),
@@ -37,8 +38,15 @@ def endpoints_body(asked: Asked, statement: Statement) -> dict[str, Any]:
 
 def print_endpoints(asked: Asked, statement: Statement) -> None:
     """Print the statement on stdout."""
-    blocks = tuple(_blocks(asked, statement))
-    print_sections(screen.console(), [Section(f"A and B: {statement.outcome}", blocks)])
+    alone = ", by their log-probs alone" if _by_logprobs_alone(statement) else ""
+    print_sections(
+        screen.console(), [Section(f"A and B: {statement.outcome}{alone}", tuple(_blocks(asked, statement)))]
+    )
+
+
+def _by_logprobs_alone(statement: Statement) -> bool:
+    apart = statement.apart
+    return apart is not None and apart.different and apart.p > apart.each
 
 
 def _blocks(asked: Asked, statement: Statement) -> Iterator[Block]:
@@ -63,10 +71,8 @@ def _blocks(asked: Asked, statement: Statement) -> Iterator[Block]:
         return
     law = NULL + ("" if apart.p_logprobs is None else ", with the same log-probs")
     yield Note(f"Tested: {law}. Two that do are called different in at most {statement.alpha:g} of comparisons.")
-    if apart.p > apart.each and apart.different:
-        yield Note(
-            "Only the log-probs differ. Other kernels or another GPU move them, too: compare the size with the table."
-        )
+    if _by_logprobs_alone(statement):
+        yield Note("Other kernels or another GPU move log-probs, too: compare the size with the table.")
     yield Table(
         heads=("a difference like", "found with this budget", "its log-probs, nats apart"),
         rows=tuple((name, f"{chance:.0%}", f"{ANCHORS[name].nats:g}") for name, chance in statement.chances.items()),

@@ -47,7 +47,7 @@ def chances(
             continue
         hits = _answers_differ(forest, shift, level, generator)
         if forest.apart.p_logprobs is not None:
-            hits |= _logprobs_differ(forest.trees, shift, level, generator)
+            hits |= _logprobs_differ(forest, shift, level, generator)
         rates[name] = float(hits.mean())
     return rates
 
@@ -97,12 +97,26 @@ def _answers_differ(forest: Forest, shift: Shift, level: float, generator: np.ra
     return (1 + at_least) / (1 + uniform) <= level
 
 
-def _logprobs_differ(trees: Sequence[Tree], shift: Shift, level: float, generator: np.random.Generator) -> NDArray:
+def _logprobs_differ(forest: Forest, shift: Shift, level: float, generator: np.random.Generator) -> NDArray:
     """Whether the test of the log-probs finds each draw of the shift, which moves B's log-probs."""
     values = np.zeros((DRAWS, INNER + 1))
-    for tree in trees:
+    for tree in forest.trees:
+        noise = _own_noise(tree, forest.apart.noise, generator)
         for draw, own in enumerate(_planted(tree, shift, generator)):
             moves = shift.nats * generator.standard_normal((len(tree.given), 1))
-            nats = tree.nats + tree.given * moves * (1 - own)
+            nats = noise + tree.given * moves * (1 - own)
             values[draw] += between(tree.given, nats, permuted(own, INNER, generator))[0]
     return (values >= values[:, :1] * (1 - 1e-9)).mean(1) <= level
+
+
+def _own_noise(tree: Tree, noise: Sequence[float], generator: np.random.Generator) -> NDArray:
+    """Return the log-probs less their own server's mean; where it gave a token once, drawn from its noise elsewhere."""
+    total, of_a = np.zeros_like(tree.nats), np.arange(tree.given.shape[1]) < tree.first
+    for label, size in zip((of_a, ~of_a), noise, strict=True):
+        members = tree.given * label
+        count = members.sum(1, keepdims=True)
+        mean = (tree.nats * members).sum(1, keepdims=True) / np.maximum(count, 1)
+        spread = np.sqrt(count / np.maximum(count - 1, 1))  # a mean takes a part of the noise of few
+        alone = size * generator.standard_normal(members.shape)
+        total += members * np.where(count > 1, (tree.nats - mean) * spread, alone)
+    return total

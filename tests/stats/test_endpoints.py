@@ -67,7 +67,13 @@ def test_equal_servers_are_told_apart_no_more_often_than_alpha():
 
 
 def test_log_probs_that_move_are_found_unless_the_servers_own_noise_hides_them():
-    clear, hidden = (compare_endpoints(pair(5, noise=noise, nats=0.05), 0.05).apart for noise in (0.001, 0.3))
+    pairs = [pair(5, noise=noise, nats=0.05) for noise in (0.001, 0.3)]
+    forests = [compare_endpoints(prompts, 0.05) for prompts in pairs]
+    shift = {"moved": Shift(nats=0.05)}
+    sure, rare = (chances(*of, 0.05, shift)["moved"] for of in zip(pairs, forests, strict=True))
+    assert sure > 0.95
+    assert rare < 0.2
+    clear, hidden = (forest.apart for forest in forests)
     assert clear.different
     assert clear.p > clear.each
     assert clear.nats > 10 * max(clear.noise)

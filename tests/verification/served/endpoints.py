@@ -29,7 +29,7 @@ from qualgate.served.answer import Answer
 from tests.verification.goals import SERVED
 
 ALPHA, NEAR = 0.05, 0.10
-SEEN = 20  # one comparison of so many also states its chances
+SEEN = 25  # one comparison of so many also states its chances
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
