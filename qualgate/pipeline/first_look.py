@@ -31,14 +31,8 @@ def look_file(a: Address, b: Address, sets: Sequence[str], folder: Path) -> str:
     """Return the gate file's text. folder: the one that evalset paths are relative to.
     Raises UsageError for an invalid address, a server with several models and no `--model-a` or `--model-b`, twice the
     same model, and faulty evalsets; InfrastructureError if a server does not answer."""
-    arms = [_checked(address) for address in (a, b)]
     loaded_sets = [evalsets.load(ref, folder) for ref in sets]
-    models = [address.model or _only_model(address, option) for address, option in ((a, "--model-a"), (b, "--model-b"))]
-    if (server_at(arms[0]), models[0]) == (server_at(arms[1]), models[1]):
-        raise UsageError(
-            f"URL_A and URL_B are the same model of the same server ({models[0]!r:.80} at {arms[0]}): they "
-            "could differ by noise only. Give another address, or another model by --model-b."
-        )
+    arms, models = zip(*resolved(a, b), strict=True)
     lines = [
         "# Written by `qualgate compare`, which overwrites it. Copy it, set `max_drop` to the loss you accept, and",
         "# `qualgate run` the copy. Every key: docs/reference/gate-file.md",
@@ -52,6 +46,18 @@ def look_file(a: Address, b: Address, sets: Sequence[str], folder: Path) -> str:
         "store: sqlite:///qualgate.db",
     ]
     return "\n".join(lines) + "\n"
+
+
+def resolved(a: Address, b: Address) -> list[tuple[str, str]]:
+    """Return URL and model of both. Errors as of `look_file`."""
+    arms = [_checked(address) for address in (a, b)]
+    models = [address.model or _only_model(address, option) for address, option in ((a, "--model-a"), (b, "--model-b"))]
+    if (server_at(arms[0]), models[0]) == (server_at(arms[1]), models[1]):
+        raise UsageError(
+            f"URL_A and URL_B are the same model of the same server ({models[0]!r:.80} at {arms[0]}): they "
+            "could differ by noise only. Give another address, or another model by --model-b."
+        )
+    return list(zip(arms, models, strict=True))
 
 
 def _checked(address: Address) -> str:

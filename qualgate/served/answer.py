@@ -14,7 +14,7 @@ from qualgate.served.doubt import EMPTY, MIXED, REARRANGED, Doubt, doubtful, is_
 from qualgate.served.faults import WireFault, reported
 from qualgate.served.half_characters import made_whole
 from qualgate.served.replies import Choice, Completed, Message, Ranked, ToolCall
-from qualgate.served.told_odds import margins_told
+from qualgate.served.told_odds import margins_told, spelled
 
 MOST_NAME = 200  # characters of a model's name
 CALLED = ("tool_calls", "tool_use", "function_call")  # ends of an answer that calls a tool
@@ -30,7 +30,7 @@ class Answer:
     and last piece, and the longest wait between two (None: a single piece). read: its list at each token of the prompt,
     if requested. drafts: see `Completed.drafts`. margins: see `margins_told`; () if one is not reported.
     thought_tokens: as the server counts them, else None. models: the names that the server gives; reply: see
-    `Completion`. pieces: their number, with empty ones.
+    `Completion`. pieces: their number, with empty ones. spelled: text and log-prob of each token; () unless all come.
     """
 
     text: str
@@ -51,6 +51,7 @@ class Answer:
     models: tuple[str, ...] = ()
     reply: str = ""
     pieces: int = 1
+    spelled: tuple[tuple[str, float], ...] = ()
 
     @property
     def content(self) -> tuple[int | None, str, str, tuple[tuple[str, str], ...]]:
@@ -91,6 +92,7 @@ class Gathering:
     _ids: list[int] | None = None
     _logprobs: list[float] = field(default_factory=list)
     _margins: list[float | None] = field(default_factory=list)
+    _spelled: list[tuple[str, float]] = field(default_factory=list)
     _halved: bool = False
     _models: dict[str, None] = field(default_factory=dict)
     _id: str = ""
@@ -186,6 +188,7 @@ class Gathering:
             token_logprobs = choice.logprobs.token_logprobs or ()
             self._logprobs += [logprob for logprob in token_logprobs if logprob is not None]
             self._margins += margins_told(token_logprobs, choice.logprobs.top_logprobs)
+            self._spelled += spelled(choice.logprobs)
         self._read = self._read or tuple(choice.prompt_logprobs or ())
         if self._finish is None or FINISH_WORDS.get(self._finish, "stop") in ("eos", "stop"):
             self._finish = _word(choice.finish_reason) or self._finish  # where pieces differ, one that is cut is cut
@@ -205,7 +208,7 @@ class Gathering:
         elif calls:
             raise WireFault("a message within its stream has fewer tool calls than the pieces before it")
         if ids is not None:
-            self._ids, self._logprobs, self._margins = list(ids), [], []
+            self._ids, self._logprobs, self._margins, self._spelled = list(ids), [], [], []
 
     def _call(self, place: int, part: ToolCall) -> None:
         """Take a tool call, or a piece of one. place: its number in the answer.
@@ -283,5 +286,7 @@ class Gathering:
             models=tuple(self._models),
             reply=self._reply(),
             pieces=self._pieces,
+            # Some servers give the log-prob of the token that ends an answer, some do not.
+            spelled=tuple(self._spelled) if completion_tokens in (len(self._spelled), len(self._spelled) + 1) else (),
             margins=tuple(margins) if self._ids is not None and len(margins) == len(self._ids) else (),
         )

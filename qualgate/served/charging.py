@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import ceil
@@ -76,12 +76,16 @@ class Meter:
 
     def took(self, body: Mapping[str, Any]) -> tuple[int, int, int]:
         """Return tokens of prompt and answer, and how many of them are estimates for lack of a credible count."""
-        most_read, most_said = prompt_most(body), answer_most(body)
-        exact = _tokens(body) is not None
-        least_read = most_read if exact else ceil(most_read / LONGEST)
-        prompt, guessed = _credible(self.told_prompt, least_read, most_read)
+        most_said, exact = answer_most(body), _tokens(body) is not None
+        prompt, guessed = prompt_took(body, self.told_prompt)
         answer, guessed_too = _credible(self.told_answer, max(self.ids, ceil(self.characters / LONGEST)), most_said)
         return prompt, answer, (0 if exact else guessed) + (0 if self.ids == answer else guessed_too)
+
+
+def prompt_took(body: Mapping[str, Any], told: int | None) -> tuple[int, int]:
+    """Return the tokens of a prompt of which the server counts `told`, and how many of them are estimated."""
+    most = prompt_most(body)
+    return _credible(told, most if _tokens(body) is not None else ceil(most / LONGEST), most)
 
 
 def _credible(count: int | None, least: int, most: int) -> tuple[int, int]:
@@ -93,17 +97,20 @@ def _credible(count: int | None, least: int, most: int) -> tuple[int, int]:
 
 
 class Charges:
-    """Requests of one arm, each claimed before it is sent and settled when it ends."""
+    """Requests of one arm, each claimed before it is sent and settled when it ends. read: the most tokens of a
+    request's prompt."""
 
-    def __init__(self, ledger: Ledger, arm: str, served: Served) -> None:
-        self._ledger, self._arm, self._price = ledger, arm, served.price
+    def __init__(
+        self, ledger: Ledger, arm: str, served: Served, read: Callable[[Mapping[str, Any]], int] = prompt_most
+    ) -> None:
+        self._ledger, self._arm, self._price, self._read = ledger, arm, served.price, read
         self._under_way, self._ended = 0, asyncio.Event()
 
     @asynccontextmanager
     async def charged(self, body: Mapping[str, Any]) -> AsyncIterator[Meter]:
         """Claim one request for the length of the block. BudgetSpent if it does not fit the budget once those under way
         have ended. A broken request stays claimed, unless it surely had no answer."""
-        name = await self._claim(prompt_most(body), answer_most(body))
+        name = await self._claim(self._read(body), answer_most(body))
         meter, self._under_way = Meter(), self._under_way + 1
         try:
             yield meter

@@ -119,10 +119,13 @@ class Message(Reply):
 
 
 class Logprobs(Reply):
-    """Log-probs of a completion in nats: of each token, and of the likeliest at each place, by their spelling."""
+    """Log-probs of a completion in nats: of each token, and of the likeliest at each place, by their spelling. content:
+    of a chat, an object for each token."""
 
     token_logprobs: list[float | None] | None = None
     top_logprobs: Any = None
+    tokens: Any = None
+    content: Any = None
 
 
 class Ranked(Reply):

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qualgate.records import Prompt, Served
+from qualgate.served.replies import Logprobs
 from qualgate.stats.greedy_sampler import SURE, log_e_values
 
 MOST_NATS = 1e6
@@ -46,6 +47,16 @@ def _margin(chosen: float | None, top: Any) -> float | None:
 def _is_logprob(value: Any) -> bool:
     """Return whether a value is a finite number; an integer of hundreds of digits, beyond any float, is not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -MOST_NATS < value < MOST_NATS
+
+
+def spelled(logprobs: Logprobs) -> list[tuple[str, float]]:
+    """Return spelling and log-prob of each token, of a completion or a chat; [] if any is no text or no number."""
+    places = logprobs.content if isinstance(logprobs.content, list) else []
+    pairs = [(place.get("token"), place.get("logprob")) for place in places if isinstance(place, Mapping)]
+    if isinstance(logprobs.tokens, list) and not places:
+        pairs = list(zip(logprobs.tokens, logprobs.token_logprobs or (), strict=False))
+    sound = [(text, value) for text, value in pairs if isinstance(text, str) and _is_logprob(value)]
+    return sound if len(sound) == len(pairs) else []  # pyrefly: ignore[bad-return]
 
 
 def asked_plainly(prompt: Prompt, served: Served) -> bool:

@@ -20,7 +20,7 @@ over all prompts at once, which adds the noise of how many answers to each promp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 DEALS = 1999
 
-Answers = Sequence[Sequence[int]]
+Answers = Sequence[Sequence[Hashable]]  # tokens of each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,30 +53,49 @@ def same_law(prompts: Sequence[tuple[Answers, Answers]], seed: int = 0, deals: i
         shared = beginnings([*first, *second])
         if not (first and second and shared):
             continue
-        members = np.zeros((len(shared), len(first) + len(second)))
-        for row, (_, answers) in enumerate(shared):
-            members[row, answers] = 1.0
-        labels = np.repeat([1 / len(first), -1 / len(second)], [len(first), len(second)])
-        every = np.vstack([labels, generator.permuted(np.tile(labels, (deals, 1)), axis=1)])
-        distances, size = every @ members.T, members.sum(1)
-        parts = distances**2 / size
+        own = np.repeat([1.0, 0.0], [len(first), len(second)])
+        every = np.vstack([own, generator.permuted(np.tile(own, (deals, 1)), axis=1)])
+        members = members_of(shared, len(own))
+        parts, prompt_sharp = far_and_sharp(members, every)
         far += parts.sum(1)
-        sharp += distances @ size
+        sharp += prompt_sharp
         if parts[0].max() > largest:
             largest, row = float(parts[0].max()), int(parts[0].argmax())
             count_of_first = int(members[row, : len(first)].sum())
             result = SameLaw(
                 p=1.0, prompt=number, length=shared[row][0], of=(len(first), len(second)),
-                count=(count_of_first, int(size[row]) - count_of_first),
+                count=(count_of_first, int(members[row].sum()) - count_of_first),
             )  # fmt: skip
-    value = _score(far) + _score(sharp) ** 2 / sqrt(2)
+    value = difference(far, sharp)
     return replace(result, p=float((value >= value[0] - 1e-9).mean()))
 
 
-def _score(deals: NDArray[np.float64]) -> NDArray[np.float64]:
+def members_of(shared: Sequence[tuple[int, NDArray[np.intp]]], answers: int) -> NDArray[np.float64]:
+    """Return the sets as rows, 1 for each answer in it. answers: their number."""
+    members = np.zeros((len(shared), answers))
+    for row, (_, indices) in enumerate(shared):
+        members[row, indices] = 1.0
+    return members
+
+
+def far_and_sharp(members: NDArray, labels: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the parts of Q, [labelings, sets], and L, [labelings], of one prompt. members: [sets, answers]; labels:
+    [labelings, answers], 1 for the first sampler's, as many in each."""
+    count, size = labels[0].sum(), members.sum(1)
+    distances = (labels / count - (1 - labels) / (labels.shape[1] - count)) @ members.T
+    return distances**2 / size, distances @ size
+
+
+def difference(far: NDArray, sharp: NDArray, uniform: int | None = None) -> NDArray[np.float64]:
+    """Return the statistic of each labeling. uniform: how many of the first are permutations that give the means and
+    deviations (None: all)."""
+    return _score(far, uniform) + _score(sharp, uniform) ** 2 / sqrt(2)
+
+
+def _score(values: NDArray[np.float64], uniform: int | None) -> NDArray[np.float64]:
     """Standard scores; 0 if all permutations give the same value."""
-    spread = float(deals.std())
-    return (deals - deals.mean()) / spread if spread > 1e-12 else np.zeros_like(deals)
+    spread, mean = float(values[:uniform].std()), values[:uniform].mean()
+    return (values - mean) / spread if spread > 1e-12 else np.zeros_like(values)
 
 
 def beginnings(answers: Answers) -> list[tuple[int, NDArray[np.intp]]]:
@@ -85,7 +104,7 @@ def beginnings(answers: Answers) -> list[tuple[int, NDArray[np.intp]]]:
     shared, open_ = [], [(0, list(range(len(answers))))]
     while open_:
         length, who = open_.pop()
-        nexts: dict[int | None, list[int]] = {}
+        nexts: dict[Hashable, list[int]] = {}
         for index in who:
             ends = len(answers[index]) == length
             nexts.setdefault(None if ends else answers[index][length], []).append(index)

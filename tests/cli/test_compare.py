@@ -120,6 +120,9 @@ BAD = [
     (["http://127.0.0.1:1/v1", "http://LocalHost:1/v1"], [*NAMED], "the same model of the same server"),
     (["http://127.0.0.1:1/v1"] * 2, ["--evalset", "no_such_set"], "no_such_set"),
     (["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"], [*NAMED, "--limit", "0"], "--limit 0"),
+    (["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"], ["--tokens", "10"], "or more"),
+    (["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"], ["--tokens", "9000", "--alpha", "0.6"], "below 0.5"),
+    (["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"], ["--tokens", "9000", "--limit", "3"], "scores none"),
 ]  # fmt: skip
 
 
@@ -129,6 +132,25 @@ def test_what_cannot_be_compared_is_refused(addresses, more, said, workspace):
     assert done.returncode == Exit.USAGE, done.stdout
     assert said in " ".join(done.stderr.split())
     assert "secret" not in done.stderr
+
+
+def test_a_budget_of_tokens_gives_a_statement_which_names_servers_that_do_not_draw(workspace):
+    with scripted(otherwise=answering()) as one, scripted(otherwise=answering(wrong=CASES)) as two:
+        done = compare(workspace, one.address, two.address, "--tokens", "3000", "--json")
+        asked = len(one.asked), len(two.asked)
+    assert done.returncode == Exit.UNDECIDED, done.stderr
+    made = json.loads(done.stdout)
+    assert made == json.loads((workspace / "qualgate-compare" / "statement.json").read_text())
+    assert made["outcome"] == "cannot tell"
+    assert [line.partition(":")[0] for line in made["faults"]] == ["A", "B"]
+    assert tuple(made["asked"]["spent"][name]["requests"] for name in "AB") == asked
+    assert "answers to each of each server" in done.stderr
+
+
+def test_without_evalset_and_tokens_nothing_is_asked(workspace):
+    done = qualgate("compare", "http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1", cwd=workspace)
+    assert done.returncode == Exit.USAGE
+    assert "--tokens N compares answers without it" in done.stderr
 
 
 def test_nobody_there_ends_with_13_and_the_address_is_said_once(workspace):

@@ -276,6 +276,8 @@ SERVED = Benchmark(
         "wire.drafted": "tokens said for an int8 / int4 arm <= .25 / .5 of plain decoding, the same answers",
         "power": "samples at a temperature of 7 pairs, int8 among them: power >= Model Equality Testing's + .10 where "
         "its is <= .85; size <= alpha",
+        "endpoints": "`compare --tokens` of arms of the reference model, 500 comparisons each: sound pairs different "
+        "<= alpha + 3 SE; int4, int8, KV int8, temperature 1.02, other template: found as often as stated, within .10",
         "metrics.agree": "TTFT, TPOT, gaps, end to end, requests/s, tokens/s of recorded streams within 2 % of what "
         "`vllm bench serve` and GuideLLM make of them",
         "kl.bounds": "the true KL inside the interval at each of >= 10,000 positions, by k; width reported",

@@ -18,6 +18,7 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("client_cost", ("client",)),
     ("lists", ("verdict.same", "wire.drafted", "kl.bounds")),
     ("laws", ("power",)),
+    ("endpoints", ("endpoints",)),
     ("load_agrees", ("metrics.agree",)),
 )
 """(module, the rows that it measures), each by `measure(quick) -> (rounds, rows)`."""

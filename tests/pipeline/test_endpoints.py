@@ -1,0 +1,127 @@
+"""Two servers asked within a budget of tokens: what is spent, what is stated, and which faults leave it open."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qualgate.errors import InfrastructureError, UsageError
+from qualgate.pipeline.endpoint_statement import Statement, state
+from qualgate.pipeline.endpoints import Asked, ask_endpoints, chosen_prompts
+from qualgate.pipeline.first_look import Address
+from qualgate.stats.planted import Shift
+from tests.served.scripted import Reply, as_json, scripted
+
+WORDS, READ, IDS = ("rain", "sun", "snow", "wind"), 12, itertools.count()
+PLANTED = {"4-bit weights": Shift(noise=3.0)}
+Answer = Callable[[dict[str, Any]], Reply]
+
+
+def sampler(odds: tuple[int, ...] = (4, 3, 2, 1), **planted: Any) -> Answer:
+    """A server that draws three words by these odds, with their log-probs. planted: fields of its reply, of its choice,
+    and `said` in place of its text."""
+
+    def answer(body: dict[str, Any]) -> Reply:
+        drawn = random.Random(f"{body['seed']} {body['messages']}").choices(WORDS, odds, k=3)
+        content = planted.get("content", [{"token": f"{word} ", "logprob": -1.0} for word in drawn])
+        text = planted["said"](body) if "said" in planted else " ".join(drawn)
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        if body.get("logprobs"):
+            choice["logprobs"] = {"content": content}
+        usage = {"prompt_tokens": planted.get("read", READ), "completion_tokens": planted.get("counted", 3)}
+        whole = {"choices": [choice], "usage": usage, "model": planted.get("model", "m")}
+        return as_json(whole | {"id": planted.get("id") or f"chatcmpl-{next(IDS):032x}", "created": 1})
+
+    return answer
+
+
+def compared(a: Answer, b: Answer, tokens: int = 4000) -> tuple[Asked, Statement]:
+    with scripted(otherwise=a) as one, scripted(otherwise=b) as other:
+        prompts = chosen_prompts([], Path(), tokens)
+        asked = ask_endpoints(Address(url=one.address), Address(url=other.address), prompts, tokens, lambda *_: None)
+    return asked, state(asked, 0.05, PLANTED)
+
+
+def test_both_get_the_same_requests_and_the_budget_holds():
+    asked, made = compared(sampler(), sampler())
+    assert made.outcome == "no difference found", made
+    assert made.chances["4-bit weights"] > 0.5
+    assert made.apart is not None
+    assert made.apart.p_logprobs == 1.0
+    a, b = asked.spent
+    assert (a.requests, a.tokens) == (b.requests, b.tokens)
+    assert a.requests == 1 + asked.prompts * (1 + asked.repeats)
+    assert 0.5 * asked.tokens < a.tokens + b.tokens <= asked.tokens
+
+
+def test_other_odds_are_found_and_so_are_other_log_probs():
+    _, made = compared(sampler(), sampler((1, 2, 3, 4)))
+    assert made.outcome == "different"
+    moved = [{"token": "rain ", "logprob": -1.1}] * 3
+    _, made = compared(sampler(content=[{"token": "rain ", "logprob": -1.0}] * 3), sampler(content=moved))
+    assert made.apart is not None
+    assert (made.outcome, made.apart.p) == ("different", 1.0)
+    assert made.apart.nats == pytest.approx(0.1)
+
+
+def test_another_template_is_noted_by_its_tokens():
+    _, made = compared(sampler(), sampler(read=READ + 5))
+    assert any("another chat template" in note for note in made.notes)
+
+
+def test_a_server_without_log_probs_is_compared_by_its_answers():
+    def refuses(body: dict[str, Any]) -> Reply:
+        return as_json({"error": "logprobs are not supported"}, 400) if body.get("logprobs") else sampler()(body)
+
+    for other in (refuses, sampler(content="?"), sampler(content=[{"token": 7, "logprob": "x"}, None, 1 << 70])):
+        _, made = compared(sampler(), other)
+        assert (made.outcome, made.faults) == ("no difference found", ())
+        assert made.apart is not None
+        assert made.apart.p_logprobs is None
+        assert any("only the answers are compared" in note for note in made.notes)
+
+
+def by_prompt(body: dict[str, Any]) -> str:
+    return str(body["messages"])
+
+
+FAULTS = {
+    "empty": (sampler(said=lambda body: "", counted=1, content=None), "answers are empty"),
+    "reasoning parser": (sampler(said=lambda body: "", counted=32), "its reasoning parser"),
+    "temperature ignored": (sampler(said=by_prompt), "all its answers to one prompt are alike"),
+    "cached replies": (sampler(id="chatcmpl-0123456789abcdef0123456789abcdef", said=by_prompt), "a cache answers"),
+    "another model": (sampler(model="cheap-9b"), "cheap-9b answers"),
+    "a cache's mark": (sampler(model="m (from a cache)"), "a cache, a fallback"),
+    "max_tokens ignored": (sampler(counted=500), "ignores `max_tokens`"),
+    "counts that grow": (lambda body: sampler(read=READ + next(IDS) ** 2)(body), "counted more tokens"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_a_server_is_named_and_nothing_is_said_of_the_models(fault):
+    faulty, words = FAULTS[fault]
+    _, made = compared(sampler((1, 2, 3, 4)), faulty)
+    assert made.outcome == "cannot tell"
+    assert made.apart is None
+    assert any(words in line for line in made.faults), made.faults
+
+
+def test_a_server_that_fails_ends_the_comparison_by_its_own_fault():
+    with pytest.raises(InfrastructureError, match="busy"):
+        compared(sampler(), lambda body: as_json({"error": "busy"}, 503, Retry_After="9999"))
+
+
+def test_a_budget_that_is_too_small_says_how_much_is_needed():
+    with pytest.raises(UsageError, match=r"give \d+ or more"):
+        chosen_prompts([], Path(), 100)
+
+
+def test_the_prompts_of_an_evalset_are_asked_in_place_of_the_open_ones():
+    prompts = chosen_prompts(["transform"], Path(), 20_000)
+    assert all("messages" in body and body["max_tokens"] <= 32 for body in prompts)
+    assert prompts != chosen_prompts([], Path(), 20_000)
