@@ -7,24 +7,21 @@ what a log unpacks to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from itertools import chain, takewhile
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from math import isnan
 from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.intake.error_texts import error_reader
 from qualgate.intake.harnesses.containers import Archive
 from qualgate.intake.harnesses.fields import digest, mapping, number, sequence, shown, text, whole
 from qualgate.intake.harnesses.json_stream import JsonFile
-from qualgate.intake.harnesses.log import Choice, Log, Sample
+from qualgate.intake.harnesses.log import Choice, Run, Sample
 from qualgate.intake.harnesses.probe import Probe
-from qualgate.intake.harnesses.rows import rows_of
+from qualgate.intake.harnesses.rows import Samples, reader
 from qualgate.intake.harnesses.summary import Tally, miscounted
 
-NAME = "inspect"
 HOW_SENT = (  # keys of the generate config that do not change what is answered
     "max_retries", "timeout", "attempt_timeout", "max_connections", "adaptive_connections", "batch", "cache",
     "cache_prompt", "logprobs", "top_logprobs", "prompt_logprobs",
@@ -44,55 +41,37 @@ def recognise(probe: Probe) -> bool:
     return probe.head.lstrip().startswith(b"{") and probe.says('"status"', '"eval"', '"task_id"', '"dataset"')
 
 
-def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
+@reader
+def read(path: Path, choice: Choice, tally: Tally) -> Samples:
     """Read a log. UsageError for one of another task or model than chosen."""
     with path.open("rb") as file:
         packed = file.read(4) == b"PK\x03\x04"
     if not packed:
         log = JsonFile(path, "samples")
-        return _log(path, log.rest, _of_json(path, log), choice, error_texts)
+        for position, body in enumerate(log.items, 1):
+            yield _sample(f"{path}: sample {position}", body)
+        return _run(path, log.rest, tally)
     with Archive(path) as archive:
         if "header.json" not in archive.names:
             raise UsageError(
                 f"{path}: the run never finished (no header.json). Finish it: inspect eval-retry {path.name}, or "
                 f"recover what it has: inspect log recover {path.name}"
             )
-        header = _object(path, archive.json("header.json"))
-        return _log(path, header, _of_archive(path, archive), choice, error_texts)
+        for name in archive.names:
+            if name.startswith("samples/") and name.endswith(".json"):
+                yield _sample(f"{path}: {name}", archive.json(name))
+        return _run(path, _object(path, archive.json("header.json")), tally)
 
 
-def _log(
-    path: Path,
-    header: Mapping[str, Any],
-    samples: Iterator[Sample],
-    choice: Choice,
-    error_texts: Iterable[str] | None,
-) -> Log:
-    """Make the log. header: complete when the samples are exhausted; what stands before them in a file is there."""
-    first = next(samples, None)
+def _run(path: Path, header: Mapping[str, Any], tally: Tally) -> Run:
     spec = _object(path, header.get("eval"))
-    task, model = str(spec.get("task") or ""), str(spec.get("model") or "")
-    for wanted, there, what in ((choice.task, task, "task"), (choice.model, model, "model")):
-        if wanted and wanted != there:
-            raise UsageError(f"{path}: its {what} is {there!r:.80}, not {wanted!r:.80}")
-    tally = Tally()
-    faults = tuple(_ended_early(path, header))
-    rows = rows_of(
-        str(path),
-        tally.counted(replace(sample, model=model) for sample in chain(() if first is None else (first,), samples)),
-        is_error=error_reader(error_texts),
+    return Run(
+        path=path,
+        task=str(spec.get("task") or ""),
+        model=str(spec.get("model") or ""),
         scorers=_scorers(spec),
-        metric=choice.metric,
-        faults=faults,
-    )
-    return Log(
-        format=NAME,
-        task=task,
-        scores=rows.scores,
-        counts=rows.counts,
         settings=_settings(spec, header),
-        faults=(*faults, *_miscounted(path, header, tally)),
-        notes=rows.notes,
+        faults=(*_ended_early(path, header), *_miscounted(path, header, tally)),
     )
 
 
@@ -100,17 +79,6 @@ def _object(path: Path, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{path}: no inspect log: its `eval` is no object")
     return value
-
-
-def _of_archive(path: Path, archive: Archive) -> Iterator[Sample]:
-    for name in archive.names:
-        if name.startswith("samples/") and name.endswith(".json"):
-            yield _sample(f"{path}: {name}", archive.json(name))
-
-
-def _of_json(path: Path, log: JsonFile) -> Iterator[Sample]:
-    for position, body in enumerate(log.items, 1):
-        yield _sample(f"{path}: sample {position}", body)
 
 
 def _sample(where: str, body: Any) -> Sample:
@@ -252,12 +220,12 @@ def _ended_early(path: Path, header: Mapping[str, Any]) -> Iterator[str]:
 def _miscounted(path: Path, header: Mapping[str, Any], tally: Tally) -> Iterator[str]:
     """Say where inspect's own summary is not that of the samples: their number, those without an error, means."""
     results = mapping(header.get("results"))
-    yield from miscounted(path, NAME, "samples", results.get("total_samples"), tally.samples)
-    yield from miscounted(path, NAME, "samples without an error", results.get("completed_samples"), tally.answers)
+    yield from miscounted(path, "inspect", "samples", results.get("total_samples"), tally.samples)
+    yield from miscounted(path, "inspect", "samples without an error", results.get("completed_samples"), tally.answers)
     for score in map(mapping, sequence(results.get("scores"))):
         names = (score.get("name"), f"{score.get('scorer')}.{score.get('name')}")
         for metric in ("accuracy", "mean"):
             stated = mapping(mapping(score.get("metrics")).get(metric)).get("value")
             mean = next((mean for mean in map(tally.mean, map(str, names)) if mean is not None), None)
             if mean is not None and score.get("reducer") in REDUCED:
-                yield from miscounted(path, NAME, f"{metric} of {names[0]}", stated, mean)
+                yield from miscounted(path, "inspect", f"{metric} of {names[0]}", stated, mean)

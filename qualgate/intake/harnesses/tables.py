@@ -7,24 +7,22 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from qualgate.documents import nearest, quote
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import unreadable
-from qualgate.intake.error_texts import error_reader
 from qualgate.intake.harnesses.containers import CUT
 from qualgate.intake.harnesses.fields import number, whole
-from qualgate.intake.harnesses.log import Choice, Log, Sample
+from qualgate.intake.harnesses.log import Choice, Run, Sample
 from qualgate.intake.harnesses.probe import Probe
-from qualgate.intake.harnesses.rows import rows_of
-from qualgate.intake.harnesses.summary import Models
+from qualgate.intake.harnesses.rows import Samples, reader
+from qualgate.intake.harnesses.summary import Tally
 from qualgate.intake.jsonl import read_objects
 from qualgate.records.identity import sha256_text
 
-NAME = "table"
 MEANINGS: Mapping[str, tuple[str, ...]] = {  # meaning → names of columns, in lower case without signs
     "id": ("id", "sampleid", "questionid", "caseid", "itemid", "docid", "taskid", "uid"),
     "question": ("question", "prompt", "input", "query", "instruction", "messages", "problem"),
@@ -74,29 +72,34 @@ def _plain(name: Any) -> str:
     return _WORD.sub("", str(name).lower())
 
 
-def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
+@reader
+def read(path: Path, choice: Choice, tally: Tally) -> Samples:
     """Read a table. UsageError names columns whose meaning is not clear, and what to write."""
-    if choice.task:
-        raise UsageError(f"{path}: a table names no task; leave out --task")
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; a table is one file")
     with path.open("rb") as file:
         is_lines = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
-    cells = _json_rows(path) if is_lines else _csv_rows(path)
-    columns, models = Columns(path, choice.columns), Models(path, choice.model)
-    rows = rows_of(
-        str(path),
-        models.chosen(_samples(path, cells, columns)),
-        is_error=error_reader(error_texts),
-        metric=choice.metric,
-    )
-    return Log(
-        format=NAME,
-        task="",
-        scores=rows.scores,
-        counts=rows.counts,
-        notes=(f"{path}: read as {columns.shown()}", *rows.notes),
-    )
+    columns = Columns(path, choice.columns)
+    for line, body in read_objects(path) if is_lines else _csv_rows(path):
+        names = columns.settle(list(body))
+        cells = {meaning: body.get(name) for meaning, name in names.items()}
+        where = f"{path}:{line}"
+        answer = cells.get("answer")
+        yield Sample(
+            id=_id(where, cells),
+            where=where,
+            line=line,
+            repeat=_repeat(where, cells.get("repeat")),
+            question=cells.get("question"),
+            target=_text(cells.get("target")),
+            text=answer if isinstance(answer, str | None) else _text(answer),
+            tokens=_whole(cells.get("tokens")),
+            finish="" if (finish := _text(cells.get("finish"))).strip().lower() in NONE else finish.strip(),
+            error=_error(cells.get("error")),
+            values={names["score"]: _score(where, names["score"], cells["score"])},
+            model=_text(cells.get("model")),
+        )
+    return Run(path=path, notes=(f"{path}: read as {columns.shown()}",))
 
 
 class Columns:
@@ -147,10 +150,6 @@ class Columns:
         return ", ".join(f"{meaning} = {name:.40}" for meaning, name in self._names.items())
 
 
-def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    yield from read_objects(path)
-
-
 def _csv_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield (line, row). UsageError names the line of a row that is not whole."""
     csv.field_size_limit(LONGEST_CELL)
@@ -174,28 +173,6 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         raise UsageError(f"{path}: not valid UTF-8 at byte {error.start + 1} of a piece. {CUT}") from None
     except csv.Error as error:
         raise UsageError(f"{path}:{line}: not readable as CSV: {quote(str(error))}. {CUT}") from None
-
-
-def _samples(path: Path, rows: Iterable[tuple[int, Mapping[str, Any]]], columns: Columns) -> Iterator[Sample]:
-    for line, body in rows:
-        names = columns.settle(list(body))
-        cells = {meaning: body.get(name) for meaning, name in names.items()}
-        where = f"{path}:{line}"
-        answer = cells.get("answer")
-        yield Sample(
-            id=_id(where, cells),
-            where=where,
-            line=line,
-            repeat=_repeat(where, cells.get("repeat")),
-            question=cells.get("question"),
-            target=_text(cells.get("target")),
-            text=answer if isinstance(answer, str | None) else _text(answer),
-            tokens=_whole(cells.get("tokens")),
-            finish="" if (finish := _text(cells.get("finish"))).strip().lower() in NONE else finish.strip(),
-            error=_error(cells.get("error")),
-            values={names["score"]: _score(where, names["score"], cells["score"])},
-            model=_text(cells.get("model")),
-        )
 
 
 def _text(value: Any) -> str:
