@@ -29,7 +29,7 @@ from qualgate.intake.score_rows import QUOTED, ScoreRow, Scores, as_value, refus
 from qualgate.intake.serving_rows import NOT_SAID, Served
 from qualgate.records.identity import content_hash, sha256_text
 from qualgate.records.metrics import LM_EVAL, METRICS, MOST_NATS
-from qualgate.scoring.refusal_wording import read_answer
+from qualgate.scoring.refusal_wording import is_refusal
 from qualgate.text.numbers import counted
 
 HASHES = ("doc_hash", "prompt_hash", "target_hash")
@@ -149,7 +149,7 @@ class _Samples:
         self._numbers["answers"] += 1
         for text in texts:
             self._texts[sha256_text(text)] += 1
-            self._numbers["refused"] += read_answer(text[:HEAD], other_language=False).kind == "refused"
+            self._numbers["refused"] += is_refusal(text[:HEAD])
         if row is not None:
             self._numbers["errors"] += bool(row.failed)
             self._numbers[row.unanswered] += bool(row.unanswered)

@@ -25,7 +25,7 @@ from qualgate.intake.serving_rows import NOT_SAID, Served
 from qualgate.records import FINISH_WORDS
 from qualgate.records.identity import content_hash, sha256_text
 from qualgate.records.metrics import HARNESS
-from qualgate.scoring.refusal_wording import read_answer
+from qualgate.scoring.refusal_wording import is_refusal
 from qualgate.text.escaping import says_something
 from qualgate.text.numbers import counted
 
@@ -123,7 +123,7 @@ def _answer(sample: Sample, is_error: Callable[[str], bool]) -> _Answer:
         unanswered="" if failed else _unanswered(sample, right=right),
         finish=finish,
         failed=f"{sample.where}: {failed}" if failed else "",
-        refused=bool(text) and read_answer(text[:HEAD], other_language=False).kind == "refused",
+        refused=bool(text) and is_refusal(text[:HEAD]),
     )
 
 
