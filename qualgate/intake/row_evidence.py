@@ -247,6 +247,7 @@ def _units(
             unanswered=max(row.unanswered for row in copy),
             finish_reason=end,
             finished=end in ("eos", "stop") if end else None,
+            tokens=None,
             cluster=clusters.get(question[:2], first.cluster),
         )
         try:

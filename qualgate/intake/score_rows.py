@@ -105,7 +105,12 @@ def _error_in(body: dict[str, Any], is_error: Callable[[str], bool]) -> str:
 
 def is_score(row: ScoreRow) -> bool:
     """Whether the row is a score; times and divergences are measured, and no set requires them."""
-    return row.metric not in METRICS or METRICS[row.metric].approves
+    return _approves(row.metric)
+
+
+@lru_cache(maxsize=4096)
+def _approves(metric: str) -> bool:
+    return metric not in METRICS or METRICS[metric].approves
 
 
 class _NoRow(ValueError):

@@ -22,9 +22,10 @@ All may be left out; a missing field is unknown, never 0. A case with several ro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from math import inf
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,8 @@ class Served:
 
 
 NOT_SAID = Served()
+_NAMES = tuple(field.name for field in fields(Served))
+_values = attrgetter(*_NAMES)
 
 
 def served(body: Mapping[str, Any]) -> Served:
@@ -103,16 +106,17 @@ def with_serving(unit: UnitEvidence, rows: Iterable[Served]) -> UnitEvidence:
     for row in rows:
         if row is NOT_SAID:
             continue
-        for field in fields(row):
-            value = getattr(row, field.name)
-            if value is not None and values.setdefault(field.name, value) != value:
+        for name, value in zip(_NAMES, _values(row), strict=True):
+            if value is not None and values.setdefault(name, value) != value:
                 raise ValueError(f"the score rows of {unit.key.case_id!r:.80} have different values of "
-                                 f"`{field.name}`: {values[field.name]!r:.40} and {value!r:.40}")  # fmt: skip
+                                 f"`{name}`: {values[name]!r:.40} and {value!r:.40}")  # fmt: skip
+    if not values:
+        return unit if unit.tokens is None else replace(unit, tokens=None)
     times = {f"latency.{name}": values.pop(name) for name in TIMES if name in values}
     if differing := [name for name, value in times.items() if unit.values.get(name, value) != value]:
         raise ValueError(f"{unit.key.case_id!r:.80} has two values of {differing[0]}, one in a field and one in a row")
-    body: dict[str, Any] = {field.name: getattr(unit, field.name) for field in fields(unit)}
-    return UnitEvidence(**(body | {"tokens": None, "values": unit.values | times} | values))
+    changed: dict[str, Any] = {"tokens": None, "values": unit.values | times, **values}
+    return replace(unit, **changed)
 
 
 def _attempts(value: Any) -> tuple[Attempt, ...] | None:

@@ -15,6 +15,7 @@ from qualgate.pipeline.closed_list import UNION
 from qualgate.pipeline.from_files import judge_scores
 from qualgate.pipeline.models_of_rows import one_name_of_two, refuse_other_models, unnamed
 from qualgate.records import RunEvidence
+from qualgate.store.bulk import uncollected
 from qualgate.store.plain import now
 
 
@@ -43,9 +44,22 @@ def judge_results(
     do not share, and results that are not whole, leave everything undecided. UsageError for what cannot be read or
     compared.
     """
+    with uncollected():
+        return _judge(baseline, variant, gate, format, choices, max_drop, max_ratio)
+
+
+def _judge(
+    baseline: Path,
+    variant: Path,
+    gate: GateFile | None,
+    format: str,
+    choices: tuple[Choice, Choice],
+    max_drop: float | None,
+    max_ratio: float | None,
+) -> JudgedLogs:
     pair = read_pair(baseline, variant, format=format, choices=choices, error_texts=gate.error_texts if gate else None)
     before, after = pair.baseline, pair.variant
-    name, sides = before.task or baseline.stem, {BASELINE: before.scores, "variant": after.scores}
+    name, sides = before.task or after.task or baseline.stem, {BASELINE: before.scores, "variant": after.scores}
     if gate is not None:
         refuse_other_models(gate, sides)
     chosen = gate is not None or any(choice.metric for choice in choices)

@@ -53,7 +53,8 @@ def reader(
             runs.append((yield from samples(path, choice, tally)))
 
         chosen = Models(path, choice.model).chosen(every())
-        answers = _with_silence([_answer(sample, is_error) for sample in tally.counted(chosen)])
+        answers = [_answer(sample, is_error) for sample in tally.counted(chosen)]
+        _count_silence(answers)
         return _log(runs[0], choice, answers)
 
     return read
@@ -87,9 +88,9 @@ def _log(run: Run, choice: Choice, answers: Sequence[_Answer]) -> Log:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Answer:
-    """A sample without its texts, which a large log would keep twice."""
+    """A sample without its texts, of which a large log holds too many."""
 
     sample: Sample
     question: str  # hash of what was asked; "" = not logged
@@ -102,7 +103,7 @@ class _Answer:
 
 
 def _answer(sample: Sample, is_error: Callable[[str], bool]) -> _Answer:
-    """Look at one answer."""
+    """Look at one answer, and take its texts from it."""
     text = sample.text
     right = all(value == 1 for value in sample.values.values())  # another scorer may like the wording of an error
     failed = sample.error[:QUOTED]
@@ -115,32 +116,28 @@ def _answer(sample: Sample, is_error: Callable[[str], bool]) -> _Answer:
         question = content_hash(sample.question) if sample.question not in (None, "", [], {}) else ""
     except (TypeError, ValueError):  # a NaN, half a character
         question = ""
-    return _Answer(
-        sample=replace(sample, question=None, text=None, target="", extracted=_quoted(sample)),
-        question=question,
-        case_hash=sha256_text(f"{question} {sample.target}") if question else "",
-        text_sha256=sha256_text(text) if text is not None else None,
-        unanswered="" if failed else _unanswered(sample, right=right),
-        finish=finish,
-        failed=f"{sample.where}: {failed}" if failed else "",
-        refused=bool(text) and is_refusal(text[:HEAD]),
+    answer = _Answer(
+        sample,
+        question,
+        sha256_text(f"{question} {sample.target}") if question else "",
+        sha256_text(text) if text is not None else None,
+        "" if failed else _unanswered(sample, right=right),
+        finish,
+        f"{sample.where}: {failed}" if failed else "",
+        bool(text) and is_refusal(text[:HEAD]),
     )
+    sample.extracted = (sample.extracted or text or "")[:QUOTED]
+    sample.question, sample.text, sample.target, sample.where = None, None, "", ""
+    return answer
 
 
-def _with_silence(answers: Sequence[_Answer]) -> list[_Answer]:
+def _count_silence(answers: Sequence[_Answer]) -> None:
     """Count answers without a text as empty where the log holds the texts of others: it holds no answer there."""
-    if not any(answer.text_sha256 is not None for answer in answers):
-        return list(answers)
-    return [
-        replace(answer, unanswered="empty")
-        if answer.text_sha256 is None and not (answer.failed or answer.sample.calls or answer.finish == "length")
-        else answer
-        for answer in answers
-    ]
-
-
-def _quoted(sample: Sample) -> str:
-    return (sample.extracted or sample.text or "")[:QUOTED]
+    if any(answer.text_sha256 is not None for answer in answers):
+        for answer in answers:
+            cut = answer.failed or answer.sample.calls or answer.finish == "length"
+            if answer.text_sha256 is None and not cut:
+                answer.unanswered = "empty"
 
 
 def _unanswered(sample: Sample, *, right: bool) -> Literal["", "empty", "unfiltered"]:
@@ -205,6 +202,7 @@ def _rows(
             unsaid="" if value is not None or answer.failed else "no score",
             case_hash=answer.case_hash,
             scorer=intern(run.scorers.get(name, name)),
+            evalset=run.task,
             repeat=sample.repeat,
             cluster=cluster,
             labels=sample.labels,

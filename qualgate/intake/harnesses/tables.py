@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def read(path: Path, choice: Choice, tally: Tally) -> Samples:
         is_lines = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
     columns = Columns(path, choice.columns)
     for line, body in read_objects(path) if is_lines else _csv_rows(path):
-        names = columns.settle(list(body))
+        names = columns.settle(body)
         cells = {meaning: body.get(name) for meaning, name in names.items()}
         where = f"{path}:{line}"
         answer = cells.get("answer")
@@ -114,9 +114,9 @@ class Columns:
             if meaning not in MEANINGS:
                 raise UsageError(f"--columns {meaning}=…: no such meaning{nearest(meaning, MEANINGS)}")
 
-    def settle(self, names: Sequence[str]) -> Mapping[str, str]:
+    def settle(self, names: Collection[str]) -> Mapping[str, str]:
         """Meaning → column, from the names of this row and those before. UsageError where two may be one meaning."""
-        if self._seen and self._seen.keys() >= set(names):
+        if self._seen and all(name in self._seen for name in names):
             return self._names
         self._seen |= dict.fromkeys(names)
         names, self._names = list(self._seen), {}
