@@ -59,7 +59,7 @@ def _judge(
 ) -> JudgedLogs:
     pair = read_pair(baseline, variant, format=format, choices=choices, error_texts=gate.error_texts if gate else None)
     before, after = pair.baseline, pair.variant
-    name, sides = before.task or after.task or baseline.stem, {BASELINE: before.scores, "variant": after.scores}
+    name, sides = before.task or baseline.stem, {BASELINE: before.scores, "variant": after.scores}
     if gate is not None:
         refuse_other_models(gate, sides)
     chosen = gate is not None or any(choice.metric for choice in choices)

@@ -15,7 +15,7 @@ from typing import Any
 
 from qualgate.errors import UsageError
 from qualgate.intake.harnesses.containers import Archive
-from qualgate.intake.harnesses.fields import digest, mapping, number, sequence, shown, text, whole
+from qualgate.intake.harnesses.fields import digest, mapping, read_score, sequence, shown, text, whole
 from qualgate.intake.harnesses.json_stream import JsonFile
 from qualgate.intake.harnesses.log import Choice, Run, Sample
 from qualgate.intake.harnesses.probe import Probe
@@ -28,8 +28,7 @@ HOW_SENT = (  # keys of the generate config that do not change what is answered
 )  # fmt: skip
 LIMITS = ("message_limit", "token_limit", "time_limit", "working_limit", "turn_limit", "cost_limit")
 OF_MODEL = ("chat_template", "enable_thinking", "max_model_len", "max_length", "tokenizer_call_args")
-GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # inspect's value_to_float
-TRUE, FALSE = ("yes", "true"), ("no", "false")
+GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}  # value_to_float
 LOGGED = "inspect logged an error"
 REDUCED = (None, "mean")  # reducers of epochs whose mean the rows give
 
@@ -133,22 +132,8 @@ def _value(where: str, name: str, score: Any) -> dict[str, float | None]:
 
 
 def _number(where: str, name: str, value: Any) -> float | None:
-    if isinstance(value, list):
-        raise UsageError(f"{where}: the score {name!r:.60} is a list; reduce it to a number in inspect")
-    if isinstance(value, str):
-        word = value.strip()
-        if word in GRADES:
-            return GRADES[word]
-        if word.lower() in TRUE + FALSE:
-            return float(word.lower() in TRUE)
-        try:
-            return float(word)
-        except ValueError:
-            raise UsageError(
-                f"{where}: the score {name!r:.60} is {word!r:.40}, which is neither a grade nor a number"
-            ) from None
-    score = number(value)
-    return None if score is None or isnan(score) else score  # a scorer that cannot say gives NaN
+    result = read_score(where, name, value, GRADES)
+    return None if result is None or (isnan(result) and not isinstance(value, str)) else result  # NaN: it cannot say
 
 
 def _text(content: Any) -> str:

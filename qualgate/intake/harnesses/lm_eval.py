@@ -67,7 +67,7 @@ def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
     results = results_beside(path, task)
     if choice.model and results.model != choice.model:
         raise UsageError(f"{path}: its model is {results.model or 'not said'!r:.80}, not {choice.model!r:.80}")
-    samples = _Samples(path, task, choice, results.model, error_reader(error_texts))
+    samples = _Samples(path, choice, results.model, error_reader(error_texts))
     for line, body in read_objects(path):
         samples.add(f"{path}:{line}", line, body)
     rows = samples.rows()
@@ -85,10 +85,10 @@ def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
 class _Samples:
     """The rows of the samples under one filter, and what their answers are."""
 
-    def __init__(self, path: Path, task: str, choice: Choice, model: str, is_error: Callable[[str], bool]) -> None:
+    def __init__(self, path: Path, choice: Choice, model: str, is_error: Callable[[str], bool]) -> None:
         self.chosen = choice.filter
         self.by_question: dict[str, list[int]] = {}  # hash of a question → ids of its documents
-        self._path, self._task, self._choice, self._model, self._is_error = path, task, choice, model, is_error
+        self._path, self._choice, self._model, self._is_error = path, choice, model, is_error
         self._filters: set[str] = set()
         self._names: dict[str, str] = {}  # lm-eval's metric → ours; "": not available to rules
         self._pairs: set[str] = set()  # metrics of the whole set (F1 of a choice, a Brier score): no sample's own
@@ -131,7 +131,6 @@ class _Samples:
                 metric=our_name,
                 value=value,
                 weight=weight,
-                evalset=self._task,
                 case_hash=case_hash,
                 scorer=intern(f"lm_eval {name},{self.chosen}"),
                 cluster=question or None,

@@ -202,7 +202,6 @@ def _rows(
             unsaid="" if value is not None or answer.failed else "no score",
             case_hash=answer.case_hash,
             scorer=intern(run.scorers.get(name, name)),
-            evalset=run.task,
             repeat=sample.repeat,
             cluster=cluster,
             labels=sample.labels,

@@ -15,7 +15,7 @@ from qualgate.documents import nearest, quote
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import unreadable
 from qualgate.intake.harnesses.containers import CUT
-from qualgate.intake.harnesses.fields import number, whole
+from qualgate.intake.harnesses.fields import read_score, whole
 from qualgate.intake.harnesses.log import Choice, Run, Sample
 from qualgate.intake.harnesses.probe import Probe
 from qualgate.intake.harnesses.rows import Samples, reader
@@ -38,8 +38,12 @@ MEANINGS: Mapping[str, tuple[str, ...]] = {  # meaning → names of columns, in 
 MOST_COLUMNS = 1000
 LONGEST_CELL = 16 * 2**20  # characters
 MOST_FIELDS_READ = 65_536  # bytes of the head in which the first line ends
-TRUE, FALSE = ("true", "yes", "pass", "passed", "correct", "1"), ("false", "no", "fail", "failed", "incorrect", "0")
 NONE = ("", "null", "none", "nan", "n/a", "na")
+WORDS = (
+    dict.fromkeys(("true", "yes", "pass", "passed", "correct", "1"), 1.0)
+    | dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "0"), 0.0)
+    | dict.fromkeys(NONE)
+)
 NO_ERROR = (*NONE, "false", "0")
 _WORD = re.compile(r"[^a-z0-9]+")
 
@@ -96,7 +100,7 @@ def read(path: Path, choice: Choice, tally: Tally) -> Samples:
             tokens=_whole(cells.get("tokens")),
             finish="" if (finish := _text(cells.get("finish"))).strip().lower() in NONE else finish.strip(),
             error=_error(cells.get("error")),
-            values={names["score"]: _score(where, names["score"], cells["score"])},
+            values={names["score"]: read_score(where, names["score"], cells["score"], WORDS)},
             model=_text(cells.get("model")),
         )
     return Run(path=path, notes=(f"{path}: read as {columns.shown()}",))
@@ -214,21 +218,3 @@ def _error(value: Any) -> str:
     if value in (None, False, 0, [], {}) or (isinstance(value, str) and value.strip().lower() in NO_ERROR):
         return ""
     return f"the table names an error: {str(value)[:300]}"
-
-
-def _score(where: str, name: str, value: Any) -> float | None:
-    if not isinstance(value, str):
-        if isinstance(value, list | dict):
-            raise UsageError(f"{where}: the score {name!r:.60} is no number")
-        return number(value)
-    word = value.strip().lower()
-    if word in NONE:
-        return None
-    if word in TRUE + FALSE:
-        return float(word in TRUE)
-    try:
-        return float(word)
-    except ValueError:
-        raise UsageError(
-            f"{where}: the score {name!r:.60} is {value!r:.40}, which is neither a number nor yes or no"
-        ) from None
