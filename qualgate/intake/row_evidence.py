@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from qualgate.errors import UsageError, close_names
 from qualgate.intake.score_rows import ScoreRow, Scores, is_score
-from qualgate.intake.serving_rows import with_serving
+from qualgate.intake.serving_rows import serving_fields
 from qualgate.records import ArmEvidence, ArmIdentity, RunEvidence, UnitEvidence, UnitKey
 from qualgate.records.identity import content_hash
 from qualgate.records.metrics import METRICS
@@ -24,6 +24,7 @@ BASELINE = "baseline"
 SHOWN = 3  # rows named for one fault
 NEARLY = 0.8  # similarity (difflib's ratio) from which a metric's name counts as a misspelling of another
 EMPTY_SHA256 = sha256(b"").hexdigest()
+NOTHING: Mapping[str, Any] = {}  # one for all units
 NOT_NAMED = "not said"  # the scorer of a row that names none
 
 Identity = Literal["hash", "ids"]
@@ -234,27 +235,27 @@ def _units(
             failed, end = failed or row.failed, end or row.finish_reason
         by_hash = paired_by_hash is None or question[:2] in paired_by_hash
         scored_by = tuple((row.metric, row.scorer or NOT_NAMED) for row in copy if is_score(row))
-        unit = UnitEvidence(
+        scores = {row.metric: row.value for row in copy}
+        try:
+            serving = serving_fields(key.case_id, scores, [row.served for row in copy])
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        is_empty = serving["tokens"] == 0 or serving.get("text_sha256") == EMPTY_SHA256
+        yield UnitEvidence(
             key=key,
             case_hash=first.case_hash if by_hash else f"id {key.evalset}/{key.case_id}",
             status="error" if failed else "done",
             error=failed,
-            values={row.metric: row.value for row in copy},
-            weights={row.metric: row.weight for row in copy if row.weight is not None},
+            weights={row.metric: row.weight for row in copy if row.weight is not None} or NOTHING,
             scorers=scorers.setdefault(scored_by, dict(scored_by)),
-            unsaid={row.metric: row.unsaid for row in copy if row.unsaid},
+            unsaid={row.metric: row.unsaid for row in copy if row.unsaid} or NOTHING,
             truncated=end == "length",
-            unanswered=max(row.unanswered for row in copy),
+            unanswered=max(row.unanswered for row in copy) or ("empty" if is_empty else ""),
             finish_reason=end,
             finished=end in ("eos", "stop") if end else None,
             cluster=clusters.get(question[:2], first.cluster),
+            **serving,
         )
-        try:
-            unit = with_serving(unit, [row.served for row in copy])
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-        empty = unit.tokens == 0 or unit.text_sha256 == EMPTY_SHA256
-        yield replace(unit, unanswered="empty") if empty and not unit.unanswered else unit
 
 
 def _by_answer(rows: Sequence[ScoreRow]) -> Iterator[tuple[tuple[str, str, int], list[ScoreRow]]]:

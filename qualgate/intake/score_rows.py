@@ -8,7 +8,7 @@ integrity. Answers that the server ended (`finish_reason`) are the gate's task, 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import nan
@@ -22,7 +22,7 @@ from qualgate.intake.error_texts import FIELDS as FIELDS_OF_ANSWERS
 from qualgate.intake.error_texts import INFERENCE_ERROR, NO_ANSWER, error_reader
 from qualgate.intake.jsonl import read_objects
 from qualgate.intake.serving_rows import FIELDS, NOT_SAID, Served, served
-from qualgate.records import FINISH_WORDS, ArmEvidence
+from qualgate.records import FINISH_WORDS
 from qualgate.records.metrics import METRICS, out_of_range
 
 QUOTED = 1000  # characters kept of what a scorer extracted
@@ -105,7 +105,12 @@ def _error_in(body: dict[str, Any], is_error: Callable[[str], bool]) -> str:
 
 def is_score(row: ScoreRow) -> bool:
     """Whether the row is a score; times and divergences are measured, and no set requires them."""
-    return row.metric not in METRICS or METRICS[row.metric].approves
+    return _approves(row.metric)
+
+
+@lru_cache(maxsize=4096)
+def _approves(metric: str) -> bool:
+    return metric not in METRICS or METRICS[metric].approves
 
 
 class _NoRow(ValueError):
@@ -207,30 +212,6 @@ def _tags(value: Any) -> list[str]:
 @lru_cache(maxsize=4096)  # rows of many cases have equal ones
 def _labelled(task: str, tags: tuple[str, ...]) -> tuple[str, ...]:
     return (*((f"task:{task}",) if task else ()), *(f"tag:{tag}" for tag in tags))
-
-
-def rows_of(arm: ArmEvidence) -> Iterator[dict[str, Any]]:
-    """The score rows of one arm in the order of its units, as `read_score_rows` reads them. Times are rows, too.
-
-    ValueError for a unit that is not done: it has no score and belongs in no file.
-    """
-    for unit in arm.units:
-        if unit.status != "done":
-            raise ValueError(f"{unit.key} is {unit.status}; only answers have scores")
-        for metric, value in sorted(unit.values.items()):
-            if value is None and metric not in unit.scorers:
-                continue  # a time that was not taken
-            row = {"evalset": unit.key.evalset, "id": unit.key.case_id, "repeat": unit.key.repeat, "metric": metric}
-            row |= {"value": value, "case_hash": unit.case_hash, "scorer": unit.scorers.get(metric, "")}
-            row |= {"error_type": unit.unsaid[metric]} if metric in unit.unsaid else {}
-            row |= {"unanswered": unit.unanswered} if unit.unanswered else {}
-            row |= {"cluster": unit.cluster} if unit.cluster is not None else {}
-            row |= {"batch": unit.job} if unit.job is not None else {}
-            drafts = {"draft_proposed": unit.draft_proposed, "draft_accepted": unit.draft_accepted}
-            row |= {name: count for name, count in drafts.items() if count is not None}
-            row |= {"started": unit.began} if unit.began is not None else {}
-            ended = unit.finish_reason or ("length" if unit.truncated else "")
-            yield row | ({"finish_reason": ended} if ended else {})
 
 
 def as_value(value: Any) -> float | None:

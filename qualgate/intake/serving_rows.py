@@ -25,11 +25,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from math import inf
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from qualgate.records import SERVING_FIELDS, Attempt, UnitEvidence
+from qualgate.records import SERVING_FIELDS, Attempt
 
 TIMES = ("ttft", "tpot", "e2e", "max_gap")
 FIELDS = frozenset(SERVING_FIELDS)
@@ -58,6 +59,8 @@ class Served:
 
 
 NOT_SAID = Served()
+_NAMES = tuple(field.name for field in fields(Served))
+_values = attrgetter(*_NAMES)
 
 
 def served(body: Mapping[str, Any]) -> Served:
@@ -97,22 +100,23 @@ def served(body: Mapping[str, Any]) -> Served:
     )
 
 
-def with_serving(unit: UnitEvidence, rows: Iterable[Served]) -> UnitEvidence:
-    """Add the serving fields of its rows to a unit. ValueError if two rows, or a field and a row of a time, differ."""
+def serving_fields(case: str, scores: Mapping[str, float | None], rows: Iterable[Served]) -> dict[str, Any]:
+    """The fields of a unit that the serving fields of its rows say, its values with the times among them.
+
+    ValueError if two rows, or a field and a row of a time, differ. scores: the unit's other values.
+    """
     values: dict[str, Any] = {}
     for row in rows:
         if row is NOT_SAID:
             continue
-        for field in fields(row):
-            value = getattr(row, field.name)
-            if value is not None and values.setdefault(field.name, value) != value:
-                raise ValueError(f"the score rows of {unit.key.case_id!r:.80} have different values of "
-                                 f"`{field.name}`: {values[field.name]!r:.40} and {value!r:.40}")  # fmt: skip
+        for name, value in zip(_NAMES, _values(row), strict=True):
+            if value is not None and values.setdefault(name, value) != value:
+                raise ValueError(f"the score rows of {case!r:.80} have different values of `{name}`: "
+                                 f"{values[name]!r:.40} and {value!r:.40}")  # fmt: skip
     times = {f"latency.{name}": values.pop(name) for name in TIMES if name in values}
-    if differing := [name for name, value in times.items() if unit.values.get(name, value) != value]:
-        raise ValueError(f"{unit.key.case_id!r:.80} has two values of {differing[0]}, one in a field and one in a row")
-    body: dict[str, Any] = {field.name: getattr(unit, field.name) for field in fields(unit)}
-    return UnitEvidence(**(body | {"tokens": None, "values": unit.values | times} | values))
+    if differing := [name for name, value in times.items() if scores.get(name, value) != value]:
+        raise ValueError(f"{case!r:.80} has two values of {differing[0]}, one in a field and one in a row")
+    return {"tokens": None, "values": {**scores, **times}, **values}
 
 
 def _attempts(value: Any) -> tuple[Attempt, ...] | None:

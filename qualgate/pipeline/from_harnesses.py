@@ -16,6 +16,7 @@ from qualgate.pipeline.closed_list import UNION
 from qualgate.pipeline.from_files import judge_scores
 from qualgate.pipeline.models_of_rows import one_name_of_two, refuse_other_models, unnamed
 from qualgate.records import RunEvidence
+from qualgate.store.bulk import uncollected
 from qualgate.store.plain import now
 
 
@@ -49,6 +50,19 @@ def judge_results(
             f"{gate.path.name}: `gate.against` holds variants against {' and '.join(gate.policy.references)} too, and "
             "results of a harness are a baseline's and one variant's. Take it out, or judge score files by `--arm`."
         )
+    with uncollected():
+        return _judge(baseline, variant, gate, format, choices, max_drop, max_ratio)
+
+
+def _judge(
+    baseline: Path,
+    variant: Path,
+    gate: GateFile | None,
+    format: str,
+    choices: tuple[Choice, Choice],
+    max_drop: float | None,
+    max_ratio: float | None,
+) -> JudgedLogs:
     pair = read_pair(baseline, variant, format=format, choices=choices, error_texts=gate.error_texts if gate else None)
     before, after = pair.baseline, pair.variant
     name, sides = before.task or baseline.stem, {BASELINE: before.scores, "variant": after.scores}

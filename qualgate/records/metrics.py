@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf, isfinite
 from typing import Any, Literal
 
@@ -90,14 +91,19 @@ _OF_LM_EVAL = {
 HARNESS = "harness."  # a score of another harness: `harness.` and the scorer's own name there
 
 
+@lru_cache(maxsize=4096)
+def _of_harness(name: str) -> Metric:
+    meaning = f"the score {name.removeprefix(HARNESS)} of the harness whose results are judged"
+    return _quality(name, meaning, binary=False)
+
+
 class _Metrics(dict[str, Metric]):
     """The closed list, and every `harness.NAME`, which results of other harnesses bring along."""
 
     def __missing__(self, name: str) -> Metric:
         if not (isinstance(name, str) and name.startswith(HARNESS) and name != HARNESS):
             raise KeyError(name)
-        meaning = f"the score {name.removeprefix(HARNESS)} of the harness whose results are judged"
-        return _quality(name, meaning, binary=False)
+        return _of_harness(name)
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (isinstance(name, str) and name.startswith(HARNESS) and name != HARNESS)

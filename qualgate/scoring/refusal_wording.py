@@ -38,6 +38,7 @@ _QUOTED = re.compile(
     re.DOTALL,
 )
 _SENTENCE = re.compile(r"[.!?。！？।؟؛;…\n]+")
+_BLANKS = re.compile(r"[^\S\n]{2,}|[^\S\n ]")  # that are not one space
 _ITEM = re.compile(r"(?m)^ {0,8}(?:[0-9]{1,2} ?[.)、:]|[-•] )")
 _CONTRACTIONS = (
     ("can't", "cannot"), ("can not", "cannot"), ("won't", "will not"), ("n't", " not"), ("i'm", "i am"),
@@ -55,6 +56,8 @@ class Reading(NamedTuple):
 
 
 def _fold(text: str) -> str:
+    if text.isascii():
+        return text.lower()
     plain = _DROPPED.sub("", unicodedata.normalize("NFKD", text).casefold())
     return plain.translate(_SPELLED).translate(_SIMPLIFIED)
 
@@ -70,22 +73,11 @@ _ELSEWHERE, _BUT, _OFFERS, _BARE = map(_matcher, ("elsewhere", "but", "offers", 
 _IDIOM = compiled_by_re2("|".join(f"(?:{_fold(item)})" for found in PHRASES.values() for item in found["idioms"])).sub
 
 
-def read_answer(text: str, *, other_language: bool = True) -> Reading:
-    """Read what an answer does. Never raises; linear in the first READ characters behind a thought.
-
-    other_language: whether to look for a language whose refusals are not known, which takes most of the time.
-    """
-    if "<think>" in text or "</think>" in text:  # of a set without `reasoning`
-        reply = apart({"reasoning": "think"}, text)
-        if reply.state == "open":
-            return Reading("thought", "<think>")
-        text = reply.answer
-    if not says_something(text):
-        return Reading("empty", "")
-    begin = text.strip()[:READ].encode("utf-8", "ignore").decode()  # without lone surrogates
-    if begin[:1] in ('"', "“", "«", "「") and not re.search('["“”«»「」]', begin[1:-1]):  # all of it is one quote
-        begin = begin.strip('"“”«»「」')
-    prose = _QUOTED.sub(" ", begin)
+def read_answer(text: str) -> Reading:
+    """Read what an answer does. Never raises; linear in the first READ characters behind a thought."""
+    prose, begin, without = _prose(text)
+    if without is not None:
+        return without
     reading = _read_prose(_plain(prose))
     if reading.kind != "answered":
         return reading
@@ -93,20 +85,50 @@ def read_answer(text: str, *, other_language: bool = True) -> Reading:
         return Reading("refused", phrase)
     if 2 * len(prose.strip()) < len(begin) and (match := _REFUSES(_plain(begin))):
         return Reading("quoted", match.group())
-    return Reading("language", other) if other_language and (other := _other_language(prose)) else reading
+    return Reading("language", other) if (other := _other_language(prose)) else reading
+
+
+def is_refusal(text: str) -> bool:
+    """Whether `read_answer` reads a refusal, which takes a tenth of the time where no phrase of one occurs."""
+    prose, _, without = _prose(text)
+    if without is not None:
+        return False
+    plain = _plain(prose)
+    if any(map(_REFUSES, _sentences(plain))):
+        return _read_prose(plain).kind == "refused"
+    return refusal_phrase(prose) is not None and _read_prose(plain).kind == "answered"
+
+
+def _prose(text: str) -> tuple[str, str, Reading | None]:
+    """(an answer's beginning without quotes and code, the beginning, the reading of an answer that has none)."""
+    if "<think>" in text or "</think>" in text:  # of a set without `reasoning`
+        reply = apart({"reasoning": "think"}, text)
+        if reply.state == "open":
+            return "", "", Reading("thought", "<think>")
+        text = reply.answer
+    if not says_something(text):
+        return "", "", Reading("empty", "")
+    begin = text.strip()[:READ].encode("utf-8", "ignore").decode()  # without lone surrogates
+    if begin[:1] in ('"', "“", "«", "「") and not re.search('["“”«»「」]', begin[1:-1]):  # all of it is one quote
+        begin = begin.strip('"“”«»「」')
+    return _QUOTED.sub(" ", begin), begin, None
 
 
 def _plain(text: str) -> str:
     folded = _fold(_MARKS.sub("", text))[:READ]
     for short, written in _CONTRACTIONS:
         folded = folded.replace(short, written)
-    return _IDIOM(" ~ ", re.sub(r"[^\S\n]+", " ", folded))
+    return _IDIOM(" ~ ", _BLANKS.sub(" ", folded))
+
+
+def _sentences(text: str) -> list[str]:
+    sentences = [part.strip(" ,،，:-—–") for part in _SENTENCE.split(text)]
+    return [part for part in sentences if part][:SENTENCES]
 
 
 def _read_prose(text: str) -> Reading:
     """Read folded text without quotes and code, sentence by sentence."""
-    sentences = [part.strip(" ,،，:-—–") for part in _SENTENCE.split(text)]
-    sentences = [part for part in sentences if part][:SENTENCES]
+    sentences = _sentences(text)
     for place, sentence in enumerate(sentences):
         if match := _REFUSES(sentence):
             before = sentences[:place]

@@ -57,6 +57,16 @@ COMMANDS = Benchmark(
     },
 )
 
+INTAKE = Benchmark(
+    name="intake",
+    about="seconds and memory of `qualgate intake` over two result files of a million rows each",
+    goals={
+        format: "<= 60 s and <= 1 GiB, PSS of the process tree; 1,000,000 rows a side"
+        for format in ("table", "lm-eval", "inspect", "promptfoo", "lighteval")
+    },
+    in_parts=True,
+)
+
 DEMO = Benchmark(
     name="demo",
     about="the demo's seconds and memory, and its verdicts over evalset seeds",
@@ -163,5 +173,5 @@ RUN_COSTS = Benchmark(
     },
 )
 
-_ALL = (DECODE, SPECULATION, COMMANDS, DEMO, GPU, KERNELS_CPU, DRIFT, REAL_SIZE, QUANTIZE_TIME, RUN_COSTS)
+_ALL = (DECODE, SPECULATION, COMMANDS, INTAKE, DEMO, GPU, KERNELS_CPU, DRIFT, REAL_SIZE, QUANTIZE_TIME, RUN_COSTS)
 SPEED = {each.name: each for each in _ALL}

@@ -19,6 +19,7 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "lossless.lossy_rules lossless.engine lossless.wrong_engines lossless.seconds",
     "combinations": "combined.answers combined.gains",
     "commands": "help gate_20000_scores gate_100k gate_files_100k dashboard_first_page",
+    "intake": "table lm-eval inspect promptfoo lighteval",
     "determinism-report": "deterministic",
     "architectures": "tokens let_through",
     "served": "chaos killed faults identity client verdict.same wire.drafted power metrics.agree kl.bounds",

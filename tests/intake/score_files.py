@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
 from qualgate.cli import app
 from qualgate.evalsets import load
-from qualgate.intake.score_rows import ScoreRow, Scores, rows_of
-from qualgate.records import RunEvidence
+from qualgate.intake.score_rows import ScoreRow, Scores
+from qualgate.records import ArmEvidence, RunEvidence
 
 GATE_FILE = """\
 version: 1
@@ -52,6 +53,26 @@ def exported(folder: Path, evidence: RunEvidence, settings: str = "", sets: str 
     for path, arm in zip(files[1:], (evidence.baseline, *evidence.variants), strict=True):
         path.write_text("".join(json.dumps({**row, "model": arm.name}) + "\n" for row in rows_of(arm)))
     return files
+
+
+def rows_of(arm: ArmEvidence) -> Iterator[dict[str, Any]]:
+    """The score rows of one arm in the order of its units, as `read_score_rows` reads them. Times are rows, too."""
+    for unit in arm.units:
+        assert unit.status == "done", unit.key
+        for metric, value in sorted(unit.values.items()):
+            if value is None and metric not in unit.scorers:
+                continue  # a time that was not taken
+            row = {"evalset": unit.key.evalset, "id": unit.key.case_id, "repeat": unit.key.repeat, "metric": metric}
+            row |= {"value": value, "case_hash": unit.case_hash, "scorer": unit.scorers.get(metric, "")}
+            row |= {"error_type": unit.unsaid[metric]} if metric in unit.unsaid else {}
+            row |= {"unanswered": unit.unanswered} if unit.unanswered else {}
+            row |= {"cluster": unit.cluster} if unit.cluster is not None else {}
+            row |= {"batch": unit.job} if unit.job is not None else {}
+            drafts = {"draft_proposed": unit.draft_proposed, "draft_accepted": unit.draft_accepted}
+            row |= {name: count for name, count in drafts.items() if count is not None}
+            row |= {"started": unit.began} if unit.began is not None else {}
+            ended = unit.finish_reason or ("length" if unit.truncated else "")
+            yield row | ({"finish_reason": ended} if ended else {})
 
 
 def gated(files: tuple[Path, ...], *more: str, json: bool = True):

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from qualgate.cli import app
 from qualgate.errors import QualgateError
 from qualgate.gate.four_arm.verdict import decide_four
-from qualgate.intake.serving_rows import NOT_SAID, served, with_serving
+from qualgate.intake.serving_rows import NOT_SAID, served, serving_fields
 from qualgate.pipeline.score_files import score_files
-from qualgate.records import Attempt, RunEvidence, UnitEvidence, UnitKey
+from qualgate.records import Attempt, RunEvidence, UnitEvidence
 from qualgate.scoring import registry
 from tests.gate.four import ARMS, NAMES, POLICY, alike, evidence
 from tests.gate.four_arm.test_verdict import CHEAPER
@@ -197,16 +197,16 @@ def test_what_a_field_cannot_hold_is_refused(body):
 
 
 def test_rows_of_one_answer_may_each_say_a_part_but_no_two_things():
-    unit = UnitEvidence(key=UnitKey("a", "s", "c"), case_hash="h", status="done", values={"latency.e2e": 2.0})
+    scores = {"latency.e2e": 2.0}
     parts = [served({"tokens": 5}), NOT_SAID, served({"e2e": 2, "attempts": [{"outcome": "failed", "cause": "x"}]})]
-    whole = with_serving(unit, parts)
-    assert with_serving(unit, [served({"max_gap": 0.5})]).values["latency.max_gap"] == 0.5
-    assert (whole.tokens, whole.values["latency.e2e"]) == (5, 2.0)
-    assert whole.attempts == (Attempt(outcome="failed", cause="x"),)
-    assert with_serving(unit, [NOT_SAID]).tokens is None
+    whole = serving_fields("c", scores, parts)
+    assert serving_fields("c", scores, [served({"max_gap": 0.5})])["values"]["latency.max_gap"] == 0.5
+    assert (whole["tokens"], whole["values"]["latency.e2e"]) == (5, 2.0)
+    assert whole["attempts"] == (Attempt(outcome="failed", cause="x"),)
+    assert serving_fields("c", scores, [NOT_SAID]) == {"tokens": None, "values": scores}
     for other in ({"tokens": 6}, {"e2e": 3.0}):
         with pytest.raises(ValueError, match=r"differ|two values"):
-            with_serving(unit, [*parts, served(other)])
+            serving_fields("c", scores, [*parts, served(other)])
 
 
 def test_scores_of_outputs_carry_what_serving_took_to_the_gate(tmp_path):

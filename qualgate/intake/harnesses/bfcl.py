@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.intake.error_texts import INFERENCE_ERROR, error_reader
-from qualgate.intake.harnesses.containers import files_in
+from qualgate.intake.error_texts import INFERENCE_ERROR
+from qualgate.intake.harnesses.containers import choose, files_in
 from qualgate.intake.harnesses.fields import digest, text, whole
-from qualgate.intake.harnesses.log import Choice, Log, Sample
+from qualgate.intake.harnesses.log import Choice, Run, Sample
 from qualgate.intake.harnesses.probe import Probe
-from qualgate.intake.harnesses.rows import rows_of
-from qualgate.intake.harnesses.summary import miscounted
+from qualgate.intake.harnesses.rows import Samples, reader
+from qualgate.intake.harnesses.summary import Tally, miscounted
 from qualgate.intake.jsonl import read_objects
 
-NAME = "bfcl"
 METRIC = "accuracy"
 _RESULT = re.compile(r"(?P<set>BFCL_v\d+)_(?P<category>\w+)_result\.json")
 _IN_RESULTS = ("result", "score")
@@ -38,32 +37,45 @@ def recognise(probe: Probe) -> bool:
     return any(_RESULT.fullmatch(Path(name).name.replace("_score.json", "_result.json")) for name in names)
 
 
-def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
+@reader
+def read(path: Path, choice: Choice, tally: Tally) -> Samples:
     """Read one category of one model. UsageError names the choices if there are several."""
     path = _result_file(path, choice)
     named = _RESULT.fullmatch(path.name)
     if named is None:
         raise UsageError(f"{path}: BFCL's files are named BFCL_v4_CATEGORY_result.json; keep its names")
     category, scores = named["category"], _scores(path)
-    model = scores.model or _model_of(path)
-    if choice.model and choice.model not in (model, _model_of(path)):
-        raise UsageError(f"{path}: its model is {model!r:.80}, not {choice.model!r:.80}")
-    results: dict[str, str] = {}
-    samples = _samples(path, category, named["set"], scores, results)
-    rows = rows_of(
-        str(path),
-        (replace(one, model=model) for one in samples),
-        is_error=error_reader(error_texts),
-        metric=choice.metric,
-    )
-    return Log(
-        format=NAME,
+    results: dict[str, str] = {}  # id → digest of the result
+    for line, body in read_objects(path):
+        name, where = body.get("id"), f"{path}:{line}"
+        if not isinstance(name, str) or not name or "result" not in body:
+            raise UsageError(f"{where}: no result of BFCL's, which has `id` and `result`")
+        results[name] = digest(body["result"])
+        kind = scores.wrong.get(name, "")
+        answer, calls = _answer(body["result"])
+        if not kind and not answer and ABSTAINS in category:
+            answer = None if calls or body["result"] == [] else ""  # an empty list is no call: right here
+        yield Sample(
+            id=name,
+            where=where,
+            line=line,
+            question=[named["set"], name],
+            text=answer,
+            calls=calls,
+            tokens=_tokens(body.get("output_token_count")),
+            error=_error(kind, answer),
+            values={METRIC: float(not kind)},
+            reason=kind,
+            labels=(f"task:{category}",),
+        )
+    model, of_folder = scores.model or _model_of(path), _model_of(path)
+    return Run(
+        path=path,
         task=category,
-        scores=rows.scores,
-        counts=rows.counts,
+        model=of_folder if choice.model == of_folder else model,
         settings={"the question set": named["set"]},
-        faults=tuple(_faults(scores, results, rows.counts.answers)),
-        notes=(f"{path.name}: {PAIRED_BY_IDS}", *rows.notes),
+        faults=tuple(_faults(scores, results, tally.samples)),
+        notes=(f"{path.name}: {PAIRED_BY_IDS}",),
     )
 
 
@@ -82,21 +94,10 @@ def _result_file(path: Path, choice: Choice) -> Path:
     if not path.is_dir():
         return _beside(path, "score", "result") if path.name.endswith("_score.json") else path
     files = {name: named for name in files_in(path, "_result.json") if (named := _RESULT.fullmatch(Path(name).name))}
-    if not files:
-        raise UsageError(f"{path}: no results BFCL_v4_CATEGORY_result.json; give the folder that holds `result`")
-    of_model = [name for name in files if choice.model in ("", _model_of(path / name))]
-    found = [name for name in of_model if choice.task in ("", files[name]["category"])]
-    if len(found) == 1:
-        return path / found[0]
-    models = ", ".join(sorted({_model_of(path / name) for name in files}))
-    categories = ", ".join(sorted({named["category"] for named in files.values()}))
-    if not found:
-        raise UsageError(f"{path}: no such results; its categories: {categories}; its models: {models}")
-    if len({_model_of(path / name) for name in found}) > 1:
-        raise UsageError(
-            f"{path}: results of several models ({models}); choose by --baseline-model and --variant-model"
-        )
-    raise UsageError(f"{path}: results of several categories ({categories}); choose one: --task NAME")
+    return choose(
+        path, {name: ((files[name]["category"],), _model_of(path / name)) for name in files}, choice,
+        "results (BFCL_v4_CATEGORY_result.json)",
+    )  # fmt: skip
 
 
 def _model_of(result: Path) -> str:
@@ -137,32 +138,6 @@ def _scores(result: Path) -> _Scores:
     if not summary:
         raise UsageError(f"{path}:1: no summary of BFCL's, which has `accuracy`, `correct_count` and `total_count`")
     return _Scores(path=path, summary=summary, wrong=wrong, judged=judged, model=model)
-
-
-def _samples(path: Path, category: str, set_name: str, scores: _Scores, results: dict[str, str]) -> Iterator[Sample]:
-    """Yield the samples; `results` gets id → digest of the result."""
-    for line, body in read_objects(path):
-        name, where = body.get("id"), f"{path}:{line}"
-        if not isinstance(name, str) or not name or "result" not in body:
-            raise UsageError(f"{where}: no result of BFCL's, which has `id` and `result`")
-        results[name] = digest(body["result"])
-        kind = scores.wrong.get(name, "")
-        answer, calls = _answer(body["result"])
-        if not kind and not answer and ABSTAINS in category:
-            answer = None if calls or body["result"] == [] else ""  # an empty list is no call: right here
-        yield Sample(
-            id=name,
-            where=where,
-            line=line,
-            question=[set_name, name],
-            text=answer,
-            calls=calls,
-            tokens=_tokens(body.get("output_token_count")),
-            error=_error(kind, answer),
-            values={METRIC: float(not kind)},
-            reason=kind,
-            labels=(f"task:{category}",),
-        )
 
 
 def _error(kind: str, answer: str | None) -> str:

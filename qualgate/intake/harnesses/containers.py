@@ -10,6 +10,7 @@ import json
 import os
 import zipfile
 import zlib
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -19,6 +20,7 @@ from qualgate.documents import quote
 from qualgate.errors import UsageError
 from qualgate.errors.extras import needs
 from qualgate.errors.misplaced import unreadable
+from qualgate.intake.harnesses.log import Choice
 
 MOST_MEMBER = 256 * 2**20  # bytes of one unpacked member
 MOST_UNPACKED = 16 * 2**30  # of all members that are read
@@ -104,15 +106,7 @@ class Archive:
                     raw = member.read(limit + 1)
         except KeyError:
             raise UsageError(f"{self.path}: has no member {name!r}, which such a log holds") from None
-        except (
-            zipfile.BadZipFile,
-            NotImplementedError,
-            RuntimeError,
-            OSError,
-            EOFError,
-            ValueError,
-            zlib.error,
-        ) as error:
+        except DAMAGED as error:
             raise UsageError(f"{self.path}: {name}: cannot be unpacked ({error})") from None
         if len(raw) > limit:
             raise UsageError(f"{self.path}: {name}: unpacks to more than {limit // 2**20:,} MiB")
@@ -161,3 +155,31 @@ def files_in(folder: Path, suffix: str = "") -> tuple[str, ...]:
     if len(names) > MOST_FILES:
         raise UsageError(f"{folder}: more than {MOST_FILES:,} files; name the results' own folder")
     return tuple(sorted(Path(name).as_posix() for name in names))
+
+
+def choose(folder: Path, results: Mapping[str, tuple[Sequence[str], str]], choice: Choice, what: str) -> Path:
+    """The only results of a folder that fit the choice. UsageError unless there is exactly one such path.
+
+    results: path in the folder → (names of its task, the longest first; its model). what: their name in messages.
+    """
+    fitting = [
+        name for name, (tasks, model) in results.items() if choice.task in ("", *tasks) and choice.model in ("", model)
+    ]
+    if len(fitting) == 1:
+        return folder / fitting[0]
+    tasks = sorted({results[name][0][0] for name in fitting or results})
+    models = sorted({results[name][1] for name in fitting or results})
+    listed = ", ".join(tasks[:20])
+    if not results:
+        raise UsageError(f"{folder}: no {what}")
+    if not fitting:
+        of = f" of {', '.join(models)}" if any(models) else ""
+        wanted = " of ".join(f"{name!r:.80}" for name in (choice.task, choice.model) if name)
+        raise UsageError(f"{folder}: no {what} of {wanted}; it has {listed}{of}")
+    if len(models) > 1:
+        raise UsageError(
+            f"{folder}: {what} of several models ({', '.join(models)}); choose by --baseline-model and --variant-model"
+        )
+    if len(tasks) > 1:
+        raise UsageError(f"{folder}: {what} of several tasks ({listed}); choose one: --task NAME")
+    raise UsageError(f"{folder}: {len(fitting)} runs of the task {listed}; name one file: {', '.join(fitting[:3])}")

@@ -7,22 +7,20 @@ without instance-level results there is nothing to pair.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import unreadable
-from qualgate.intake.error_texts import error_reader
 from qualgate.intake.harnesses.containers import read_json
 from qualgate.intake.harnesses.fields import mapping, number, sequence, shown, text, whole
-from qualgate.intake.harnesses.log import Choice, Log, Sample
+from qualgate.intake.harnesses.log import Choice, Run, Sample
 from qualgate.intake.harnesses.probe import Probe
-from qualgate.intake.harnesses.rows import rows_of
-from qualgate.intake.harnesses.summary import Models, Tally, miscounted
+from qualgate.intake.harnesses.rows import Samples, reader
+from qualgate.intake.harnesses.summary import Tally, miscounted
 from qualgate.intake.jsonl import read_objects
 
-NAME = "every-eval-ever"
 SAMPLES = "_samples.jsonl"
 LEFT_OUT = ("execution_command",)  # generation arguments that name the model
 UNKNOWN = -1  # the score of an unknown level
@@ -37,26 +35,51 @@ def recognise(probe: Probe) -> bool:
     return instance or probe.says('"schema_version"', '"evaluation_id"', '"evaluation_results"')
 
 
-def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
+@reader
+def read(path: Path, choice: Choice, tally: Tally) -> Samples:
     """Read the instance-level results of one model. choice.task: an `evaluation_name`. UsageError without any."""
     samples, aggregate = _files(path)
     summary = {} if aggregate is None else mapping(read_json(aggregate))
     results = _Results(summary)
-    models, tally = Models(samples, choice.model), Tally()
-    rows = rows_of(
-        str(samples),
-        models.chosen(tally.counted(_samples(samples, results, choice.task))),
-        is_error=error_reader(error_texts),
-        metric=choice.metric,
-    )
-    return Log(
-        format=NAME,
+    for line, body in read_objects(samples):
+        where, name = f"{samples}:{line}", text(body.get("evaluation_name"))
+        evaluation = body.get("evaluation")
+        if not isinstance(body.get("sample_id"), str) or not isinstance(evaluation, dict) or not name:
+            raise UsageError(
+                f"{where}: no instance of Every Eval Ever: needs `sample_id`, `evaluation_name`, `evaluation`"
+            )
+        if choice.task not in ("", name):
+            continue
+        results.tasks[name] = None
+        results.runs.add((text(body.get("evaluation_id")), text(body.get("model_id"))))
+        asked, output, metadata = (mapping(body.get(key)) for key in ("input", "output", "metadata"))
+        answer, calls = _answer(body, output)
+        metric, config = results.metric(body)
+        correct = evaluation.get("is_correct")
+        yield Sample(
+            id=f"{name}/{body['sample_id']}",
+            where=where,
+            line=line,
+            repeat=_epoch(metadata),
+            question=[asked.get("raw"), asked.get("formatted"), asked.get("choices"), _before_answer(body)],
+            target="\n".join(map(str, sequence(asked.get("reference")))),
+            text=answer,
+            calls=calls,
+            extracted=_extracted(body),
+            tokens=whole(mapping(body.get("token_usage")).get("output_tokens")),
+            finish=text(metadata.get("stop_reason")) or text(metadata.get("finish_reason")),
+            error=f"the results name an error: {body['error']!s:.300}" if body.get("error") else "",
+            values=results.value(metric, config, evaluation.get("score"))
+            | ({"is_correct": float(correct)} if isinstance(correct, bool) else {}),
+            labels=(f"task:{name}",),
+            model=text(body.get("model_id")),
+        )
+    return Run(
+        path=samples,
         task=choice.task or ", ".join(results.tasks),
-        scores=rows.scores,
-        counts=rows.counts,
         settings=results.settings(),
         faults=tuple(_not_whole(samples, summary, results, tally, choice.task)),
-        notes=(*rows.notes, *results.notes(samples)),
+        notes=tuple(results.notes(samples)),
     )
 
 
@@ -135,42 +158,6 @@ class _Results:
                 if value is not None:
                     found.setdefault(key, {})[shown(value)] = None
         return {key: ", ".join(values) for key, values in found.items()}
-
-
-def _samples(path: Path, results: _Results, task: str) -> Iterator[Sample]:
-    for line, body in read_objects(path):
-        where, name = f"{path}:{line}", text(body.get("evaluation_name"))
-        evaluation = body.get("evaluation")
-        if not isinstance(body.get("sample_id"), str) or not isinstance(evaluation, dict) or not name:
-            raise UsageError(
-                f"{where}: no instance of Every Eval Ever: needs `sample_id`, `evaluation_name`, `evaluation`"
-            )
-        if task and name != task:
-            continue
-        results.tasks[name] = None
-        results.runs.add((text(body.get("evaluation_id")), text(body.get("model_id"))))
-        asked, output, metadata = (mapping(body.get(key)) for key in ("input", "output", "metadata"))
-        answer, calls = _answer(body, output)
-        metric, config = results.metric(body)
-        correct = evaluation.get("is_correct")
-        yield Sample(
-            id=f"{name}/{body['sample_id']}",
-            where=where,
-            line=line,
-            repeat=_epoch(metadata),
-            question=[asked.get("raw"), asked.get("formatted"), asked.get("choices"), _before_answer(body)],
-            target="\n".join(map(str, sequence(asked.get("reference")))),
-            text=answer,
-            calls=calls,
-            extracted=_extracted(body),
-            tokens=whole(mapping(body.get("token_usage")).get("output_tokens")),
-            finish=text(metadata.get("stop_reason")) or text(metadata.get("finish_reason")),
-            error=f"the results name an error: {body['error']!s:.300}" if body.get("error") else "",
-            values=results.value(metric, config, evaluation.get("score"))
-            | ({"is_correct": float(correct)} if isinstance(correct, bool) else {}),
-            labels=(f"task:{name}",),
-            model=text(body.get("model_id")),
-        )
 
 
 def _epoch(metadata: Mapping[str, Any]) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from math import nan
 from typing import Any
 
+from qualgate.errors import UsageError
 from qualgate.records.identity import sha256_text
 
 
@@ -35,6 +37,23 @@ def number(value: Any) -> float | None:
         return float(value) if isinstance(value, bool | int | float) else None
     except OverflowError:
         return nan
+
+
+def read_score(where: str, name: str, value: Any, words: Mapping[str, float | None]) -> float | None:
+    """A score: a number, a text of one, or a word for one. UsageError names what is neither."""
+    if isinstance(value, list | dict):
+        raise UsageError(f"{where}: the score {name!r:.60} is no number")
+    if not isinstance(value, str):
+        return number(value)
+    word = value.strip()
+    if (key := word if word in words else word.lower()) in words:
+        return words[key]
+    try:
+        return float(word)
+    except ValueError:
+        raise UsageError(
+            f"{where}: the score {name!r:.60} is {value!r:.40}, which is neither a number nor a word for one"
+        ) from None
 
 
 def digest(value: Any) -> str:

@@ -5,20 +5,19 @@ An instance has an id, a training trial, which is its repeat, and a perturbation
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.intake.error_texts import error_reader
-from qualgate.intake.harnesses.containers import files_in, read_json
+from qualgate.intake.harnesses.containers import choose, files_in, read_json
 from qualgate.intake.harnesses.fields import mapping, number, sequence, shown, text, whole
-from qualgate.intake.harnesses.log import Choice, Log, Sample
+from qualgate.intake.harnesses.log import Choice, Run, Sample
 from qualgate.intake.harnesses.probe import Probe
-from qualgate.intake.harnesses.rows import rows_of
+from qualgate.intake.harnesses.rows import Samples, reader
 from qualgate.intake.harnesses.summary import Tally, miscounted
 
-NAME = "helm"
 STATE, STATS, SUMMARY, SPEC = "scenario_state.json", "per_instance_stats.json", "stats.json", "run_spec.json"
 OF_THE_MODEL = ("model", "model_deployment")
 NO_SCORES = (  # beginnings of statistics that HELM keeps of every run, and that say nothing about an answer's quality
@@ -38,26 +37,44 @@ def recognise(probe: Probe) -> bool:
     return probe.path.name in (STATE, STATS, SUMMARY, SPEC) and probe.path.with_name(STATE).is_file()
 
 
-def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
-    """Read a run. UsageError for a folder of several runs of which none is chosen."""
-    folder = _run(path, choice.task)
+@reader
+def read(path: Path, choice: Choice, tally: Tally) -> Samples:
+    """Read a run: a sample for each instance and trial; one that is asked once for each reference is one sample."""
+    folder = _run(path, choice)
     spec = _object(folder / SPEC)
     adapter = mapping(spec.get("adapter_spec"))
-    task, model = _task(text(spec.get("name"))), text(adapter.get("model"))
-    if choice.model and choice.model != model:
-        raise UsageError(f"{folder}: its model is {model!r:.80}, not {choice.model!r:.80}")
     scored = _scored(folder / STATS)
-    tally, left = Tally(), dict.fromkeys(scored)
-    samples = tally.counted(_samples(folder / STATE, scored, left, model))
-    rows = rows_of(str(folder), samples, is_error=error_reader(error_texts), metric=choice.metric)
-    return Log(
-        format=NAME,
-        task=task,
-        scores=rows.scores,
-        counts=rows.counts,
+    left = dict.fromkeys(scored)
+    states: dict[Key, list[Mapping[str, Any]]] = {}
+    twice: list[tuple[Key, Mapping[str, Any]]] = []
+    for position, state in enumerate(sequence(_object(folder / STATE).get("request_states")), 1):
+        body = mapping(state)
+        instance = mapping(body.get("instance"))
+        key = _key(
+            {**body, "id": instance.get("id")},
+            "id",
+            instance.get("perturbation"),
+            f"{folder / STATE}: request {position}",
+        )
+        group = states.setdefault(key, [])
+        if any(
+            shown(other.get("reference_index")) == shown(body.get("reference_index"))
+            and other.get("request_mode") == body.get("request_mode")
+            for other in group
+        ):
+            twice.append((key, body))
+        else:
+            group.append(body)
+    for key, group in (*states.items(), *((key, [body]) for key, body in twice)):
+        left.pop(key, None)
+        yield _sample(f"{folder / STATE}: {key[0]}", key, group, scored.get(key, {}))
+    return Run(
+        path=folder,
+        task=_task(text(spec.get("name"))),
+        names=(folder.name, _task(folder.name)),
+        model=text(adapter.get("model")),
         settings=_settings(spec, adapter),
         faults=tuple(_faults(folder, tally, len(left), scored)),
-        notes=rows.notes,
     )
 
 
@@ -68,16 +85,13 @@ def _object(path: Path) -> Mapping[str, Any]:
     return body
 
 
-def _run(path: Path, task: str) -> Path:
+def _run(path: Path, choice: Choice) -> Path:
     """The folder of the chosen run."""
     if not path.is_dir():
         return path.parent
     runs = [Path(name).parent for name in files_in(path, ".json") if Path(name).name == STATE]
-    found = runs if len(runs) == 1 else [run for run in runs if task in ("", run.name, _task(run.name))]
-    if len(found) == 1:
-        return path / found[0]
-    listed = ", ".join(sorted(_task(run.name) for run in runs)[:20])
-    raise UsageError(f"{path}: {len(found) or 'no'} runs of {task or 'any task'}; choose one: --task NAME of {listed}")
+    names = {str(run): ((_task((path / run).name), (path / run).name), "") for run in runs}
+    return choose(path, names, replace(choice, model=""), "runs")
 
 
 def _task(run: str) -> str:
@@ -108,35 +122,7 @@ def _scored(path: Path) -> dict[Key, dict[str, float | None]]:
     return scored
 
 
-def _samples(
-    path: Path, scored: Mapping[Key, Mapping[str, float | None]], left: dict[Key, None], model: str
-) -> Iterator[Sample]:
-    """Yield a sample for each instance and trial; one that is asked once for each reference is one sample."""
-    states: dict[Key, list[Mapping[str, Any]]] = {}
-    twice: list[tuple[Key, Mapping[str, Any]]] = []
-    for position, state in enumerate(sequence(_object(path).get("request_states")), 1):
-        body = mapping(state)
-        instance = mapping(body.get("instance"))
-        key = _key(
-            {**body, "id": instance.get("id")}, "id", instance.get("perturbation"), f"{path}: request {position}"
-        )
-        group = states.setdefault(key, [])
-        if any(
-            shown(other.get("reference_index")) == shown(body.get("reference_index"))
-            and other.get("request_mode") == body.get("request_mode")
-            for other in group
-        ):
-            twice.append((key, body))
-        else:
-            group.append(body)
-    for key, group in (*states.items(), *((key, [body]) for key, body in twice)):
-        left.pop(key, None)
-        yield _sample(f"{path}: {key[0]}", key, group, scored.get(key, {}), model)
-
-
-def _sample(
-    where: str, key: Key, states: Sequence[Mapping[str, Any]], stats: Mapping[str, float | None], model: str
-) -> Sample:
+def _sample(where: str, key: Key, states: Sequence[Mapping[str, Any]], stats: Mapping[str, float | None]) -> Sample:
     instance, mapped = mapping(states[0].get("instance")), mapping(states[0].get("output_mapping"))
     requests = [mapping(state.get("request")) for state in states]
     results = [mapping(state.get("result")) for state in states]
@@ -160,7 +146,6 @@ def _sample(
         error="" if failed is None else f"HELM logged a failed request: {str(failed.get('error'))[:300]}",
         values={} if failed is not None else values,
         labels=(f"tag:{split}",) if (split := text(instance.get("split"))) else (),
-        model=model,
     )
 
 

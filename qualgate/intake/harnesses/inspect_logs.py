@@ -7,32 +7,28 @@ what a log unpacks to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from itertools import chain, takewhile
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from math import isnan
 from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.intake.error_texts import error_reader
 from qualgate.intake.harnesses.containers import Archive
-from qualgate.intake.harnesses.fields import digest, mapping, number, sequence, shown, text, whole
+from qualgate.intake.harnesses.fields import digest, mapping, read_score, sequence, shown, text, whole
 from qualgate.intake.harnesses.json_stream import JsonFile
-from qualgate.intake.harnesses.log import Choice, Log, Sample
+from qualgate.intake.harnesses.log import Choice, Run, Sample
 from qualgate.intake.harnesses.probe import Probe
-from qualgate.intake.harnesses.rows import rows_of
+from qualgate.intake.harnesses.rows import Samples, reader
 from qualgate.intake.harnesses.summary import Tally, miscounted
 
-NAME = "inspect"
 HOW_SENT = (  # keys of the generate config that do not change what is answered
     "max_retries", "timeout", "attempt_timeout", "max_connections", "adaptive_connections", "batch", "cache",
     "cache_prompt", "logprobs", "top_logprobs", "prompt_logprobs",
 )  # fmt: skip
 LIMITS = ("message_limit", "token_limit", "time_limit", "working_limit", "turn_limit", "cost_limit")
 OF_MODEL = ("chat_template", "enable_thinking", "max_model_len", "max_length", "tokenizer_call_args")
-GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # inspect's value_to_float
-TRUE, FALSE = ("yes", "true"), ("no", "false")
+GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}  # value_to_float
 LOGGED = "inspect logged an error"
 REDUCED = (None, "mean")  # reducers of epochs whose mean the rows give
 
@@ -44,55 +40,37 @@ def recognise(probe: Probe) -> bool:
     return probe.head.lstrip().startswith(b"{") and probe.says('"status"', '"eval"', '"task_id"', '"dataset"')
 
 
-def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
+@reader
+def read(path: Path, choice: Choice, tally: Tally) -> Samples:
     """Read a log. UsageError for one of another task or model than chosen."""
     with path.open("rb") as file:
         packed = file.read(4) == b"PK\x03\x04"
     if not packed:
         log = JsonFile(path, "samples")
-        return _log(path, log.rest, _of_json(path, log), choice, error_texts)
+        for position, body in enumerate(log.items, 1):
+            yield _sample(f"{path}: sample {position}", body)
+        return _run(path, log.rest, tally)
     with Archive(path) as archive:
         if "header.json" not in archive.names:
             raise UsageError(
                 f"{path}: the run never finished (no header.json). Finish it: inspect eval-retry {path.name}, or "
                 f"recover what it has: inspect log recover {path.name}"
             )
-        header = _object(path, archive.json("header.json"))
-        return _log(path, header, _of_archive(path, archive), choice, error_texts)
+        for name in archive.names:
+            if name.startswith("samples/") and name.endswith(".json"):
+                yield _sample(f"{path}: {name}", archive.json(name))
+        return _run(path, _object(path, archive.json("header.json")), tally)
 
 
-def _log(
-    path: Path,
-    header: Mapping[str, Any],
-    samples: Iterator[Sample],
-    choice: Choice,
-    error_texts: Iterable[str] | None,
-) -> Log:
-    """Make the log. header: complete when the samples are exhausted; what stands before them in a file is there."""
-    first = next(samples, None)
+def _run(path: Path, header: Mapping[str, Any], tally: Tally) -> Run:
     spec = _object(path, header.get("eval"))
-    task, model = str(spec.get("task") or ""), str(spec.get("model") or "")
-    for wanted, there, what in ((choice.task, task, "task"), (choice.model, model, "model")):
-        if wanted and wanted != there:
-            raise UsageError(f"{path}: its {what} is {there!r:.80}, not {wanted!r:.80}")
-    tally = Tally()
-    faults = tuple(_ended_early(path, header))
-    rows = rows_of(
-        str(path),
-        tally.counted(replace(sample, model=model) for sample in chain(() if first is None else (first,), samples)),
-        is_error=error_reader(error_texts),
+    return Run(
+        path=path,
+        task=str(spec.get("task") or ""),
+        model=str(spec.get("model") or ""),
         scorers=_scorers(spec),
-        metric=choice.metric,
-        faults=faults,
-    )
-    return Log(
-        format=NAME,
-        task=task,
-        scores=rows.scores,
-        counts=rows.counts,
         settings=_settings(spec, header),
-        faults=(*faults, *_miscounted(path, header, tally)),
-        notes=rows.notes,
+        faults=(*_ended_early(path, header), *_miscounted(path, header, tally)),
     )
 
 
@@ -100,17 +78,6 @@ def _object(path: Path, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{path}: no inspect log: its `eval` is no object")
     return value
-
-
-def _of_archive(path: Path, archive: Archive) -> Iterator[Sample]:
-    for name in archive.names:
-        if name.startswith("samples/") and name.endswith(".json"):
-            yield _sample(f"{path}: {name}", archive.json(name))
-
-
-def _of_json(path: Path, log: JsonFile) -> Iterator[Sample]:
-    for position, body in enumerate(log.items, 1):
-        yield _sample(f"{path}: sample {position}", body)
 
 
 def _sample(where: str, body: Any) -> Sample:
@@ -165,22 +132,8 @@ def _value(where: str, name: str, score: Any) -> dict[str, float | None]:
 
 
 def _number(where: str, name: str, value: Any) -> float | None:
-    if isinstance(value, list):
-        raise UsageError(f"{where}: the score {name!r:.60} is a list; reduce it to a number in inspect")
-    if isinstance(value, str):
-        word = value.strip()
-        if word in GRADES:
-            return GRADES[word]
-        if word.lower() in TRUE + FALSE:
-            return float(word.lower() in TRUE)
-        try:
-            return float(word)
-        except ValueError:
-            raise UsageError(
-                f"{where}: the score {name!r:.60} is {word!r:.40}, which is neither a grade nor a number"
-            ) from None
-    score = number(value)
-    return None if score is None or isnan(score) else score  # a scorer that cannot say gives NaN
+    result = read_score(where, name, value, GRADES)
+    return None if result is None or (isnan(result) and not isinstance(value, str)) else result  # NaN: it cannot say
 
 
 def _text(content: Any) -> str:
@@ -252,12 +205,12 @@ def _ended_early(path: Path, header: Mapping[str, Any]) -> Iterator[str]:
 def _miscounted(path: Path, header: Mapping[str, Any], tally: Tally) -> Iterator[str]:
     """Say where inspect's own summary is not that of the samples: their number, those without an error, means."""
     results = mapping(header.get("results"))
-    yield from miscounted(path, NAME, "samples", results.get("total_samples"), tally.samples)
-    yield from miscounted(path, NAME, "samples without an error", results.get("completed_samples"), tally.answers)
+    yield from miscounted(path, "inspect", "samples", results.get("total_samples"), tally.samples)
+    yield from miscounted(path, "inspect", "samples without an error", results.get("completed_samples"), tally.answers)
     for score in map(mapping, sequence(results.get("scores"))):
         names = (score.get("name"), f"{score.get('scorer')}.{score.get('name')}")
         for metric in ("accuracy", "mean"):
             stated = mapping(mapping(score.get("metrics")).get(metric)).get("value")
             mean = next((mean for mean in map(tally.mean, map(str, names)) if mean is not None), None)
             if mean is not None and score.get("reducer") in REDUCED:
-                yield from miscounted(path, NAME, f"{metric} of {names[0]}", stated, mean)
+                yield from miscounted(path, "inspect", f"{metric} of {names[0]}", stated, mean)

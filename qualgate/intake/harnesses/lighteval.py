@@ -6,22 +6,20 @@ lighteval logs no error and no end of an answer: an answer as long as the task's
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from os import SEEK_END
 from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.intake.error_texts import error_reader
-from qualgate.intake.harnesses.containers import files_in, read_json
+from qualgate.intake.harnesses.containers import choose, files_in, read_json
 from qualgate.intake.harnesses.fields import mapping, number, sequence, shown, text, whole
-from qualgate.intake.harnesses.log import Choice, Log, Sample
+from qualgate.intake.harnesses.log import Choice, Run, Sample
 from qualgate.intake.harnesses.parquet import first_lengths, parquet_batches
 from qualgate.intake.harnesses.probe import Probe
-from qualgate.intake.harnesses.rows import rows_of
+from qualgate.intake.harnesses.rows import Samples, reader
 from qualgate.intake.harnesses.summary import Tally, miscounted
 
-NAME = "lighteval"
 _DETAILS = re.compile(r"details_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+)\.parquet")
 FOOTER = 262_144  # bytes
 OF_DOC = ("id", "query", "choices", "gold_index", "instruction", "fewshot_samples", "generation_size", "task_name")
@@ -49,35 +47,30 @@ def _is_details(path: Path) -> bool:
     return all(name in end for name in (b"doc", b"metric", b"model_response"))
 
 
-def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
+@reader
+def read(path: Path, choice: Choice, tally: Tally) -> Samples:
     """Read the details of one task. UsageError names the choices if there are several."""
     path = _details_file(path, choice) if path.is_dir() else path
     named = _DETAILS.fullmatch(path.name)
     results = _results_beside(path, named["date"] if named else "")
-    task, shots = _task(named["task"] if named else next(iter(mapping(results.get("config_tasks"))), ""))
-    if choice.task and choice.task.partition("|")[0] != task:
-        raise UsageError(f"{path}: its task is {task!r:.80}, not {choice.task!r:.80}")
+    key = "|".join(_task(named["task"] if named else next(iter(mapping(results.get("config_tasks"))), "")))
+    columns = (*(f"doc.{name}" for name in OF_DOC), "metric", *(f"model_response.{name}" for name in OF_RESPONSE))
+    line = 0
+    for batch in parquet_batches(path, columns, ("doc", "metric", "model_response")):
+        lengths = first_lengths(batch, "model_response", "output_tokens")
+        for row, tokens in zip(batch.drop_columns(["model_response"]).to_pylist(), lengths, strict=True):
+            line += 1
+            yield _sample(f"{path}: row {line}", row, tokens)
     general = mapping(results.get("config_general"))
-    model = text(general.get("model_name")) or _model_of(path)
-    if choice.model and choice.model != model:
-        raise UsageError(f"{path}: its model is {model or 'not said'!r:.80}, not {choice.model!r:.80}")
-    tally = Tally()
-    rows = rows_of(
-        str(path),
-        tally.counted(_samples(path, model)),
-        is_error=error_reader(error_texts),
-        metric=choice.metric,
-    )
-    key = f"{task}|{shots}"
-    notes = () if results else (f"{path}: no results file of this run, so its settings are not compared",)
-    return Log(
-        format=NAME,
-        task=task,
-        scores=rows.scores,
-        counts=rows.counts,
+    stated = mapping(mapping(results.get("results")).get(key))
+    return Run(
+        path=path,
+        task=_task(key)[0],
+        names=(key,),
+        model=text(general.get("model_name")) or _model_of(path),
         settings=_settings(general, mapping(mapping(results.get("config_tasks")).get(key))),
-        faults=tuple(_faults(path, mapping(mapping(results.get("results")).get(key)), general, tally)),
-        notes=(*notes, *rows.notes),
+        faults=tuple(_faults(path, stated, general, tally)),
+        notes=() if results else (f"{path}: no results file of this run, so its settings are not compared",),
     )
 
 
@@ -90,22 +83,12 @@ def _task(name: str) -> tuple[str, str]:
 def _details_file(folder: Path, choice: Choice) -> Path:
     """The details of a task in a folder. UsageError unless there is exactly one such file."""
     files = {name: named for name in files_in(folder, ".parquet") if (named := _DETAILS.fullmatch(Path(name).name))}
-    of_model = {name: named for name, named in files.items() if choice.model in ("", _model_of(folder / name))}
-    found = [name for name, named in of_model.items() if choice.task in ("", named["task"], _task(named["task"])[0])]
-    if len(found) == 1:
-        return folder / found[0]
-    tasks, models = (
-        sorted({named["task"] for named in files.values()}), sorted({_model_of(folder / name) for name in files})
-    )  # fmt: skip
-    if not found:
-        raise UsageError(
-            f"{folder}: no details of the task {choice.task!r:.80}; it has {', '.join(tasks)} of {', '.join(models)}"
-        )
-    if len({_model_of(folder / name) for name in found}) > 1:
-        raise UsageError(f"{folder}: details of several models ({', '.join(models)}); give the folder of one")
-    if len({of_model[name]["task"] for name in found}) > 1:
-        raise UsageError(f"{folder}: details of several tasks ({', '.join(tasks)}); choose one: --task NAME")
-    raise UsageError(f"{folder}: {len(found)} runs of the task; name one file: {', '.join(found[:3])}")
+    return choose(
+        folder,
+        {name: ((named["task"], _task(named["task"])[0]), _model_of(folder / name)) for name, named in files.items()},
+        choice,
+        "details",
+    )
 
 
 def _model_of(details: Path) -> str:
@@ -132,17 +115,7 @@ def _results_beside(details: Path, date: str) -> Mapping[str, Any]:
     return results
 
 
-def _samples(path: Path, model: str) -> Iterator[Sample]:
-    columns = (*(f"doc.{name}" for name in OF_DOC), "metric", *(f"model_response.{name}" for name in OF_RESPONSE))
-    line = 0
-    for batch in parquet_batches(path, columns, ("doc", "metric", "model_response")):
-        lengths = first_lengths(batch, "model_response", "output_tokens")
-        for row, tokens in zip(batch.drop_columns(["model_response"]).to_pylist(), lengths, strict=True):
-            line += 1
-            yield _sample(f"{path}: row {line}", row, tokens, model)
-
-
-def _sample(where: str, row: Mapping[str, Any], answer: tuple[Any, int | None], model: str) -> Sample:
+def _sample(where: str, row: Mapping[str, Any], answer: tuple[Any, int | None]) -> Sample:
     """Read a row. answer: (its response without tokens, tokens of the answer). UsageError for what is none."""
     doc, (response, tokens) = mapping(row.get("doc")), answer
     if not text(doc.get("id")):
@@ -159,7 +132,6 @@ def _sample(where: str, row: Mapping[str, Any], answer: tuple[Any, int | None], 
         tokens=tokens,
         finish="length" if limit and tokens is not None and tokens >= limit else "",
         values={str(name): number(value) for name, value in mapping(row.get("metric")).items()},
-        model=model,
     )  # fmt: skip
 
 

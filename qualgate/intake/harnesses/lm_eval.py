@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from qualgate.documents import nearest
 from qualgate.errors import UsageError
 from qualgate.intake.error_texts import NO_ANSWER, error_reader
 from qualgate.intake.filtered import unanswered, written_texts
-from qualgate.intake.harnesses.containers import files_in
+from qualgate.intake.harnesses.containers import choose, files_in
 from qualgate.intake.harnesses.lm_eval_results import Results, results_beside
 from qualgate.intake.harnesses.log import Choice, Counts, Log
 from qualgate.intake.harnesses.probe import Probe
@@ -28,10 +29,9 @@ from qualgate.intake.score_rows import QUOTED, ScoreRow, Scores, as_value, refus
 from qualgate.intake.serving_rows import NOT_SAID, Served
 from qualgate.records.identity import content_hash, sha256_text
 from qualgate.records.metrics import LM_EVAL, METRICS, MOST_NATS
-from qualgate.scoring.refusal_wording import read_answer
+from qualgate.scoring.refusal_wording import is_refusal
 from qualgate.text.numbers import counted
 
-NAME = "lm-eval"
 HASHES = ("doc_hash", "prompt_hash", "target_hash")
 OTHER_FIELDS = {*HASHES, "doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}
 _LOG_NAME = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+")
@@ -59,84 +59,138 @@ def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
     choice.metric: a metric of lm-eval outside the closed list; its value becomes `lm_eval.score`. UsageError names file
     and line of an invalid sample, and lists the metrics if none can be judged or the chosen one is not among them.
     """
-    path = samples_file(path, choice.task) if path.is_dir() else path
-    samples = [(line, _sample(f"{path}:{line}", body)) for line, body in read_objects(path)]
-    filters = sorted({str(body.get("filter", "none")) for _, body in samples})
-    if not choice.filter and len(filters) > 1:
-        raise UsageError(f"{path}: has scores of several filters ({', '.join(filters)}); choose one: --filter NAME")
-    chosen = choice.filter or filters[0]
-    if chosen not in filters:
-        raise UsageError(f"{path}: no sample of the filter {chosen!r}; its filters: {', '.join(map(repr, filters))}")
-    chosen_samples = [(line, body) for line, body in samples if str(body.get("filter", "none")) == chosen]
-    names = _judged_names(path, [body for _, body in chosen_samples], choice.metric or None)
+    path = samples_file(path, choice) if path.is_dir() else path
     named = _LOG_NAME.fullmatch(path.stem)
-    task, by_question = named["task"] if named else "", _by_question(chosen_samples)
+    task = named["task"] if named else ""
     if choice.task and task and choice.task != task:
         raise UsageError(f"{path}: its task is {task!r:.80}, not {choice.task!r:.80}")
     results = results_beside(path, task)
     if choice.model and results.model != choice.model:
         raise UsageError(f"{path}: its model is {results.model or 'not said'!r:.80}, not {choice.model!r:.80}")
-    is_error = error_reader(error_texts)
-    rows = tuple(
-        replace(row, model=results.model) for row in _rows(path, chosen_samples, names, chosen, is_error, by_question)
-    )
+    samples = _Samples(path, choice, results.model, error_reader(error_texts))
+    for line, body in read_objects(path):
+        samples.add(f"{path}:{line}", line, body)
+    rows = samples.rows()
     _refuse_certainty(path, rows)
     return Log(
-        format=NAME,
         task=task,
         scores=Scores(source=str(path), rows=rows),
-        counts=_counts(chosen_samples, rows),
+        counts=samples.counts(),
         settings=results.settings,
         faults=tuple(_faults(path, results, rows)),
-        notes=(f"lm-eval, filter {chosen}", *_notes_on_repeats(task or path.stem, by_question)),
+        notes=(f"lm-eval, filter {samples.chosen}", *_notes_on_repeats(task or path.stem, samples.by_question)),
     )
 
 
-def samples_file(folder: Path, task: str) -> Path:
+class _Samples:
+    """The rows of the samples under one filter, and what their answers are."""
+
+    def __init__(self, path: Path, choice: Choice, model: str, is_error: Callable[[str], bool]) -> None:
+        self.chosen = choice.filter
+        self.by_question: dict[str, list[int]] = {}  # hash of a question → ids of its documents
+        self._path, self._choice, self._model, self._is_error = path, choice, model, is_error
+        self._filters: set[str] = set()
+        self._names: dict[str, str] = {}  # lm-eval's metric → ours; "": not available to rules
+        self._pairs: set[str] = set()  # metrics of the whole set (F1 of a choice, a Brier score): no sample's own
+        self._rows: list[ScoreRow] = []
+        self._numbers: Counter[str] = Counter()
+        self._texts: Counter[str] = Counter()
+
+    def add(self, where: str, line: int, body: dict[str, Any]) -> None:
+        """Add a row for each metric of a sample. UsageError for what is no sample, or no score."""
+        body = _sample(where, body)
+        filter = str(body.get("filter", "none"))
+        self._filters.add(filter)
+        self.chosen = self.chosen or filter
+        if filter != self.chosen:
+            return
+        question, texts, case_hash = _question_hash(body), written_texts(body), _case_hash(body)
+        if question:
+            self.by_question.setdefault(question, []).append(body["doc_id"])
+        failure = next((text for text in texts if self._is_error(text)), "")
+        served = Served(text_sha256=sha256_text("\n".join(texts))) if texts else NOT_SAID
+        extracted, row = json.dumps(body.get("filtered_resps"))[:QUOTED], None
+        for name in body["metrics"]:
+            if isinstance(name, str) and name not in self._names:
+                self._names[name] = _our_name(name, self._choice.metric)
+        for name, our_name in self._names.items():
+            if not our_name or name not in body["metrics"]:
+                continue
+            if isinstance(body.get(name), list | dict) and name != self._choice.metric and not is_likelihood(our_name):
+                self._pairs.add(our_name)
+                continue
+            if name not in body:
+                raise UsageError(f"{where}: names the metric {name!r}, but has no value for it")
+            try:
+                value, weight = _measured(our_name, body[name])
+                refuse_out_of_range(our_name, value, body[name])
+            except ValueError as error:
+                raise UsageError(f"{where}: {error}") from None
+            row = ScoreRow(
+                id=str(body["doc_id"]),
+                metric=our_name,
+                value=value,
+                weight=weight,
+                case_hash=case_hash,
+                scorer=intern(f"lm_eval {name},{self.chosen}"),
+                cluster=question or None,
+                unanswered=unanswered(body, value),
+                failed=f"{where}: {NO_ANSWER.format(failure)}" if failure and value != 1 else "",
+                served=served,
+                extracted=extracted,
+                model=self._model,
+                line=line,
+            )
+            self._rows.append(row)
+        self._count(texts[:1], row)
+
+    def _count(self, texts: Sequence[str], row: ScoreRow | None) -> None:
+        """Count a sample by its first text and its last row; `resps` of likelihood requests are no texts."""
+        self._numbers["answers"] += 1
+        for text in texts:
+            self._texts[sha256_text(text)] += 1
+            self._numbers["refused"] += is_refusal(text[:HEAD])
+        if row is not None:
+            self._numbers["errors"] += bool(row.failed)
+            self._numbers[row.unanswered] += bool(row.unanswered)
+
+    def counts(self) -> Counts:
+        """What the answers are."""
+        of = self._numbers
+        return Counts(
+            answers=of["answers"], errors=of["errors"], empty=of["empty"], unfiltered=of["unfiltered"],
+            refused=of["refused"], alike=max(self._texts.values(), default=0), texts=self._texts.total(),
+        )  # fmt: skip
+
+    def rows(self) -> tuple[ScoreRow, ...]:
+        """The rows of metrics that can be judged. UsageError for another filter than chosen, and if there is none."""
+        path, metric, filters = self._path, self._choice.metric, sorted(self._filters)
+        if not self._choice.filter and len(filters) > 1:
+            raise UsageError(f"{path}: has scores of several filters ({', '.join(filters)}); choose one: --filter NAME")
+        if self.chosen not in filters:
+            listed = ", ".join(map(repr, filters))
+            raise UsageError(f"{path}: no sample of the filter {self.chosen!r}; its filters: {listed}")
+        if self._names.keys() <= {BYPASS}:
+            raise UsageError(f"{path}: {NO_SCORES.format(BYPASS)}")
+        if metric and metric not in self._names:
+            raise UsageError(f"{path}: --metric {metric}: no sample has this metric{nearest(metric, self._names)}")
+        if not any(name and name not in self._pairs for name in self._names.values()):
+            raise UsageError(
+                f"{path}: has no metric that a rule can use, only {', '.join(sorted(self._names)) or 'none at all'}. "
+                "If one has a value from 0 to 1 for each sample, name it: --metric NAME"
+            )
+        return tuple(
+            row if len(self.by_question.get(row.cluster or "", ())) > 1 else replace(row, cluster=None)
+            for row in self._rows
+            if row.metric not in self._pairs
+        )
+
+
+def samples_file(folder: Path, choice: Choice) -> Path:
     """The samples of a task in a folder of results. UsageError unless there is exactly one such file."""
     files = {name: named for name in files_in(folder, ".jsonl") if (named := _LOG_NAME.fullmatch(Path(name).stem))}
-    of_task = [name for name, named in files.items() if task in ("", named["task"])]
-    if len(of_task) == 1:
-        return folder / of_task[0]
-    tasks = sorted({named["task"] for named in files.values()})
-    if not of_task:
-        raise UsageError(f"{folder}: no samples of the task {task!r:.80}; it has {', '.join(tasks)}")
-    if len(tasks) > 1 and not task:
-        raise UsageError(f"{folder}: samples of several tasks ({', '.join(tasks)}); choose one: --task NAME")
-    raise UsageError(f"{folder}: {len(of_task)} runs of the task {tasks[0]}; name one file: {', '.join(of_task[:3])}")
-
-
-def _judged_names(path: Path, samples: Sequence[dict[str, Any]], metric: str | None) -> dict[str, str | None]:
-    """lm-eval's metric → ours; None: not available to rules."""
-    every = dict.fromkeys(name for body in samples for name in body["metrics"] if isinstance(name, str))
-    if every.keys() <= {BYPASS}:
-        raise UsageError(f"{path}: {NO_SCORES.format(BYPASS)}")
-    if metric is not None and metric not in every:
-        raise UsageError(f"{path}: --metric {metric}: no sample has this metric{nearest(metric, every)}")
-    # A pair for a score of the whole set (F1 of a choice, a Brier score) is no sample's own, unless it is named.
-    pairs = {name for name in every if any(isinstance(body.get(name), list | dict) for body in samples)}
-    judged = {name for name in every if name == metric or name not in pairs or is_likelihood(f"{LM_EVAL}{name}")}
-    names = {name: _our_name(name, metric) for name in every if name in judged}
-    if not any(names.values()):
-        raise UsageError(
-            f"{path}: has no metric that a rule can use, only {', '.join(sorted(every)) or 'none at all'}. If one has "
-            "a value from 0 to 1 for each sample, name it: --metric NAME"
-        )
-    return names
-
-
-def _counts(samples: Sequence[tuple[int, dict[str, Any]]], rows: Sequence[ScoreRow]) -> Counts:
-    """What the answers are; `resps` of likelihood requests are no texts."""
-    by_line = {row.line: row for row in rows}
-    texts = [text for _, body in samples for text in written_texts(body)[:1]]
-    return Counts(
-        answers=len(samples),
-        errors=sum(bool(row.failed) for row in by_line.values()),
-        empty=sum(row.unanswered == "empty" for row in by_line.values()),
-        unfiltered=sum(row.unanswered == "unfiltered" for row in by_line.values()),
-        refused=sum(read_answer(text[:HEAD], other_language=False).kind == "refused" for text in texts),
-        alike=max(Counter(texts).values(), default=0),
-        texts=len(texts),
+    return choose(
+        folder, {name: ((named["task"],), "") for name, named in files.items()}, replace(choice, model=""), "samples"
     )
 
 
@@ -145,15 +199,6 @@ def _faults(path: Path, results: Results, rows: Sequence[ScoreRow]) -> Iterator[
     documents = len({row.id for row in rows})
     if results.samples is not None and documents != results.samples:
         yield f"{path}: lm-eval counted {results.samples:,} documents, and the log holds {documents:,}"
-
-
-def _by_question(samples: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, list[int]]:
-    """Question → ids of the documents that ask it, in order."""
-    by_question: dict[str, list[int]] = {}
-    for _, body in samples:
-        if question := _question_hash(body):
-            by_question.setdefault(question, []).append(body["doc_id"])
-    return by_question
 
 
 def _notes_on_repeats(task: str, by_question: Mapping[str, Sequence[int]]) -> Iterator[str]:
@@ -170,51 +215,6 @@ def _notes_on_repeats(task: str, by_question: Mapping[str, Sequence[int]]) -> It
         f"for word the same (doc_id {shown}{'; …' if len(copies) > SHOWN else ''}), as epochs that are exported so: "
         "each question counts once, as a cluster"
     )
-
-
-def _rows(
-    path: Path,
-    samples: Sequence[tuple[int, dict[str, Any]]],
-    names: Mapping[str, str | None],
-    chosen: str,
-    is_error: Callable[[str], bool],
-    by_question: Mapping[str, Sequence[int]],
-) -> Iterator[ScoreRow]:
-    """Yield a row for each sample and metric.
-
-    samples: (line, sample). names: lm-eval's metric → ours; None: not available to rules. chosen: the filter. is_error:
-    whether a text is an error instead of an answer. by_question: hash of a question → document ids.
-    """
-    for line, body in samples:
-        where, question = f"{path}:{line}", _question_hash(body)
-        texts = written_texts(body)
-        failure = next((text for text in texts if is_error(text)), "")
-        served = Served(text_sha256=sha256_text("\n".join(texts))) if texts else NOT_SAID
-        extracted = json.dumps(body.get("filtered_resps"))[:QUOTED]
-        for name, our_name in names.items():
-            if our_name is None or name not in body["metrics"]:
-                continue
-            if name not in body:
-                raise UsageError(f"{where}: names the metric {name!r}, but has no value for it")
-            try:
-                value, weight = _measured(our_name, body[name])
-                refuse_out_of_range(our_name, value, body[name])
-            except ValueError as error:
-                raise UsageError(f"{where}: {error}") from None
-            yield ScoreRow(
-                id=str(body["doc_id"]),
-                metric=our_name,
-                value=value,
-                weight=weight,
-                case_hash=_case_hash(body),
-                scorer=f"lm_eval {name},{chosen}",
-                cluster=question if len(by_question.get(question, ())) > 1 else None,  # asked twice is asked once
-                unanswered=unanswered(body, value),
-                failed=f"{where}: {NO_ANSWER.format(failure)}" if failure and value != 1 else "",
-                served=served,
-                extracted=extracted,
-                line=line,
-            )
 
 
 def _sample(where: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -271,11 +271,11 @@ def _as_logged(value: Any) -> Any:
     return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
 
 
-def _our_name(metric: str, chosen: str | None) -> str | None:
+def _our_name(metric: str, chosen: str) -> str:
     name = f"{LM_EVAL}{metric}"
     if metric == chosen and not is_likelihood(name):
         return SCORE
-    return name if name in METRICS and name != SCORE else None
+    return name if name in METRICS and name != SCORE else ""
 
 
 def _question_hash(body: dict[str, Any]) -> str:

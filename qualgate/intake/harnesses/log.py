@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from qualgate.intake.score_rows import Scores
@@ -20,7 +21,7 @@ class Choice:
     columns: Mapping[str, str] = field(default_factory=dict)  # of a table: meaning → its column
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, which takes three times as long to make
 class Sample:
     """One answer to one question, as a harness logged it."""
 
@@ -39,7 +40,21 @@ class Sample:
     values: Mapping[str, float | None] = field(default_factory=dict)  # the scorer's name → value; None: it cannot say
     reason: str = ""  # the scorer's
     labels: tuple[str, ...] = ()  # "task:x", "tag:y"
-    model: str = ""
+    model: str | None = None  # None: the one of `Run`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Facts of all samples of some results; a reader returns them after its last sample."""
+
+    path: Path  # of the samples
+    task: str = ""
+    names: tuple[str, ...] = ()  # other names of the task
+    model: str | None = None  # None: each sample names its own
+    scorers: Mapping[str, str] = field(default_factory=dict)  # the scorer's name → its name with version and settings
+    settings: Mapping[str, str] = field(default_factory=dict)  # see `Log`, as the next two
+    faults: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +76,7 @@ class Counts:
 class Log:
     """The results of one model on one task."""
 
-    format: str  # the reader's name
+    format: str = ""  # the reader's name
     task: str
     scores: Scores
     counts: Counts

@@ -7,21 +7,19 @@ it, its `NAME/mean` is compared.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.intake.error_texts import error_reader
 from qualgate.intake.harnesses.fields import number, text, whole
 from qualgate.intake.harnesses.json_stream import JsonFile
-from qualgate.intake.harnesses.log import Choice, Log, Sample
+from qualgate.intake.harnesses.log import Choice, Run, Sample
 from qualgate.intake.harnesses.probe import Probe
-from qualgate.intake.harnesses.rows import rows_of
-from qualgate.intake.harnesses.summary import Models, Tally, miscounted
+from qualgate.intake.harnesses.rows import Samples, reader
+from qualgate.intake.harnesses.summary import Tally, miscounted
 from qualgate.records.identity import sha256_text
 
-NAME = "mlflow"
 COLUMNS: Mapping[str, tuple[str, ...]] = {  # what a column is → its usual names, the likeliest first
     "id": ("id", "sample_id", "question_id", "case_id"),
     "asked": ("inputs", "input", "question", "prompt", "query", "messages", "request"),
@@ -42,29 +40,10 @@ def recognise(probe: Probe) -> bool:
     return probe.head.lstrip().startswith(b'{"columns"') and probe.says(SCORE, '"data"')
 
 
-def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
+@reader
+def read(path: Path, choice: Choice, tally: Tally) -> Samples:
     """Read a table. UsageError for one without columns of questions and of scores."""
     file = JsonFile(path, "data")
-    models, tally = Models(path, choice.model), Tally()
-    rows = rows_of(
-        str(path),
-        tally.counted(models.chosen(_samples(path, file))),
-        is_error=error_reader(error_texts),
-        metric=choice.metric,
-    )
-    if choice.task:
-        raise UsageError(f"{path}: a table names no task; leave out --task")
-    return Log(
-        format=NAME,
-        task="",
-        scores=rows.scores,
-        counts=rows.counts,
-        faults=() if choice.model else tuple(_miscounted(path, tally)),
-        notes=rows.notes,
-    )
-
-
-def _samples(path: Path, file: JsonFile) -> Iterator[Sample]:
     columns: dict[str, int] = {}
     numbered: dict[str, int] = {}
     for position, values in enumerate(file.items, 1):
@@ -89,6 +68,7 @@ def _samples(path: Path, file: JsonFile) -> Iterator[Sample]:
             model=_words(cells["model"]) if cells["model"] is not None else "",
         )
     _columns(path, file.rest.get("columns"))
+    return Run(path=path, faults=() if choice.model else tuple(_miscounted(path, tally)))
 
 
 def _columns(path: Path, names: Any) -> dict[str, int]:

@@ -6,21 +6,19 @@ A failed request is a reward of 0 with `scoring_details.error`; how an answer en
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.intake.error_texts import error_reader
-from qualgate.intake.harnesses.containers import files_in, read_json
+from qualgate.intake.harnesses.containers import choose, files_in, read_json
 from qualgate.intake.harnesses.fields import mapping, number, shown, text, whole
-from qualgate.intake.harnesses.log import Choice, Log, Sample
+from qualgate.intake.harnesses.log import Choice, Run, Sample
 from qualgate.intake.harnesses.probe import Probe
-from qualgate.intake.harnesses.rows import rows_of
+from qualgate.intake.harnesses.rows import Samples, reader
 from qualgate.intake.harnesses.summary import Tally, miscounted
 from qualgate.intake.jsonl import read_objects
 
-NAME = "nemo-evaluator"
 RESULTS, INFERENCE = "results.jsonl", "inference_log.jsonl"
 SCORER = "scorer:"
 OF_THE_MODEL = ("model", "model_url", "model_id", "benchmark", "shard", "shard_range", "services", "output_dir")
@@ -39,58 +37,67 @@ def _is_bundle(name: str) -> bool:
     return Path(name).name.startswith("eval-") and name.endswith(".json")
 
 
-def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
+@reader
+def read(path: Path, choice: Choice, tally: Tally) -> Samples:
     """Read a bundle. UsageError for several benchmarks of which none is chosen."""
-    path, body = _bundle(path, choice.task)
-    benchmark, config = mapping(body.get("benchmark")), mapping(body.get("config"))
-    task, model = text(benchmark.get("name")), text(config.get("model"))
-    for wanted, there, what in ((choice.task, task, "benchmark"), (choice.model, model, "model")):
-        if wanted and wanted != there:
-            raise UsageError(f"{path}: its {what} is {there!r:.80}, not {wanted!r:.80}")
-    tally = Tally()
+    path, body = _bundle(path, choice)
     results, endings = path.with_name(RESULTS), _endings(path.with_name(INFERENCE))
-    rows = rows_of(
-        str(results),
-        tally.counted(_samples(results, endings, model)),
-        is_error=error_reader(error_texts),
-        metric=choice.metric,
-    )
-    notes = () if endings else (f"{path}: no {INFERENCE} beside it, so nothing says which answers were cut",)
-    return Log(
-        format=NAME,
-        task=task,
-        scores=rows.scores,
-        counts=rows.counts,
+    for line, row in read_objects(results):
+        where, key = f"{results}:{line}", _key(row)
+        if key[0] is None or key[1] is None:
+            raise UsageError(f"{where}: no result of NeMo Evaluator, which has `problem_idx` and `repeat`")
+        details, extracted = mapping(row.get("scoring_details")), row.get("extracted_answer", "…")
+        finish, tokens = endings.get(key, ("", None))
+        category = text(mapping(row.get("metadata")).get("category"))
+        error = _error(details)
+        answer = row.get("model_response")
+        yield Sample(
+            id=str(key[0]),
+            where=where,
+            line=line,
+            repeat=key[1],
+            question=row.get("prompt"),
+            target=text(row.get("expected_answer")),
+            text=answer if isinstance(answer, str) else None,
+            calls=bool(row.get("trajectory")),
+            extracted=""
+            if extracted is None
+            else extracted
+            if isinstance(extracted, str) and extracted != "…"
+            else None,
+            tokens=tokens,
+            finish=finish,
+            error=error,
+            values={} if error else _values(row, details),
+            labels=(f"tag:{category}",) if category else (),
+        )
+    benchmark, config = mapping(body.get("benchmark")), mapping(body.get("config"))
+    return Run(
+        path=results,
+        task=text(benchmark.get("name")),
+        model=text(config.get("model")),
         settings={key: shown(value) for key, value in config.items() if key not in OF_THE_MODEL and value is not None}
         | {"NeMo Evaluator's version": shown(body.get("sdk_version"))},
         faults=tuple(_faults(path, body, benchmark, tally)),
-        notes=(*notes, *rows.notes),
+        notes=() if endings else (f"{path}: no {INFERENCE} beside it, so nothing says which answers were cut",),
     )
 
 
-def _bundle(path: Path, task: str) -> tuple[Path, Mapping[str, Any]]:
+def _bundle(path: Path, choice: Choice) -> tuple[Path, Mapping[str, Any]]:
     """The bundle at a path, or the only one of a folder for the chosen benchmark."""
-    folder = path if path.is_dir() else path.parent
+    folder, names = path if path.is_dir() else path.parent, (path.name,)
     if path.is_dir() or path.name == RESULTS:
-        names = [name for name in files_in(folder, ".json") if _is_bundle(name)]
-        if not path.is_dir():
-            names = [name for name in names if "/" not in name]
-    else:
-        names = [path.name]
-    bundles = {name: read_json(folder / name) for name in names}
-    found = {name: body for name, body in bundles.items() if isinstance(body, dict) and "benchmark" in body}
-    benchmarks = {name: text(mapping(body["benchmark"]).get("name")) for name, body in found.items()}
-    chosen = [name for name, benchmark in benchmarks.items() if task in ("", benchmark)]
-    listed = ", ".join(sorted(set(benchmarks.values())))
-    if len(chosen) == 1:
-        return folder / chosen[0], found[chosen[0]]
-    if not found:
-        raise UsageError(f"{path}: no bundle eval-….json with a `benchmark`, which `nel` writes beside {RESULTS}")
-    if not chosen:
-        raise UsageError(f"{path}: no bundle of the benchmark {task!r:.80}; it has {listed}")
-    if len({benchmarks[name] for name in chosen}) > 1:
-        raise UsageError(f"{path}: bundles of several benchmarks ({listed}); choose one: --task NAME")
-    raise UsageError(f"{path}: {len(chosen)} bundles of one benchmark; name one file: {', '.join(chosen[:3])}")
+        names = tuple(
+            name for name in files_in(folder, ".json") if _is_bundle(name) and (path.is_dir() or "/" not in name)
+        )
+    bundles = {name: mapping(read_json(folder / name)) for name in names}
+    found = {
+        name: ((text(mapping(body["benchmark"]).get("name")),), text(mapping(body.get("config")).get("model")))
+        for name, body in bundles.items()
+        if "benchmark" in body
+    }
+    chosen = choose(folder, found, choice, "bundles (eval-….json)")
+    return chosen, bundles[chosen.relative_to(folder).as_posix()]
 
 
 def _endings(path: Path) -> dict[tuple[Any, Any], tuple[str, int | None]]:
@@ -106,39 +113,6 @@ def _endings(path: Path) -> dict[tuple[Any, Any], tuple[str, int | None]]:
 
 def _key(body: Mapping[str, Any]) -> tuple[int | None, int | None]:
     return whole(body.get("problem_idx")), whole(body.get("repeat"))
-
-
-def _samples(path: Path, endings: Mapping[tuple[Any, Any], tuple[str, int | None]], model: str) -> Iterator[Sample]:
-    for line, body in read_objects(path):
-        where, key = f"{path}:{line}", _key(body)
-        if key[0] is None or key[1] is None:
-            raise UsageError(f"{where}: no result of NeMo Evaluator, which has `problem_idx` and `repeat`")
-        details, extracted = mapping(body.get("scoring_details")), body.get("extracted_answer", "…")
-        finish, tokens = endings.get(key, ("", None))
-        category = text(mapping(body.get("metadata")).get("category"))
-        error = _error(details)
-        answer = body.get("model_response")
-        yield Sample(
-            id=str(key[0]),
-            where=where,
-            line=line,
-            repeat=key[1],
-            question=body.get("prompt"),
-            target=text(body.get("expected_answer")),
-            text=answer if isinstance(answer, str) else None,
-            calls=bool(body.get("trajectory")),
-            extracted=""
-            if extracted is None
-            else extracted
-            if isinstance(extracted, str) and extracted != "…"
-            else None,
-            tokens=tokens,
-            finish=finish,
-            error=error,
-            values={} if error else _values(body, details),
-            labels=(f"tag:{category}",) if category else (),
-            model=model,
-        )
 
 
 NO_ANSWER_READ = re.compile(r"no .{0,30}(answer|match|code)|(extract|parse)|empty|not found", re.IGNORECASE)
@@ -168,7 +142,7 @@ def _faults(path: Path, body: Mapping[str, Any], benchmark: Mapping[str, Any], t
     yield from miscounted(path, "NeMo Evaluator", "results", body.get("n_results"), tally.samples)
     scores = mapping(benchmark.get("scores"))
     stated = mapping(scores.get("summary")).get("mean")
-    if tally.samples and not any(value is None for value in (stated,)):
+    if tally.samples and stated is not None:
         mean = round(tally.total("reward") / tally.samples, 6)
         yield from miscounted(path, "NeMo Evaluator", "as the mean reward", _rounded(stated), mean)
     shuffle = mapping(mapping(body.get("config")).get("shuffle"))

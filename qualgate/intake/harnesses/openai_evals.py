@@ -6,21 +6,19 @@ Events carry consecutive numbers, so that a lost or doubled one shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.intake.error_texts import error_reader
 from qualgate.intake.harnesses.fields import mapping, number, sequence, shown, text, whole
-from qualgate.intake.harnesses.log import Choice, Log, Sample
+from qualgate.intake.harnesses.log import Choice, Run, Sample
 from qualgate.intake.harnesses.probe import Probe
-from qualgate.intake.harnesses.rows import rows_of
+from qualgate.intake.harnesses.rows import Samples, reader
 from qualgate.intake.harnesses.summary import Tally, miscounted
 from qualgate.intake.jsonl import read_objects
 
-NAME = "openai-evals"
 REPORTED = {"accuracy": ("accuracy", "match"), "score": ("score",), "f1_score": ("f1_score",)}  # report → our metric
 
 
@@ -29,31 +27,39 @@ def recognise(probe: Probe) -> bool:
     return (probe.keys == {"spec"} and probe.says('"completion_fns"')) or {"run_id", "event_id", "type"} <= probe.keys
 
 
-def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
-    """Read a log. UsageError for one of another eval or model than chosen."""
+@reader
+def read(path: Path, choice: Choice, tally: Tally) -> Samples:
+    """Read a log: an answer for each sample and each of its matches."""
     run = _read(path)
+    for name, case in run.cases.items():
+        for repeat, match in enumerate(case.matches or [{}]):
+            correct = match.get("correct")
+            values = case.values if repeat == 0 else {}
+            if match:
+                values = {"match": float(correct) if isinstance(correct, bool) else None, **values}
+            if not values and not case.error and not case.sampling:
+                continue  # events beside the samples
+            expected = match.get("expected")
+            yield Sample(
+                id=name,
+                where=f"{path}:{case.line}",
+                line=case.line,
+                repeat=repeat,
+                question=case.sampling.get("prompt"),
+                target=expected if isinstance(expected, str) else "\n".join(map(str, sequence(expected))),
+                text=_text(match.get("sampled", case.sampling.get("sampled"))),
+                extracted=_picked(match),
+                tokens=whole(mapping(case.sampling.get("usage")).get("completion_tokens")),
+                error=case.error,
+                values=values,
+            )
     models = [str(name) for name in sequence(run.spec.get("completion_fns"))]
-    task, model = text(run.spec.get("eval_name")), models[0] if models else ""
-    for wanted, there, what in ((choice.task, task, "eval"), (choice.model, model, "model")):
-        if wanted and wanted != there:
-            raise UsageError(f"{path}: its {what} is {there!r:.80}, not {wanted!r:.80}")
-    tally = Tally()
-    faults = tuple(_not_whole(path, run))
-    rows = rows_of(
-        str(path),
-        tally.counted(_samples(path, run, model)),
-        is_error=error_reader(error_texts),
-        metric=choice.metric,
-        faults=faults,
-    )
-    return Log(
-        format=NAME,
-        task=task,
-        scores=rows.scores,
-        counts=rows.counts,
+    return Run(
+        path=path,
+        task=text(run.spec.get("eval_name")),
+        model=models[0] if models else "",
         settings=_settings(run.spec, models),
-        faults=(*faults, *_miscounted(path, run, tally)),
-        notes=rows.notes,
+        faults=(*_not_whole(path, run), *_miscounted(path, run, tally)),
     )
 
 
@@ -69,7 +75,7 @@ class _Case:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Run:
+class _Events:
     """What a log holds."""
 
     spec: Mapping[str, Any] = field(default_factory=dict)
@@ -82,8 +88,8 @@ class _Run:
     cases: dict[str, _Case] = field(default_factory=dict)
 
 
-def _read(path: Path) -> _Run:
-    run, numbers = _Run(), set[int]()
+def _read(path: Path) -> _Events:
+    run, numbers = _Events(), set[int]()
     for line, body in read_objects(path):
         if "spec" in body:
             run.spec, run.specs = mapping(body["spec"]), run.specs + 1
@@ -116,33 +122,6 @@ def _add(case: _Case, kind: str, data: Mapping[str, Any]) -> None:
         case.error = f"OpenAI Evals logged an error: {data.get('type')}: {data.get('message')!s:.300}"
 
 
-def _samples(path: Path, run: _Run, model: str) -> Iterator[Sample]:
-    """Yield an answer for each sample and each of its matches."""
-    for name, case in run.cases.items():
-        for repeat, match in enumerate(case.matches or [{}]):
-            correct = match.get("correct")
-            values = case.values if repeat == 0 else {}
-            if match:
-                values = {"match": float(correct) if isinstance(correct, bool) else None, **values}
-            if not values and not case.error and not case.sampling:
-                continue  # events beside the samples
-            expected = match.get("expected")
-            yield Sample(
-                id=name,
-                where=f"{path}:{case.line}",
-                line=case.line,
-                repeat=repeat,
-                question=case.sampling.get("prompt"),
-                target=expected if isinstance(expected, str) else "\n".join(map(str, sequence(expected))),
-                text=_text(match.get("sampled", case.sampling.get("sampled"))),
-                extracted=_picked(match),
-                tokens=whole(mapping(case.sampling.get("usage")).get("completion_tokens")),
-                error=case.error,
-                values=values,
-                model=model,
-            )
-
-
 def _text(sampled: Any) -> str | None:
     first = sampled[0] if isinstance(sampled, list) and sampled else sampled
     return first if isinstance(first, str) else None
@@ -172,7 +151,7 @@ def _settings(spec: Mapping[str, Any], models: list[str]) -> dict[str, str]:
     return settings
 
 
-def _not_whole(path: Path, run: _Run) -> Iterator[str]:
+def _not_whole(path: Path, run: _Events) -> Iterator[str]:
     if not run.spec:
         yield f"{path}: has no spec of the run, the first line of such a log"
     if run.report is None:
@@ -185,7 +164,7 @@ def _not_whole(path: Path, run: _Run) -> Iterator[str]:
         yield f"{path}: its events are numbered from 0 to {run.last:,}, and it holds {run.events:,} of them"
 
 
-def _miscounted(path: Path, run: _Run, tally: Tally) -> Iterator[str]:
+def _miscounted(path: Path, run: _Events, tally: Tally) -> Iterator[str]:
     for name, metrics in REPORTED.items():
         mean = next((mean for metric in metrics if (mean := tally.mean(metric)) is not None), None)
         if mean is not None:

@@ -5,20 +5,18 @@ Written from the API's reference; no file of the product was at hand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.intake.error_texts import error_reader
 from qualgate.intake.harnesses.fields import mapping, number, sequence, shown, text, whole
-from qualgate.intake.harnesses.log import Choice, Log, Sample
+from qualgate.intake.harnesses.log import Choice, Run, Sample
 from qualgate.intake.harnesses.probe import Probe
-from qualgate.intake.harnesses.rows import rows_of
-from qualgate.intake.harnesses.summary import Models
+from qualgate.intake.harnesses.rows import Samples, reader
+from qualgate.intake.harnesses.summary import Tally
 from qualgate.intake.jsonl import read_objects
 
-NAME = "openai-items"
 KIND = "eval.run.output_item"
 SAMPLING = ("temperature", "top_p", "seed", "max_completion_tokens")
 
@@ -28,32 +26,10 @@ def recognise(probe: Probe) -> bool:
     return {"object", "datasource_item_id", "results", "sample"} <= probe.keys and probe.says(KIND)
 
 
-def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
+@reader
+def read(path: Path, choice: Choice, tally: Tally) -> Samples:
     """Read the items of one run and model. UsageError for items of several evals."""
     settings: dict[str, set[str]] = {}
-    models = Models(path, choice.model)
-    rows = rows_of(
-        str(path),
-        models.chosen(_samples(path, settings, choice.model)),
-        is_error=error_reader(error_texts),
-        metric=choice.metric,
-    )
-    evals, runs = settings.pop("eval_id"), settings.pop("run_id")
-    if len(evals) > 1:
-        raise UsageError(f"{path}: items of several evals ({', '.join(sorted(evals)):.200}); give a file for each")
-    return Log(
-        format=NAME,
-        task=choice.task or next(iter(evals)),
-        scores=rows.scores,
-        counts=rows.counts,
-        settings={name: ", ".join(sorted(values)) for name, values in settings.items()},
-        faults=(f"{path}: holds the items of {len(runs)} runs",) if len(runs) > 1 else (),
-        notes=rows.notes,
-    )
-
-
-def _samples(path: Path, settings: dict[str, set[str]], wanted: str) -> Iterator[Sample]:
-    """Yield a sample for each item. settings: filled by the way."""
     for line, body in read_objects(path):
         where = f"{path}:{line}"
         case = body.get("datasource_item_id")
@@ -61,7 +37,7 @@ def _samples(path: Path, settings: dict[str, set[str]], wanted: str) -> Iterator
             raise UsageError(f"{where}: no output item of a hosted eval, which has `datasource_item_id`")
         sample, results = mapping(body.get("sample")), [mapping(part) for part in sequence(body.get("results"))]
         model = text(sample.get("model"))
-        if wanted in ("", model):
+        if choice.model in ("", model):
             stated = {name: sample.get(name) for name in SAMPLING} | {
                 name: body.get(name) for name in ("eval_id", "run_id")
             }
@@ -90,6 +66,15 @@ def _samples(path: Path, settings: dict[str, set[str]], wanted: str) -> Iterator
             },
             model=model,
         )
+    evals, runs = settings.pop("eval_id", set()), settings.pop("run_id", set())
+    if len(evals) > 1:
+        raise UsageError(f"{path}: items of several evals ({', '.join(sorted(evals)):.200}); give a file for each")
+    return Run(
+        path=path,
+        task=choice.task or next(iter(evals), ""),
+        settings={name: ", ".join(sorted(values)) for name, values in settings.items()},
+        faults=(f"{path}: holds the items of {len(runs)} runs",) if len(runs) > 1 else (),
+    )
 
 
 def _text(output: Any) -> str | None:

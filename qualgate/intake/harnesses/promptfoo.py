@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.intake.error_texts import error_reader
 from qualgate.intake.harnesses.fields import digest, mapping, number, sequence, shown, text, whole
 from qualgate.intake.harnesses.json_stream import JsonFile
-from qualgate.intake.harnesses.log import Choice, Log, Sample
+from qualgate.intake.harnesses.log import Choice, Run, Sample
 from qualgate.intake.harnesses.probe import Probe
-from qualgate.intake.harnesses.rows import rows_of
-from qualgate.intake.harnesses.summary import Models, Tally, miscounted
+from qualgate.intake.harnesses.rows import Samples, reader
+from qualgate.intake.harnesses.summary import Tally, miscounted
 from qualgate.intake.harnesses.yaml_file import YamlFile
 
-NAME = "promptfoo"
 FAILED = 2  # `failureReason` of a test whose provider failed; 1: an assertion did
 SET = ("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "stop", "seed", "reasoning_effort",
        "frequency_penalty", "presence_penalty", "response_format", "tools", "tool_choice", "functions", "function_call",
@@ -41,30 +39,32 @@ def recognise(probe: Probe) -> bool:
     return head.startswith((b"evalId:", b"results:")) and probe.says("\n  prompts:")
 
 
-def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
+@reader
+def read(path: Path, choice: Choice, tally: Tally) -> Samples:
     """Read the tests of one provider, which must be chosen if there are several. UsageError for another version."""
     with path.open("rb") as opened:
         is_json = opened.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
     file = JsonFile(path, "results", "results") if is_json else YamlFile(path, "results", "results")
-    models, tally, asserted = Models(path, choice.model), Tally(), Asserted()
-    rows = rows_of(
-        str(path),
-        tally.counted(models.chosen(_samples(path, file, models, asserted))),
-        is_error=error_reader(error_texts),
-        metric=choice.metric,
-    )
+    asserted, model = Asserted(), choice.model
+    for position, body in enumerate(file.items, 1):
+        where = f"{path}: result {position}"
+        version = mapping(file.rest.get("results")).get("version", 3)
+        if version != 3:
+            raise UsageError(f"{path}: results of version {version!r:.20}; write them by promptfoo 0.100 or newer")
+        if not isinstance(body, dict) or whole(body.get("testIdx")) is None:
+            raise UsageError(f"{where}: no promptfoo result, which has a `testIdx`")
+        prompts = sequence(mapping(file.rest.get("results")).get("prompts"))
+        sample = _sample(where, body, prompts)
+        if choice.model in ("", sample.model):
+            model = sample.model or ""
+            asserted.add(mapping(body.get("testCase")))
+        yield sample
     results, config = mapping(file.rest.get("results")), mapping(file.rest.get("config"))
-    task = text(config.get("description"))
-    if choice.task and task != choice.task:
-        raise UsageError(f"{path}: its description is {task!r:.80}, not {choice.task!r:.80}")
-    return Log(
-        format=NAME,
-        task=task,
-        scores=rows.scores,
-        counts=rows.counts,
-        settings=_settings(results, config, models, asserted),
-        faults=tuple(_miscounted(path, results, models, tally)),
-        notes=rows.notes,
+    return Run(
+        path=path,
+        task=text(config.get("description")),
+        settings=_settings(results, config, model, asserted),
+        faults=tuple(_miscounted(path, results, model, tally)),
     )
 
 
@@ -82,21 +82,6 @@ class Asserted:
         for judge in (options.get("provider"), *(mapping(a).get("provider") for a in sequence(test.get("assert")))):
             if judge:
                 self.judges[_name(judge)] += 1
-
-
-def _samples(path: Path, file: JsonFile | YamlFile, models: Models, asserted: Asserted) -> Iterator[Sample]:
-    for position, body in enumerate(file.items, 1):
-        where = f"{path}: result {position}"
-        version = mapping(file.rest.get("results")).get("version", 3)
-        if version != 3:
-            raise UsageError(f"{path}: results of version {version!r:.20}; write them by promptfoo 0.100 or newer")
-        if not isinstance(body, dict) or whole(body.get("testIdx")) is None:
-            raise UsageError(f"{where}: no promptfoo result, which has a `testIdx`")
-        prompts = sequence(mapping(file.rest.get("results")).get("prompts"))
-        sample = _sample(where, body, prompts)
-        if models.wanted in ("", sample.model):
-            asserted.add(mapping(body.get("testCase")))
-        yield sample
 
 
 def _sample(where: str, body: Mapping[str, Any], prompts: list[Any]) -> Sample:
@@ -163,11 +148,8 @@ def _values(body: Mapping[str, Any], parts: list[dict[str, Any]]) -> dict[str, f
     return values | {name: sum(scores) / len(scores) for name, scores in by_name.items()}
 
 
-def _settings(
-    results: Mapping[str, Any], config: Mapping[str, Any], models: Models, asserted: Asserted
-) -> dict[str, str]:
+def _settings(results: Mapping[str, Any], config: Mapping[str, Any], model: str, asserted: Asserted) -> dict[str, str]:
     """What both sides must have alike: prompts, the provider's sampling, assertions, judges."""
-    model = models.name
     raws = [
         prompt.get("raw")
         for prompt in map(mapping, sequence(results.get("prompts")))
@@ -188,12 +170,12 @@ def _settings(
     }
 
 
-def _miscounted(path: Path, results: Mapping[str, Any], models: Models, tally: Tally) -> Iterator[str]:
+def _miscounted(path: Path, results: Mapping[str, Any], model: str, tally: Tally) -> Iterator[str]:
     """Say where promptfoo's own counts of the provider are not those of its tests."""
     of_model = [
         mapping(prompt.get("metrics"))
         for prompt in map(mapping, sequence(results.get("prompts")))
-        if _name(prompt.get("provider")) == models.name
+        if _name(prompt.get("provider")) == model
     ]
     if not of_model:
         return
@@ -205,4 +187,4 @@ def _miscounted(path: Path, results: Mapping[str, Any], models: Models, tally: T
     ):
         stated = [number(metrics.get(key)) for metrics in of_model]
         if None not in stated:
-            yield from miscounted(path, NAME, what, sum(filter(None, stated)), found)
+            yield from miscounted(path, "promptfoo", what, sum(filter(None, stated)), found)

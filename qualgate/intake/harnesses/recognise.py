@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
@@ -33,8 +34,6 @@ READERS: Mapping[str, str] = {  # the format's name → its module, the most spe
 class Reader(Protocol):
     """A module that reads one format."""
 
-    NAME: str
-
     def recognise(self, probe: Probe) -> bool:
         """Whether the path holds this format."""
         ...
@@ -50,19 +49,19 @@ def read_log(
     """Read results. format: a key of `READERS`; "" recognises it. UsageError for one that no reader knows."""
     if format and format not in READERS:
         raise UsageError(f"unknown format {format!r:.40}{nearest(format, READERS)}; it is one of {', '.join(READERS)}")
-    reader = _module(format) if format else _recognised(path)
-    return reader.read(path, choice or Choice(), error_texts)
+    format = format or _recognised(path)
+    return replace(_module(format).read(path, choice or Choice(), error_texts), format=format)
 
 
 def _module(format: str) -> Reader:
     return cast("Reader", import_module(f"qualgate.intake.harnesses.{READERS[format]}"))
 
 
-def _recognised(path: Path) -> Reader:
+def _recognised(path: Path) -> str:
     probe = probed(path)
     for format in READERS:
-        if (reader := _module(format)).recognise(probe):
-            return reader
+        if _module(format).recognise(probe):
+            return format
     raise UsageError(
         f"{path}: written by no harness that qualgate knows ({', '.join(READERS)}). If it is one of them, name it: "
         "--format NAME. Scores from elsewhere are rows: qualgate gate --baseline-scores"

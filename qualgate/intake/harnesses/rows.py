@@ -7,22 +7,25 @@ harness's filter missed are told apart from wrong ones here, in one way for ever
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from math import isfinite
+from pathlib import Path
 from sys import intern
 from typing import Literal
 
 from qualgate.errors import UsageError
-from qualgate.intake.error_texts import NO_ANSWER
+from qualgate.intake.error_texts import NO_ANSWER, error_reader
 from qualgate.intake.filtered import NOTHING, states
-from qualgate.intake.harnesses.log import Counts, Sample
+from qualgate.intake.harnesses.log import Choice, Counts, Log, Run, Sample
+from qualgate.intake.harnesses.summary import Models, Tally
 from qualgate.intake.score_rows import QUOTED, ScoreRow, Scores
 from qualgate.intake.serving_rows import NOT_SAID, Served
 from qualgate.records import FINISH_WORDS
 from qualgate.records.identity import content_hash, sha256_text
 from qualgate.records.metrics import HARNESS
-from qualgate.scoring.refusal_wording import read_answer
+from qualgate.scoring.refusal_wording import is_refusal
 from qualgate.text.escaping import says_something
 from qualgate.text.numbers import counted
 
@@ -31,50 +34,63 @@ MOST_METRICS = 200
 HEAD = 2000  # characters of an answer in which a refusal is looked for
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """What `rows_of` makes of the samples of one side."""
-
-    scores: Scores
-    counts: Counts
-    notes: tuple[str, ...] = ()
+Samples = Generator[Sample, None, Run]
 
 
-def rows_of(
-    source: str,
-    samples: Iterable[Sample],
-    *,
-    is_error: Callable[[str], bool],
-    scorers: Mapping[str, str] | None = None,
-    metric: str = "",
-    faults: Sequence[str] = (),
-) -> Rows:
-    """Read the samples of one side once, in order.
+def reader(
+    samples: Callable[[Path, Choice, Tally], Samples],
+) -> Callable[[Path, Choice, Iterable[str] | None], Log]:
+    """Make a reader's `read` of a generator of its samples, which returns the run's facts.
 
-    is_error: whether a text is an endpoint's error, see `error_reader`. scorers: the scorer's name → its name with
-    version and settings, which both sides must have alike. metric: the only scorer to judge; "" judges each whose
-    values lie from 0 to 1. faults: what is known to be wrong with the results; a cause, if they have no scores.
-    UsageError if no metric is left, or `metric` is not among them.
+    The generator gets the path, the choice and a tally of the samples that it has yielded so far.
     """
-    answers = _with_silence([_answer(sample, is_error) for sample in samples])
-    if not answers or (faults and not any(answer.sample.values for answer in answers)):
-        raise UsageError(faults[0] if faults else f"{source} holds no sample, so there is nothing to compare.")
-    judged, outside = _judged(source, answers, metric)
+
+    @wraps(samples)
+    def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
+        tally, runs, is_error = Tally(), list[Run](), error_reader(error_texts)
+
+        def every() -> Iterator[Sample]:
+            runs.append((yield from samples(path, choice, tally)))
+
+        chosen = Models(path, choice.model).chosen(every())
+        answers = [_answer(sample, is_error) for sample in tally.counted(chosen)]
+        _count_silence(answers)
+        return _log(runs[0], choice, answers)
+
+    return read
+
+
+def _log(run: Run, choice: Choice, answers: Sequence[_Answer]) -> Log:
+    """Make the log of one side. UsageError if it is of another task or model than chosen, or no metric is left."""
+    if choice.task not in ("", run.task, *run.names):
+        named = (
+            f"its task is {run.task!r:.80}, not {choice.task!r:.80}" if run.task else "names no task; leave out --task"
+        )
+        raise UsageError(f"{run.path}: {named}")
+    if run.model is not None and choice.model not in ("", run.model):
+        raise UsageError(f"{run.path}: its model is {run.model or 'not said'!r:.80}, not {choice.model!r:.80}")
+    source = str(run.path)
+    if not answers or (run.faults and not any(answer.sample.values for answer in answers)):
+        raise UsageError(run.faults[0] if run.faults else f"{source} holds no sample, so there is nothing to compare.")
+    judged, outside = _judged(source, answers, choice.metric)
     by_question: dict[str, dict[str, None]] = {}
     for answer in answers:
         if answer.question:
             by_question.setdefault(answer.question, {})[answer.sample.id] = None
-    rows = tuple(row for answer in answers for row in _rows(answer, judged, scorers or {}, by_question))
-    return Rows(
+    rows = tuple(row for answer in answers for row in _rows(answer, judged, run, by_question))
+    return Log(
+        task=run.task,
         scores=Scores(source=source, rows=rows),
         counts=replace(_counts(answers), outside=outside),
-        notes=tuple(_asked_again(source, by_question)),
+        settings=run.settings,
+        faults=run.faults,
+        notes=(*run.notes, *_asked_again(source, by_question)),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Answer:
-    """A sample without its texts, which a large log would keep twice."""
+    """A sample without its texts, of which a large log holds too many."""
 
     sample: Sample
     question: str  # hash of what was asked; "" = not logged
@@ -87,7 +103,7 @@ class _Answer:
 
 
 def _answer(sample: Sample, is_error: Callable[[str], bool]) -> _Answer:
-    """Look at one answer."""
+    """Look at one answer, and take its texts from it."""
     text = sample.text
     right = all(value == 1 for value in sample.values.values())  # another scorer may like the wording of an error
     failed = sample.error[:QUOTED]
@@ -100,32 +116,28 @@ def _answer(sample: Sample, is_error: Callable[[str], bool]) -> _Answer:
         question = content_hash(sample.question) if sample.question not in (None, "", [], {}) else ""
     except (TypeError, ValueError):  # a NaN, half a character
         question = ""
-    return _Answer(
-        sample=replace(sample, question=None, text=None, target="", extracted=_quoted(sample)),
-        question=question,
-        case_hash=sha256_text(f"{question} {sample.target}") if question else "",
-        text_sha256=sha256_text(text) if text is not None else None,
-        unanswered="" if failed else _unanswered(sample, right=right),
-        finish=finish,
-        failed=f"{sample.where}: {failed}" if failed else "",
-        refused=bool(text) and read_answer(text[:HEAD], other_language=False).kind == "refused",
+    answer = _Answer(
+        sample,
+        question,
+        sha256_text(f"{question} {sample.target}") if question else "",
+        sha256_text(text) if text is not None else None,
+        "" if failed else _unanswered(sample, right=right),
+        finish,
+        f"{sample.where}: {failed}" if failed else "",
+        bool(text) and is_refusal(text[:HEAD]),
     )
+    sample.extracted = (sample.extracted or text or "")[:QUOTED]
+    sample.question, sample.text, sample.target, sample.where = None, None, "", ""
+    return answer
 
 
-def _with_silence(answers: Sequence[_Answer]) -> list[_Answer]:
+def _count_silence(answers: Sequence[_Answer]) -> None:
     """Count answers without a text as empty where the log holds the texts of others: it holds no answer there."""
-    if not any(answer.text_sha256 is not None for answer in answers):
-        return list(answers)
-    return [
-        replace(answer, unanswered="empty")
-        if answer.text_sha256 is None and not (answer.failed or answer.sample.calls or answer.finish == "length")
-        else answer
-        for answer in answers
-    ]
-
-
-def _quoted(sample: Sample) -> str:
-    return (sample.extracted or sample.text or "")[:QUOTED]
+    if any(answer.text_sha256 is not None for answer in answers):
+        for answer in answers:
+            cut = answer.failed or answer.sample.calls or answer.finish == "length"
+            if answer.text_sha256 is None and not cut:
+                answer.unanswered = "empty"
 
 
 def _unanswered(sample: Sample, *, right: bool) -> Literal["", "empty", "unfiltered"]:
@@ -169,7 +181,7 @@ def _named(names: Iterable[str]) -> str:
 def _rows(
     answer: _Answer,
     judged: Sequence[str],
-    scorers: Mapping[str, str],
+    run: Run,
     by_question: Mapping[str, Mapping[str, None]],
 ) -> Iterator[ScoreRow]:
     """Yield a row for each judged scorer of the answer; one that failed has a row for all of them."""
@@ -189,7 +201,7 @@ def _rows(
             value=None if answer.failed else value,
             unsaid="" if value is not None or answer.failed else "no score",
             case_hash=answer.case_hash,
-            scorer=intern(scorers.get(name, name)),
+            scorer=intern(run.scorers.get(name, name)),
             repeat=sample.repeat,
             cluster=cluster,
             labels=sample.labels,
@@ -199,7 +211,7 @@ def _rows(
             served=served,
             extracted=sample.extracted or "",
             reason=sample.reason[:QUOTED],
-            model=intern(sample.model),
+            model=intern((run.model if sample.model is None else sample.model) or ""),
             line=sample.line,
         )
 

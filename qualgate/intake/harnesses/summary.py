@@ -62,30 +62,27 @@ class Models:
     """The models of one file's samples, of which one is judged."""
 
     def __init__(self, path: Path, wanted: str) -> None:
-        self.wanted = wanted
-        self._path = path
+        self._path, self._wanted = path, wanted
         self._names: dict[str, None] = {}
-
-    @property
-    def name(self) -> str:
-        """The judged model."""
-        return self.wanted or next(iter(self._names), "")
 
     def chosen(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """Yield the samples of the chosen model. UsageError if there are several and none is chosen, or it has none."""
         any_chosen = False
         for sample in samples:
+            if sample.model is None:  # all are of one
+                yield sample
+                continue
             if sample.model not in self._names:
                 if len(self._names) >= MOST_MODELS:
                     raise UsageError(f"{self._path}: answers of more than {MOST_MODELS} models")
                 self._names[sample.model] = None
-            if self.wanted in ("", sample.model):
+            if self._wanted in ("", sample.model):
                 any_chosen = True
                 yield sample
         listed = ", ".join(f"{name!r:.60}" for name in self._names)
-        if not self.wanted and len(self._names) > 1:
+        if not self._wanted and len(self._names) > 1:
             raise UsageError(
                 f"{self._path}: answers of several models ({listed}); choose by --baseline-model and --variant-model"
             )
-        if self.wanted and not any_chosen and self._names:
-            raise UsageError(f"{self._path}: no answer of the model {self.wanted!r:.80}; it has {listed}")
+        if self._wanted and not any_chosen and self._names:
+            raise UsageError(f"{self._path}: no answer of the model {self._wanted!r:.80}; it has {listed}")

@@ -7,24 +7,22 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from qualgate.documents import nearest, quote
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import unreadable
-from qualgate.intake.error_texts import error_reader
 from qualgate.intake.harnesses.containers import CUT
-from qualgate.intake.harnesses.fields import number, whole
-from qualgate.intake.harnesses.log import Choice, Log, Sample
+from qualgate.intake.harnesses.fields import read_score, whole
+from qualgate.intake.harnesses.log import Choice, Run, Sample
 from qualgate.intake.harnesses.probe import Probe
-from qualgate.intake.harnesses.rows import rows_of
-from qualgate.intake.harnesses.summary import Models
+from qualgate.intake.harnesses.rows import Samples, reader
+from qualgate.intake.harnesses.summary import Tally
 from qualgate.intake.jsonl import read_objects
 from qualgate.records.identity import sha256_text
 
-NAME = "table"
 MEANINGS: Mapping[str, tuple[str, ...]] = {  # meaning → names of columns, in lower case without signs
     "id": ("id", "sampleid", "questionid", "caseid", "itemid", "docid", "taskid", "uid"),
     "question": ("question", "prompt", "input", "query", "instruction", "messages", "problem"),
@@ -40,8 +38,12 @@ MEANINGS: Mapping[str, tuple[str, ...]] = {  # meaning → names of columns, in 
 MOST_COLUMNS = 1000
 LONGEST_CELL = 16 * 2**20  # characters
 MOST_FIELDS_READ = 65_536  # bytes of the head in which the first line ends
-TRUE, FALSE = ("true", "yes", "pass", "passed", "correct", "1"), ("false", "no", "fail", "failed", "incorrect", "0")
 NONE = ("", "null", "none", "nan", "n/a", "na")
+WORDS = (
+    dict.fromkeys(("true", "yes", "pass", "passed", "correct", "1"), 1.0)
+    | dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "0"), 0.0)
+    | dict.fromkeys(NONE)
+)
 NO_ERROR = (*NONE, "false", "0")
 _WORD = re.compile(r"[^a-z0-9]+")
 
@@ -74,29 +76,34 @@ def _plain(name: Any) -> str:
     return _WORD.sub("", str(name).lower())
 
 
-def read(path: Path, choice: Choice, error_texts: Iterable[str] | None) -> Log:
+@reader
+def read(path: Path, choice: Choice, tally: Tally) -> Samples:
     """Read a table. UsageError names columns whose meaning is not clear, and what to write."""
-    if choice.task:
-        raise UsageError(f"{path}: a table names no task; leave out --task")
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; a table is one file")
     with path.open("rb") as file:
         is_lines = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
-    cells = _json_rows(path) if is_lines else _csv_rows(path)
-    columns, models = Columns(path, choice.columns), Models(path, choice.model)
-    rows = rows_of(
-        str(path),
-        models.chosen(_samples(path, cells, columns)),
-        is_error=error_reader(error_texts),
-        metric=choice.metric,
-    )
-    return Log(
-        format=NAME,
-        task="",
-        scores=rows.scores,
-        counts=rows.counts,
-        notes=(f"{path}: read as {columns.shown()}", *rows.notes),
-    )
+    columns = Columns(path, choice.columns)
+    for line, body in read_objects(path) if is_lines else _csv_rows(path):
+        names = columns.settle(body)
+        cells = {meaning: body.get(name) for meaning, name in names.items()}
+        where = f"{path}:{line}"
+        answer = cells.get("answer")
+        yield Sample(
+            id=_id(where, cells),
+            where=where,
+            line=line,
+            repeat=_repeat(where, cells.get("repeat")),
+            question=cells.get("question"),
+            target=_text(cells.get("target")),
+            text=answer if isinstance(answer, str | None) else _text(answer),
+            tokens=_whole(cells.get("tokens")),
+            finish="" if (finish := _text(cells.get("finish"))).strip().lower() in NONE else finish.strip(),
+            error=_error(cells.get("error")),
+            values={names["score"]: read_score(where, names["score"], cells["score"], WORDS)},
+            model=_text(cells.get("model")),
+        )
+    return Run(path=path, notes=(f"{path}: read as {columns.shown()}",))
 
 
 class Columns:
@@ -111,9 +118,9 @@ class Columns:
             if meaning not in MEANINGS:
                 raise UsageError(f"--columns {meaning}=…: no such meaning{nearest(meaning, MEANINGS)}")
 
-    def settle(self, names: Sequence[str]) -> Mapping[str, str]:
+    def settle(self, names: Collection[str]) -> Mapping[str, str]:
         """Meaning → column, from the names of this row and those before. UsageError where two may be one meaning."""
-        if self._seen and self._seen.keys() >= set(names):
+        if self._seen and all(name in self._seen for name in names):
             return self._names
         self._seen |= dict.fromkeys(names)
         names, self._names = list(self._seen), {}
@@ -147,10 +154,6 @@ class Columns:
         return ", ".join(f"{meaning} = {name:.40}" for meaning, name in self._names.items())
 
 
-def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    yield from read_objects(path)
-
-
 def _csv_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield (line, row). UsageError names the line of a row that is not whole."""
     csv.field_size_limit(LONGEST_CELL)
@@ -174,28 +177,6 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         raise UsageError(f"{path}: not valid UTF-8 at byte {error.start + 1} of a piece. {CUT}") from None
     except csv.Error as error:
         raise UsageError(f"{path}:{line}: not readable as CSV: {quote(str(error))}. {CUT}") from None
-
-
-def _samples(path: Path, rows: Iterable[tuple[int, Mapping[str, Any]]], columns: Columns) -> Iterator[Sample]:
-    for line, body in rows:
-        names = columns.settle(list(body))
-        cells = {meaning: body.get(name) for meaning, name in names.items()}
-        where = f"{path}:{line}"
-        answer = cells.get("answer")
-        yield Sample(
-            id=_id(where, cells),
-            where=where,
-            line=line,
-            repeat=_repeat(where, cells.get("repeat")),
-            question=cells.get("question"),
-            target=_text(cells.get("target")),
-            text=answer if isinstance(answer, str | None) else _text(answer),
-            tokens=_whole(cells.get("tokens")),
-            finish="" if (finish := _text(cells.get("finish"))).strip().lower() in NONE else finish.strip(),
-            error=_error(cells.get("error")),
-            values={names["score"]: _score(where, names["score"], cells["score"])},
-            model=_text(cells.get("model")),
-        )
 
 
 def _text(value: Any) -> str:
@@ -237,21 +218,3 @@ def _error(value: Any) -> str:
     if value in (None, False, 0, [], {}) or (isinstance(value, str) and value.strip().lower() in NO_ERROR):
         return ""
     return f"the table names an error: {str(value)[:300]}"
-
-
-def _score(where: str, name: str, value: Any) -> float | None:
-    if not isinstance(value, str):
-        if isinstance(value, list | dict):
-            raise UsageError(f"{where}: the score {name!r:.60} is no number")
-        return number(value)
-    word = value.strip().lower()
-    if word in NONE:
-        return None
-    if word in TRUE + FALSE:
-        return float(word in TRUE)
-    try:
-        return float(word)
-    except ValueError:
-        raise UsageError(
-            f"{where}: the score {name!r:.60} is {value!r:.40}, which is neither a number nor yes or no"
-        ) from None

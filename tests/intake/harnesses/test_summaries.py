@@ -59,7 +59,7 @@ def test_bfcl(name, errors, empty, category):
     if category == "irrelevance":  # BFCL counts an error as right there, since no call was made
         right -= errors
     assert numbers(log, "accuracy") == (summary["total_count"], errors, empty, right)
-    with pytest.raises(UsageError, match=r"several categories \(irrelevance, simple_python\)"):
+    with pytest.raises(UsageError, match=r"several tasks \(irrelevance, simple_python\)"):
         read_log(folder)
 
 
