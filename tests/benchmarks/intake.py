@@ -19,7 +19,15 @@ from tests.benchmarks.shape import told
 ROWS, QUICK_ROWS = 1_000_000, 100_000  # of each side
 RIGHT, FLIPPED = 0.8, 0.02  # share of right answers, and of those that differ between the sides
 MOST_SECONDS, MOST_MIB = 60, 1024
-WORDS = "the sum of both parts is larger than each so we add them step by step and then check what we found".split()
+WORDS = (
+    "the sum",
+    "of both parts",
+    "is larger than each",
+    "so we add them",
+    "step by step",
+    "then check",
+    "what we found",
+)
 
 
 def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
@@ -59,7 +67,7 @@ def answers(side: str, rows: int) -> Iterator[tuple[int, str, str, bool]]:
         right = rng.random() < RIGHT
         if rng.random() < FLIPPED and side != "base":
             right = not right
-        thought = " ".join(rng.choices(WORDS, k=40))
+        thought = " ".join(rng.choices(WORDS, k=14))
         result = 2 * number if right else 2 * number + 1
         yield number, f"What is {number} + {number}?", f"I think that {thought}.\nThe answer is {result}.", right
 
@@ -136,7 +144,11 @@ def lighteval(folder: Path, side: str, rows: int) -> Path:
     import pyarrow.parquet as pq
 
     path, writer, batch = folder / "details_sums|0_2026-12-01T10-13-14.630285.parquet", None, []
-    general = {"config_general": {"model_name": side}, "results": {"sums|0": {}}, "config_tasks": {"sums|0": {}}}
+    general = {
+        "config_general": {"model_name": side},
+        "results": {"sums|0": {"em": RIGHT}},
+        "config_tasks": {"sums|0": {}},
+    }
     (folder / "results_2026-12-01T10-13-14.630285.json").write_text(json.dumps(general))
     for n, asked, text, right in answers(side, rows):
         doc = {"id": str(n), "query": asked, "choices": [str(2 * n)], "gold_index": [0], "generation_size": 256}
