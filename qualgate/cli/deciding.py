@@ -22,7 +22,7 @@ from qualgate.cli.arguments import (
     store_url,
     stored_run,
 )
-from qualgate.cli.judging import FourArmOption
+from qualgate.cli.judging import FourArmOption, insisted
 from qualgate.cli.showing import show_report, shown_report, tell_host
 from qualgate.cli.stderr import exit_code, tell
 from qualgate.cli.stdout import say
@@ -100,6 +100,8 @@ def gate(
     elif four_arm and not arm:
         raise UsageError("--four-arm needs --arm NAME=FILE for each of three arms besides --baseline-scores.")
     else:
+        if four_arm and (loaded := _loaded(gate_file)):
+            insisted(loaded, four_arm)
         files = {"variant": variant_scores} if variant_scores is not None else arm_files(arm or [])
         decided = _from_files(gate_file, baseline_scores, files, nel_policy, looks, peers=peers)
     report = replace(decided.report, warn_only=warn_only, link=link)

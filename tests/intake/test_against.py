@@ -130,5 +130,6 @@ def test_what_cannot_be_a_second_baseline_is_refused(tmp_path, old, new, said):
 def test_each_arm_comes_by_its_name_and_intake_knows_two(tmp_path):
     for arms in (("int4",), ("yesterday",)):
         assert "--arm yesterday=FILE --arm int4=FILE" in asked(tmp_path, arms=arms)[1]
+    assert "names no four arms" in asked(tmp_path, None, "--four-arm")[1]
     paths = [str(tmp_path / name) for name in ("baseline.jsonl", "int4.jsonl", "gate.yaml")]
     assert "holds variants against yesterday too" in str(CliRunner().invoke(app, ["intake", *paths]).exception)

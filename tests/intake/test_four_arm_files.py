@@ -167,7 +167,7 @@ def test_four_files_and_a_gate_file_that_names_other_arms_or_none_are_refused(tm
     base = ["gate", str(tmp_path / "gate.yaml"), "--baseline-scores", str(tmp_path / "baseline.jsonl")]
     for more, why in (
         (["--variant-scores", str(tmp_path / "int4.jsonl")], "compares four arms"),
-        (["--arm", f"int4={tmp_path / 'int4.jsonl'}"], "found 1"),
+        (["--arm", f"int4={tmp_path / 'int4.jsonl'}"], "compares four arms"),
         (["--arm", "int4"], "NAME=FILE"),
         ([p for name in NAMES[1:] for p in ("--arm", f"{name}={tmp_path / 'int4.jsonl'}")], "for two arms"),
         ([p for name in ("int4", "drafted", "bth") for p in ("--arm", f"{name}=x")], "('bth' is none of them)"),
