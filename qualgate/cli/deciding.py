@@ -22,7 +22,7 @@ from qualgate.cli.arguments import (
     store_url,
     stored_run,
 )
-from qualgate.cli.judging import FourArmOption
+from qualgate.cli.judging import FourArmOption, insisted
 from qualgate.cli.showing import show_report, shown_report, tell_host
 from qualgate.cli.stderr import exit_code, tell
 from qualgate.cli.stdout import say
@@ -101,7 +101,7 @@ def gate(
         raise UsageError("--four-arm needs --arm NAME=FILE for each of three arms besides --baseline-scores.")
     else:
         files = {"variant": variant_scores} if variant_scores is not None else arm_files(arm or [])
-        decided = _from_files(gate_file, baseline_scores, files, nel_policy, looks, peers=peers)
+        decided = _from_files(gate_file, baseline_scores, files, nel_policy, looks, four_arm=four_arm, peers=peers)
     report = replace(decided.report, warn_only=warn_only, link=link)
     tell_host(report, annotated=form == "annotations" and out is None)
     show(report, form, out, decided.peers_said, decided.nel)
@@ -127,6 +127,7 @@ def _from_files(
     nel_policy: Path | None,
     looks: Path | None,
     *,
+    four_arm: bool,
     peers: bool,
 ) -> _Decision:
     """Decide about files of scores; nothing is stored. variants: file by name. looks: counts earlier looks at these
@@ -135,6 +136,8 @@ def _from_files(
     from qualgate.gate.peers.said import what_peers_say
     from qualgate.report.unstored import report_of_files
 
+    if four_arm and (loaded := _loaded(gate_file)):
+        insisted(loaded, four_arm)
     judgement = judge(gate_file, baseline, variants, nel_policy, looks)
     peers_said = _peers(lambda: what_peers_say(judgement.evidence, losses=True)) if peers else None
     return _Decision(report=report_of_files(judgement), exit=judgement.exit, nel=judgement.nel, peers_said=peers_said)

@@ -89,11 +89,11 @@ def run(
     from qualgate.pipeline.first_worker import first_worker
 
     with first_worker(gate):
-        gate = _insisted(gate, four_arm)
+        gate = insisted(gate, four_arm)
         run_and_show(gate_file, gate, as_json, blame=blame, warn_only=warn_only)
 
 
-def _insisted(gate: GateFile, four_arm: bool) -> GateFile:
+def insisted(gate: GateFile, four_arm: bool) -> GateFile:
     """Return the gate file. UsageError for `--four-arm` with one that names no four arms."""
     if not four_arm:
         return gate
@@ -182,6 +182,6 @@ def plan(
     from qualgate.report.planning import foretold_as_text
     from qualgate.report.planning_json import foretold_as_json
 
-    forecast = foretell(_insisted(gate, four_arm), blame=blame, warn=lambda line: tell(f"note: {line}"))
+    forecast = foretell(insisted(gate, four_arm), blame=blame, warn=lambda line: tell(f"note: {line}"))
     say(foretold_as_json(forecast) if as_json else foretold_as_text(forecast))
     raise typer.Exit(forecast.exit)
