@@ -129,7 +129,11 @@ def rates(base: Pool, other: Pool, name: str, design: tuple[int, int], size: Siz
         met = share <= ALPHA + 3 * sqrt(ALPHA * (1 - ALPHA) / size.comparisons)
         return {"found": share, "stated": None, "met": met}
     mean = float(np.mean(stated))
-    return {"found": share, "stated": mean, "met": abs(share - mean) <= NEAR + 3 * np.std(stated) / sqrt(len(stated))}
+    return {
+        "found": share,
+        "stated": mean,
+        "met": bool(abs(share - mean) <= NEAR + 3 * np.std(stated) / sqrt(len(stated))),
+    }
 
 
 def statement(
