@@ -179,9 +179,7 @@ async def _answers(
             stages.append(await _stage(servers, prompts, repeats, f"stage {len(stages) + 1}", progress))
     except BudgetSpent:
         return first, stages, "a server counted more tokens than for the same prompts before"
-    needed = (
-        f"{FEWEST} answers to each prompt take {FEWEST * cost:,} tokens by the servers' counts, and {left:,} are left"
-    )
+    needed = f"{FEWEST} answers to each prompt take {FEWEST * cost:,} tokens as the servers count, {left:,} are left"
     return first, stages, "" if stages else needed
 
 

@@ -128,8 +128,8 @@ def rates(base: Pool, other: Pool, name: str, design: tuple[int, int], size: Siz
     if name == SOUND:
         met = share <= ALPHA + 3 * sqrt(ALPHA * (1 - ALPHA) / size.comparisons)
         return {"found": share, "stated": None, "met": met}
-    mean = float(np.mean(stated))
-    return {"found": share, "stated": mean, "met": abs(share - mean) <= NEAR + 3 * np.std(stated) / sqrt(len(stated))}
+    mean, off = float(np.mean(stated)), 3 * float(np.std(stated)) / sqrt(len(stated))
+    return {"found": share, "stated": mean, "met": abs(share - mean) <= NEAR + off}
 
 
 def statement(
