@@ -13,10 +13,21 @@ from qualgate.quant.agreement.two_configs import check_configs_agree, check_not_
 from qualgate.quant.model_files import AGAIN, CONFIG_FILES, QUANTIZE_FILES, ModelFiles, read_files
 from qualgate.quant.shards import Shards, TensorEntry, read_shards
 
-METHODS = ("gptq", "awq", "compressed-tensors", "fp8", "modelopt", "mxfp4", "torchao", "bitsandbytes", "gguf")
+METHODS = (
+    "gptq",
+    "awq",
+    "auto-round",
+    "compressed-tensors",
+    "fp8",
+    "modelopt",
+    "mxfp4",
+    "torchao",
+    "bitsandbytes",
+    "gguf",
+)
 # Known by name, so that the message need not guess.
 _NOT_READ = (
-    "aqlm", "auto-round", "intel/auto-round", "bitnet", "eetq", "fbgemm_fp8", "fp_quant", "higgs", "hqq", "metal",
+    "aqlm", "bitnet", "eetq", "fbgemm_fp8", "fp_quant", "higgs", "hqq", "metal",
     "nvfp4", "quanto", "quark", "sinq", "spqr", "vptq",
 )  # fmt: skip
 # Endings of tensors that describe codes and hold no weights of their own.
@@ -172,6 +183,8 @@ def _bits(format: Format) -> int:
 def _method(where: Path, settings: dict[str, Any]) -> str:
     """Return the config's format, guessed from other keys where it has no `quant_method`. Raises for unread formats."""
     method = settings.get("quant_method")
+    if method == "intel/auto-round":  # before 0.4
+        return "auto-round"
     if method is None:
         if "config_groups" in settings:  # compressed-tensors before it named itself
             return "compressed-tensors"

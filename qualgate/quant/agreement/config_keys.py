@@ -19,6 +19,10 @@ READ = {
         "bits", "w_bit", "group_size", "q_group_size", "zero_point", "version", "checkpoint_format", "format",
         "modules_to_not_convert", "lm_head", "dynamic", "pack_dtype",
     ),
+    "auto-round": (
+        "bits", "group_size", "sym", "data_type", "act_bits", "packing_format", "extra_config",
+        "block_name_to_quantize", "to_quant_block_names",
+    ),
     "compressed-tensors": (
         "config_groups", "format", "ignore", "kv_cache_scheme", "sparsity_config", "transform_config",
     ),

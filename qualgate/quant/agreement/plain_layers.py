@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
+from qualgate.quant.agreement import auto_round
 from qualgate.quant.agreement.patterns import name_fits, regex_fits
 from qualgate.quant.agreement.table import NAMES, READINGS
 from qualgate.quant.formats import Format
@@ -113,6 +114,8 @@ def _plain_unlisted(format: Format, names: list[str]) -> str:
 
 
 def _example(key: str, name: str) -> str:
+    if key == "extra_config":
+        return f'`extra_config: {{"{name}": {{"bits": 16}}}}`'
     return f'`dynamic: {{"-:^{re.escape(name)}$": {{}}}}`' if key == "dynamic" else f'`{key}: ["{name}"]`'
 
 
@@ -120,6 +123,7 @@ def _example(key: str, name: str) -> str:
 _LISTS = {
     "gptq": ("dynamic", "modules_in_block_to_quantize"),
     "awq": ("modules_to_not_convert",),
+    "auto-round": ("extra_config", "block_name_to_quantize"),
     "compressed-tensors": ("ignore",),
     "fp8": ("modules_to_not_convert", "ignored_layers"),
     "modelopt": ("ignore", "exclude_modules"),
@@ -127,7 +131,7 @@ _LISTS = {
     "torchao": ("modules_to_not_convert", "include_input_output_embeddings"),
 }
 _NAMES_HEAD = {
-    "gptq": "`lm_head: true`", "awq": "`lm_head: true`", "torchao": "`include_input_output_embeddings: true`",
+    "gptq": "`lm_head: true`", "awq": "`lm_head: true`", "auto-round": "its name and bits in `extra_config`", "torchao": "`include_input_output_embeddings: true`",
     "compressed-tensors": "a target of its name or class",
     "fp8": "another format: no server reads an fp8 head",
     "bitsandbytes": "`llm_int8_skip_modules` without it, and `read_as: transformers`: others read no quantized head",
@@ -136,7 +140,9 @@ _NAMES_HEAD = {
 _NAMES_EMBEDDING = {
     "compressed-tensors": 'a target of its name, or of the class "Embedding"',
     "torchao": "`include_input_output_embeddings: true`",
-    **dict.fromkeys(("gptq", "awq", "fp8", "modelopt", "bitsandbytes"), "another format: servers read none there"),
+    **dict.fromkeys(
+        ("gptq", "awq", "auto-round", "fp8", "modelopt", "bitsandbytes"), "another format: servers read none there"
+    ),
 }
 
 
@@ -211,6 +217,10 @@ def _awq_headers(format: Format, module: Module) -> bool:
         return format.settings.get("lm_head") is not True
     names = _names(format, "modules_to_not_convert")
     return not module.in_block or not names or any(name in module.name for name in names)
+
+
+def _auto_round(format: Format, module: Module) -> bool:
+    return module.is_embedding or auto_round.leaves_plain(format, module.name)
 
 
 def _left_by_dynamic(format: Format, module: Module) -> bool:
@@ -310,6 +320,7 @@ _ROUTER = re.compile(r"(^|\.)(gate|router|shared_expert_gate)(\.|$)")
 _LISTED: dict[str, Rule] = {
     "gptq": _gptq_listed,
     "awq": _awq_listed,
+    "auto-round": _auto_round,
     "compressed-tensors": lambda format, module: any(
         name_fits(name, module.name, format.where) or module.name.endswith(f".{name}")
         for name in _names(format, "ignore") or []
@@ -325,6 +336,7 @@ _LISTED: dict[str, Rule] = {
 _RULES: dict[str, dict[str, Rule]] = {
     "gptq": {"transformers": _gptq, "vllm": _gptq_headers, "sglang": _gptq},
     "awq": {"transformers": _awq_ends, "vllm": _awq_headers, "sglang": _awq_ends},
+    "auto-round": dict.fromkeys(("transformers", "vllm", "sglang"), _auto_round),
     "compressed-tensors": {"transformers": _ct, "vllm": _ct, "sglang": _ct},
     "fp8": {"transformers": _fp8_ends, "vllm": _fp8_whole, "sglang": _fp8_whole},
     "modelopt": {"vllm": _modelopt, "sglang": _modelopt},

@@ -76,6 +76,15 @@ READINGS = {
         llama_cpp="",
         source=f"integrations/awq.py; awq_marlin.py maybe_update_config; {_LISTED}",
     ),
+    "plain: auto-round": Reading(
+        formats="auto-round",
+        situation="a plain layer of the blocks to which `extra_config` gives no 16 bits",
+        transformers=_INITIALIZES,
+        vllm=_INITIALIZES,
+        sglang=_INITIALIZES,
+        llama_cpp="",
+        source="AutoRound 0.16.1 inference/convert_model.py; vLLM auto_round.py get_layer_config",
+    ),
     "plain: gptq": Reading(
         formats="gptq",
         situation="a plain layer of a decoder block that `dynamic` (`-:`) or `modules_in_block_to_quantize` does not "

@@ -15,13 +15,25 @@ from qualgate.quant.agreement.scales import with_scales_checked
 from qualgate.quant.formats import Format, said_by_config, said_by_headers
 from qualgate.quant.full_precision import has_no_say
 from qualgate.quant.model_files import CONFIG_FILES, read_files
-from qualgate.quant.readers import awq, bitsandbytes, compressed_tensors, fp8, gguf, gptq, modelopt, mxfp4, torchao
+from qualgate.quant.readers import (
+    auto_round,
+    awq,
+    bitsandbytes,
+    compressed_tensors,
+    fp8,
+    gguf,
+    gptq,
+    modelopt,
+    mxfp4,
+    torchao,
+)
 from qualgate.quant.readers.source import AGAIN, Layer, Source, open_source
 from qualgate.quant.shards import Shards, read_shards
 
 _READERS: dict[str, Callable[[Source], Iterator[tuple[str, Layer]]]] = {
     "gptq": gptq.read,
     "awq": awq.read,
+    "auto-round": auto_round.read,
     "compressed-tensors": compressed_tensors.read,
     "fp8": fp8.read,
     "modelopt": modelopt.read,

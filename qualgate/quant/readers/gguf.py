@@ -171,12 +171,12 @@ def _whole_codes(raw: np.ndarray, kind: str) -> tuple[torch.Tensor, torch.Tensor
     with np.errstate(all="ignore"):
         values = dequantize(raw.reshape(len(raw), -1), GGMLQuantizationType[kind])
     groups = values.reshape(len(raw), -1, _GROUPS[kind])
-    damaged = ~np.isfinite(groups).all(-1)
-    groups = np.where(damaged[..., None], 0, groups).astype(np.float64)
+    finite = np.isfinite(groups).all(-1, keepdims=True)
+    groups = np.where(finite, groups, 0).astype(np.float64)
     shift = 24 - np.where(groups == 0, 24, np.frexp(groups)[1]).min(-1, keepdims=True)
     whole = np.ldexp(groups, shift).astype(np.int64)
     unit = np.maximum(np.gcd.reduce(whole, axis=-1, keepdims=True), 1)
-    scales = np.where(damaged, np.nan, np.ldexp(unit.astype(np.float64), -shift)[..., 0])
+    scales = np.where(finite, np.ldexp(unit.astype(np.float64), -shift), np.nan)[..., 0]
     return torch.from_numpy((whole // unit).astype(np.int16)), torch.from_numpy(scales.astype(np.float32))
 
 

@@ -20,6 +20,15 @@ def gptq() -> Seed:
     return tensors, {"quant_method": "gptq", "bits": 4, "group_size": 16, "desc_act": True, "sym": True}, {}
 
 
+def auto_round() -> Seed:
+    tensors = {name: tensor for name, tensor in gptq()[0].items() if not name.endswith(".g_idx")}
+    own_settings = {MODULE: {"bits": 4, "group_size": 16}, ".*up_proj": {"bits": 16}}
+    config = {"quant_method": "auto-round", "bits": 8, "group_size": 32, "sym": True, "data_type": "int",
+              "packing_format": "auto_round:auto_gptq", "extra_config": own_settings,
+              "block_name_to_quantize": "model.layers"}  # fmt: skip
+    return tensors, config, {}
+
+
 def awq() -> Seed:
     tensors = {
         f"{MODULE}.qweight": torch.randint(-(2**31), 2**31 - 1, (32, 2)).int(),
@@ -142,5 +151,18 @@ def nf4() -> Seed:
 
 SEEDS = {
     make.__name__: make
-    for make in (gptq, awq, pack_quantized, nvfp4, int8_inputs, fp8, modelopt, modelopt_fp8, mxfp4, torchao, nf4)
+    for make in (
+        gptq,
+        auto_round,
+        awq,
+        pack_quantized,
+        nvfp4,
+        int8_inputs,
+        fp8,
+        modelopt,
+        modelopt_fp8,
+        mxfp4,
+        torchao,
+        nf4,
+    )
 }
