@@ -32,9 +32,10 @@ READ = {
         # GPTQModel's notes, none of which another loader reads
         "bits", "format", "checkpoint_format", "group_size", "lm_head", "weight_scale_method", "weight_scale_semantics",
     ),
+    "fbgemm_fp8": ("activation_scale_ub", "modules_to_not_convert"),
     "modelopt": (
         "quant_algo", "quantization", "ignore", "exclude_modules", "kv_cache_scheme", "kv_cache_quant_algo",
-        "group_size", "config_groups", "has_zero_point",
+        "group_size", "config_groups", "has_zero_point", "quantized_layers",
     ),
     "mxfp4": ("modules_to_not_convert",),
     "torchao": (

@@ -126,14 +126,16 @@ _LISTS = {
     "auto-round": ("extra_config", "block_name_to_quantize"),
     "compressed-tensors": ("ignore",),
     "fp8": ("modules_to_not_convert", "ignored_layers"),
+    "fbgemm_fp8": ("modules_to_not_convert",),
     "modelopt": ("ignore", "exclude_modules"),
     "bitsandbytes": ("llm_int8_skip_modules",),
     "torchao": ("modules_to_not_convert", "include_input_output_embeddings"),
 }
 _NAMES_HEAD = {
-    "gptq": "`lm_head: true`", "awq": "`lm_head: true`", "auto-round": "its name and bits in `extra_config`", "torchao": "`include_input_output_embeddings: true`",
+    "gptq": "`lm_head: true`", "awq": "`lm_head: true`", "torchao": "`include_input_output_embeddings: true`",
+    "auto-round": "its name and bits in `extra_config`",
     "compressed-tensors": "a target of its name or class",
-    "fp8": "another format: no server reads an fp8 head",
+    **dict.fromkeys(("fp8", "fbgemm_fp8"), "another format: no server reads an fp8 head"),
     "bitsandbytes": "`llm_int8_skip_modules` without it, and `read_as: transformers`: others read no quantized head",
     "modelopt": "a list that does not leave it out",
 }  # fmt: skip
@@ -141,7 +143,8 @@ _NAMES_EMBEDDING = {
     "compressed-tensors": 'a target of its name, or of the class "Embedding"',
     "torchao": "`include_input_output_embeddings: true`",
     **dict.fromkeys(
-        ("gptq", "awq", "auto-round", "fp8", "modelopt", "bitsandbytes"), "another format: servers read none there"
+        ("gptq", "awq", "auto-round", "fp8", "fbgemm_fp8", "modelopt", "bitsandbytes"),
+        "another format: servers read none there",
     ),
 }
 
@@ -258,21 +261,29 @@ def _gptq_headers(format: Format, module: Module) -> bool:
     return _gptq(format, module) or (not module.is_head and not _in_blocks(format))
 
 
+def mixed_layers(format: Format) -> dict[str, Any]:
+    """Return ModelOpt's `quantized_layers`: what each layer of MIXED_PRECISION is, by its name."""
+    return _modelopt_settings(format).setting("quantized_layers", kind=dict, default={})
+
+
+def _modelopt_settings(format: Format) -> Format:
+    inner: Any = format.settings.get("quantization")
+    return Format(method=format.method, settings=inner, where=format.where) if isinstance(inner, dict) else format
+
+
 def _modelopt(format: Format, module: Module) -> bool:
     """Return whether ModelOpt leaves `module` plain, by a glob or a part of its name."""
-    if module.is_embedding:
+    mixed = mixed_layers(format)
+    if module.is_embedding or (mixed and module.name not in mixed):
         return True
-    inner: Any = format.settings.get("quantization")
-    inside = Format(method=format.method, settings=inner, where=format.where) if isinstance(inner, dict) else format
-    names = _names(inside, "ignore", "exclude_modules") or []
+    names = _names(_modelopt_settings(format), "ignore", "exclude_modules") or []
     short_name = module.name.removeprefix("language_model.")
     return any(fnmatchcase(name, pattern) or pattern in name for pattern in names for name in {module.name, short_name})
 
 
 def _modelopt_listed(format: Format, module: Module) -> bool:
-    inner: Any = format.settings.get("quantization")
-    inside = Format(method=format.method, settings=inner, where=format.where) if isinstance(inner, dict) else format
-    return any(fnmatchcase(module.name, pattern) for pattern in _names(inside, "ignore", "exclude_modules") or [])
+    names = _names(_modelopt_settings(format), "ignore", "exclude_modules") or []
+    return any(fnmatchcase(module.name, pattern) for pattern in names)
 
 
 def _bitsandbytes(format: Format, module: Module) -> bool:
@@ -325,7 +336,10 @@ _LISTED: dict[str, Rule] = {
         name_fits(name, module.name, format.where) or module.name.endswith(f".{name}")
         for name in _names(format, "ignore") or []
     ),  # a name's end is SGLang's
-    "fp8": lambda format, module: any(_by_ends(_names(format, key) or [], module.name) for key in _LISTS["fp8"]),
+    **dict.fromkeys(
+        ("fp8", "fbgemm_fp8"),
+        lambda format, module: any(_by_ends(_names(format, key) or [], module.name) for key in _LISTS[format.method]),
+    ),
     "modelopt": _modelopt_listed,
     "bitsandbytes": lambda format, module: (
         _bnb_listed(format, module) or _by_ends(_names(format, "llm_int8_skip_modules") or [], module.name)
@@ -339,6 +353,7 @@ _RULES: dict[str, dict[str, Rule]] = {
     "auto-round": dict.fromkeys(("transformers", "vllm", "sglang"), _auto_round),
     "compressed-tensors": {"transformers": _ct, "vllm": _ct, "sglang": _ct},
     "fp8": {"transformers": _fp8_ends, "vllm": _fp8_whole, "sglang": _fp8_whole},
+    "fbgemm_fp8": {"transformers": _fp8_ends, "vllm": _fp8_whole},
     "modelopt": {"vllm": _modelopt, "sglang": _modelopt},
     "bitsandbytes": {"transformers": _bitsandbytes, "vllm": _bnb_parts, "sglang": _bnb_parts},
     "torchao": {"transformers": _torchao, "vllm": _torchao},

@@ -66,6 +66,16 @@ READINGS = {
         llama_cpp="",
         source=f"integrations/finegrained_fp8.py; {_LISTED}",
     ),
+    "plain: fbgemm_fp8": Reading(
+        formats="fbgemm_fp8",
+        situation="a plain layer that `modules_to_not_convert` does not name: transformers takes a name's start or "
+        "end, vLLM the whole name",
+        transformers=_INITIALIZES,
+        vllm=_INITIALIZES,
+        sglang="",
+        llama_cpp="",
+        source=f"integrations/fbgemm_fp8.py; vLLM fbgemm_fp8.py; {_LISTED}",
+    ),
     "plain: awq": Reading(
         formats="awq",
         situation="a plain layer that `modules_to_not_convert` does not name; transformers takes a name's start or "

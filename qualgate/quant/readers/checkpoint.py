@@ -36,6 +36,7 @@ _READERS: dict[str, Callable[[Source], Iterator[tuple[str, Layer]]]] = {
     "auto-round": auto_round.read,
     "compressed-tensors": compressed_tensors.read,
     "fp8": fp8.read,
+    "fbgemm_fp8": fp8.read,
     "modelopt": modelopt.read,
     "mxfp4": mxfp4.read,
     "torchao": torchao.read,

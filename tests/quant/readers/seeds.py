@@ -112,6 +112,23 @@ def modelopt_fp8() -> Seed:
     return tensors, {"quant_method": "modelopt", "quant_algo": "FP8"}, {}
 
 
+def modelopt_mixed() -> Seed:
+    """One layer of NVFP4 and one of FP8."""
+    other = MODULE.replace("down", "up")
+    fp8_tensors = {name.replace("down", "up"): tensor for name, tensor in modelopt_fp8()[0].items()}
+    layers = {MODULE: {"quant_algo": "NVFP4", "group_size": 16}, other: {"quant_algo": "FP8"}}
+    config = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers, "ignore": []}
+    return modelopt()[0] | fp8_tensors, config, {}
+
+
+def fbgemm_fp8() -> Seed:
+    tensors = {
+        f"{MODULE}.weight": torch.randn(6, 32).to(torch.float8_e4m3fn),
+        f"{MODULE}.weight_scale": torch.rand(6, 1) + 0.1,
+    }
+    return tensors, {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, {}
+
+
 def mxfp4() -> Seed:
     tensors = {
         "model.experts.down_proj_blocks": torch.randint(0, 256, (2, 4, 2, 16)).byte(),
@@ -152,17 +169,7 @@ def nf4() -> Seed:
 SEEDS = {
     make.__name__: make
     for make in (
-        gptq,
-        auto_round,
-        awq,
-        pack_quantized,
-        nvfp4,
-        int8_inputs,
-        fp8,
-        modelopt,
-        modelopt_fp8,
-        mxfp4,
-        torchao,
-        nf4,
+        gptq, auto_round, awq, pack_quantized, nvfp4, int8_inputs, fp8, fbgemm_fp8, modelopt, modelopt_fp8,
+        modelopt_mixed, mxfp4, torchao, nf4,
     )
-}
+}  # fmt: skip

@@ -79,10 +79,11 @@ def test_what_extra_config_contradicts_is_refused_by_name(tmp_path, extra, chang
 
 
 def test_names_come_before_patterns_and_the_first_pattern_counts(tmp_path):
-    tensors, config, expected = fixture("gptq")
+    tensors, config, _ = fixture("gptq")
     patterns = {
         "^model.layers.0.*[k]_proj$": {"bits": 8}, ".*v_proj": {"bits": 3}, "k_proj|nothing": {"bits": 16},
-        "model.layers.0.self_attn.v_proj": {"bits": 2, "group_size": 64}, "model.layers.2.self_attn.k_proj": {"bits": 5},
+        "model.layers.0.self_attn.v_proj": {"bits": 2, "group_size": 64},
+        "model.layers.2.self_attn.k_proj": {"bits": 5},
         "model.layers.2.self_attn.v_proj": {"bits": 4},
     }  # fmt: skip
     layers = read_quantized(folder_of(tmp_path, tensors, {**config, "extra_config": patterns})).layers

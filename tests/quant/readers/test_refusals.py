@@ -175,6 +175,22 @@ REFUSED: dict[str, list[tuple[Change, type[UsageError], str]]] = {
         (put(weight_scale=torch.ones(6)), UsageError, "one scale a tensor"),
         (taken("weight_scale"), UsageError, "no tensor of that format"),
     ],
+    "modelopt_mixed": [
+        (config(quantized_layers={MODULE: {"quant_algo": "W4A8_AWQ"}}), NotInThisVersion,
+         rf"'W4A8_AWQ' of {MODULE} of ModelOpt is not read"),
+        (config(quantized_layers={}), UsageError, rf"quant_algo of {MODULE} is None"),
+        (config(quantized_layers={MODULE: 7}), UsageError, rf"quant_algo of {MODULE} is None"),
+        (config(quantized_layers=[]), UsageError, r"quantized_layers is \[\], expected dict"),
+        (config(quantized_layers={MODULE: {"quant_algo": "NVFP4", "group_size": 32}}), NotInThisVersion,
+         "group_size is 32, but NVFP4"),
+        (config(quantized_layers={MODULE: {"quant_algo": "FP8"}}), UsageError, "8-bit float weights"),
+    ],
+    "fbgemm_fp8": [
+        (config(activation_scale_ub=0), UsageError, "activation_scale_ub is 0, expected more than 0"),
+        (config(activation_scale_ub="x"), UsageError, "activation_scale_ub is x"),
+        (config(modules_to_not_convert=[MODULE]), UsageError, f"leaves {MODULE} out"),
+        (put(weight_scale=torch.ones(3, 1)), UsageError, "one scale a row"),
+    ],
     "nf4": [
         (state(shape=[8, 34]), UsageError, "its state says 8 x 34"),
         (state(shape="x"), UsageError, "has shape 'x'"),
