@@ -45,7 +45,7 @@ _BESIDE_CODES = (
     ".input_zero_point", ".activation_scale", "_scales", "._weight_scale", "._weight_zero_point",
     "._weight_per_tensor_scale", "._weight_act_quant_scale", "._weight_act_quant_zero_point",
     "._weight_act_per_tensor_scale", ".SCB", ".weight_format", ".absmax", ".quant_map", ".nested_absmax",
-    ".nested_quant_map",
+    ".nested_quant_map", ".bitmask", ".shape",
 )  # fmt: skip
 
 
@@ -148,7 +148,7 @@ def weights_in(name: str, entry: TensorEntry, format: Format) -> int:
     """Return how many weights of the model a tensor of a quantized checkpoint holds, as far as its header tells."""
     if name.endswith(_BESIDE_CODES) or ".quant_state." in name:
         return 0
-    count = prod(entry.shape)
+    count = prod(entry.shape) * (2 if name.endswith(".compressed") else 1)
     if name.endswith((".qweight", ".weight_packed", "_blocks")) or (
         format.method in ("bitsandbytes", "modelopt") and entry.dtype == "U8"
     ):

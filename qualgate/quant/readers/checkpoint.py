@@ -159,6 +159,8 @@ def _plain(source: Source) -> dict[str, torch.Tensor]:
         return gguf.plain_tensors(source)
     tensors = {}
     for name in source.rest():
+        if source.taken(name):  # by a computed tensor of this loop
+            continue
         tensor = source.tensor(name)
         if tensor.dtype not in _FLOATS and tensor.dim() >= 2 and not has_no_say(name, tuple(tensor.shape)):
             raise UsageError(

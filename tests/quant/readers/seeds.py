@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 from qualgate_kernels.dequantize import NF4
 from tests.quant.readers.made import MODULE, gptq_tensors, words
 
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 Seed = tuple[dict[str, torch.Tensor], dict, dict[str, str]]
 
 
@@ -71,6 +74,18 @@ def nvfp4() -> Seed:
     }
     weights = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
     return compressed("nvfp4-pack-quantized", weights, tensors, weights | {"dynamic": "local"})
+
+
+def sparse() -> Seed:
+    stored = load_file(FIXTURES / "sparse24.safetensors")
+    tensors = {part: stored[f"float8.{part}"] for part in ("compressed", "bitmask", "shape", "weight_scale")}
+    weights = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}
+    made, config, metadata = compressed("float-quantized", weights, tensors)
+    made |= {
+        f"model.layers.0.mlp.up_proj.{part}": stored[f"bfloat16.{part}"] for part in ("compressed", "bitmask", "shape")
+    }
+    config["sparsity_config"] = {"format": "sparse-24-bitmask", "sparsity_structure": "2:4"}
+    return made, config, metadata
 
 
 def int8_inputs() -> Seed:
@@ -169,7 +184,7 @@ def nf4() -> Seed:
 SEEDS = {
     make.__name__: make
     for make in (
-        gptq, auto_round, awq, pack_quantized, nvfp4, int8_inputs, fp8, fbgemm_fp8, modelopt, modelopt_fp8,
+        gptq, auto_round, awq, pack_quantized, nvfp4, sparse, int8_inputs, fp8, fbgemm_fp8, modelopt, modelopt_fp8,
         modelopt_mixed, mxfp4, torchao, nf4,
     )
 }  # fmt: skip

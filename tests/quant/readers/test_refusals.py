@@ -112,7 +112,7 @@ REFUSED: dict[str, list[tuple[Change, type[UsageError], str]]] = {
         (config(ignore=["re:.*("]), UsageError, "no regular expression"),
         (config(format="marlin-24"), NotInThisVersion, "'marlin-24' is not read"),
         (config(transform_config={"config_groups": {"R1": 1}}), NotInThisVersion, "rotations at run time"),
-        (config(sparsity_config={"format": "sparse-24-bitmask"}), NotInThisVersion, "sparsity"),
+        (config(sparsity_config={"format": "sparse-bitmask"}), NotInThisVersion, "format 'sparse-bitmask' is not read"),
         (config(config_groups={}), UsageError, "no target of"),
         (config(config_groups={"g": {}}), UsageError, "has no `weights`"),
         (config(config_groups={"g": {"weights": {}, "targets": 7}}), UsageError, "targets is 7"),
@@ -129,6 +129,14 @@ REFUSED: dict[str, list[tuple[Change, type[UsageError], str]]] = {
         (full("input_global_scale", INF), UsageError, "input_global_scale is inf, expected"),
         (both(config(format="mxfp4-pack-quantized"), of_group("weights", strategy="group", group_size=32),
               put(weight_scale=torch.full((8, 1), 255, dtype=torch.uint8))), UsageError, "NaN scales"),
+    ],
+    "sparse": [
+        (config(config_groups={}), NotInThisVersion, "'sparse-24-bitmask' of weights that are not quantized"),
+        (at("bitmask", (0, 0), 7), UsageError, f"{MODULE}.bitmask does not mark two of every four"),
+        (put(shape=torch.tensor([16, 60])), UsageError, r"do not make the \[16, 60\]"),
+        (put(shape=torch.ones(2, 2)), UsageError, r"do not make the \[1.0, 1.0, 1.0, 1.0\]"),
+        (taken("compressed"), UsageError, rf"no tensor {MODULE}\.compressed"),
+        (put(weight=torch.ones(16, 64)), UsageError, f"{MODULE}.weight is stored twice"),
     ],
     "int8_inputs": [
         (taken("input_scale"), UsageError, r"has no tensor \S+\.input_scale"),
