@@ -135,7 +135,8 @@ def read_layer(source: Source, module: str, settings: Mapping[str, Any], *, v1: 
     symmetric = bool((zeros == 2 ** (bits - 1)).all())
     codes, g_idx = per_row_words(words.T), _g_idx(stored_g_idx, in_features, groups)
     config = source.format.where
-    check_zero_points(config, module, codes, zeros, bits, v1=stored_v1, sym=settings["sym"])
+    key = "packing_format" if source.format.method == "auto-round" else "checkpoint_format"
+    check_zero_points(config, module, codes, zeros, bits, v1=stored_v1, sym=settings["sym"], key=key)
     check_order(config, module, g_idx, given=stored_g_idx is not None, desc_act=settings.get("desc_act"), groups=groups)
     bias, odd_bias = source.bias(module, out_features)
     weight = packed(

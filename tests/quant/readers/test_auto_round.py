@@ -73,9 +73,16 @@ REGEX = {".*layers\\.0.*": {"bits": 16}, ".*v_proj": {"bits": 2, "group_size": 6
 )
 def test_what_extra_config_contradicts_is_refused_by_name(tmp_path, extra, change, error, message):
     tensors, config, _ = fixture("gptq")
-    config = {**config, "extra_config": extra} | change
+    config = config | ({} if extra is None else {"extra_config": extra}) | change
     with pytest.raises(error, match=message):
         read_quantized(folder_of(tmp_path, tensors, config))
+
+
+def test_zero_points_of_the_other_packing_are_named_by_its_key(tmp_path):
+    tensors, config, _ = fixture("gptq")
+    layer = {name: tensor for name, tensor in tensors.items() if "layers.2.self_attn.v_proj" in name}
+    with pytest.raises(UsageError, match="Set `packing_format` to 'auto_round:auto_gptq' there"):
+        read_quantized(folder_of(tmp_path, layer, config | {"packing_format": "auto_round"}))
 
 
 def test_names_come_before_patterns_and_the_first_pattern_counts(tmp_path):
