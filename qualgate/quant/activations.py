@@ -41,6 +41,7 @@ class Rounding:
     symmetric: bool = True
     rule: ScaleRule = "float"
     least: float = 0.0  # of a scale
+    most: float = 0.0  # of the absmax that a scale is made of; larger inputs saturate. 0 = no bound
     scale: float | None = None
     zero_point: int = 0  # beside a fixed scale
     tensor_scale: float = 1.0  # over all scales of the rule e4m3, multiplied or, with `tensor_divides`, divided by
@@ -58,6 +59,7 @@ class Rounding:
             return f"mx{name}"
         name += "" if self.symmetric else " asym"
         name += f" g{self.group_size}" if self.group_size else ""
+        name += f" up to {self.most:g}" if self.most else ""
         return name if self.rule == "float" else f"{name} ({self.rule} scales)"
 
 
@@ -90,7 +92,7 @@ def _scale(absmax: torch.Tensor, rounding: Rounding) -> torch.Tensor:
         mantissa, power = torch.frexp(absmax)  # absmax = mantissa * 2**power, mantissa in [0.5, 1)
         shared = power - 1 - MAX_EXPONENT[rounding.code] + (mantissa >= 0.875).int()
         return torch.ldexp(torch.ones_like(absmax), shared.clamp_(-127, 127))
-    scale = absmax / _end(rounding)
+    scale = (absmax.clamp(max=rounding.most) if rounding.most else absmax) / _end(rounding)
     if rounding.rule == "e8m0 ceiling":
         mantissa, power = torch.frexp(scale)
         scale = torch.ldexp(torch.ones_like(scale), power - (mantissa == 0.5).int())

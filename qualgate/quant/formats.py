@@ -13,12 +13,31 @@ from qualgate.quant.agreement.two_configs import check_configs_agree, check_not_
 from qualgate.quant.model_files import AGAIN, CONFIG_FILES, QUANTIZE_FILES, ModelFiles, read_files
 from qualgate.quant.shards import Shards, TensorEntry, read_shards
 
-METHODS = ("gptq", "awq", "compressed-tensors", "fp8", "modelopt", "mxfp4", "torchao", "bitsandbytes", "gguf")
-# Known by name, so that the message need not guess.
-_NOT_READ = (
-    "aqlm", "auto-round", "intel/auto-round", "bitnet", "eetq", "fbgemm_fp8", "fp_quant", "higgs", "hqq", "metal",
-    "nvfp4", "quanto", "quark", "sinq", "spqr", "vptq",
+METHODS = (
+    "gptq", "awq", "auto-round", "compressed-tensors", "fp8", "fbgemm_fp8", "modelopt", "mxfp4", "torchao",
+    "bitsandbytes", "gguf",
 )  # fmt: skip
+_DEQUANTIZED = "Dequantize it with that library, save the model in full precision, and give that folder"
+_AGAIN_AS_GPTQ = "Quantize the model again as GPTQ or compressed-tensors, which hold such integers,"
+# Formats that are known and not read: what each is, and what to do with it.
+_NOT_READ = {
+    "aqlm": ("AQLM, codebooks of its own", _DEQUANTIZED),
+    "bitnet": ("BitNet's ternary weights", "Give the bfloat16 weights that it was packed from"),
+    "eetq": ("EETQ's int8 weights", _AGAIN_AS_GPTQ),
+    "fouroversix": ("Four Over Six, NVFP4 with two scales to choose from", _DEQUANTIZED),
+    "fp_quant": ("FP-Quant, MXFP4 or NVFP4 behind Hadamard rotations", "Save it with merged rotations, without them,"),
+    "gemma": ("Gemma's integers with fixed ranges of inputs", "Give its QAT weights in bfloat16, or its GGUF file"),
+    "higgs": ("HIGGS, grids of its own", "Call `model.dequantize()` of transformers, save the model, and give that"),
+    "hqq": ("HQQ, integers with zero points that are no whole numbers", _DEQUANTIZED),
+    "metal": ("transformers' affine weights for Apple's machines", _AGAIN_AS_GPTQ),
+    "mxfp8": ("MXFP8 of transformers", "Save it with llm-compressor as compressed-tensors (mxfp8-quantized)"),
+    "nvfp4": ("NVFP4 of transformers", "Save it with llm-compressor or ModelOpt as NVFP4"),
+    "quanto": ("optimum-quanto", _AGAIN_AS_GPTQ),
+    "quark": ("AMD Quark", 'Export it from Quark with custom_mode="awq" or "fp8"'),
+    "sinq": ("SINQ, integers with a scale for rows and one for columns", _DEQUANTIZED),
+    "spqr": ("SpQR, integers beside sparse outliers", _DEQUANTIZED),
+    "vptq": ("VPTQ, codebooks of its own", _DEQUANTIZED),
+}  # fmt: skip
 # Endings of tensors that describe codes and hold no weights of their own.
 _BESIDE_CODES = (
     ".scales", ".qzeros", ".g_idx", ".weight_scale", ".weight_scale_inv", ".weight_scale_2", ".weight_zero_point",
@@ -26,7 +45,7 @@ _BESIDE_CODES = (
     ".input_zero_point", ".activation_scale", "_scales", "._weight_scale", "._weight_zero_point",
     "._weight_per_tensor_scale", "._weight_act_quant_scale", "._weight_act_quant_zero_point",
     "._weight_act_per_tensor_scale", ".SCB", ".weight_format", ".absmax", ".quant_map", ".nested_absmax",
-    ".nested_quant_map",
+    ".nested_quant_map", ".bitmask", ".shape",
 )  # fmt: skip
 
 
@@ -129,7 +148,7 @@ def weights_in(name: str, entry: TensorEntry, format: Format) -> int:
     """Return how many weights of the model a tensor of a quantized checkpoint holds, as far as its header tells."""
     if name.endswith(_BESIDE_CODES) or ".quant_state." in name:
         return 0
-    count = prod(entry.shape)
+    count = prod(entry.shape) * (2 if name.endswith(".compressed") else 1)
     if name.endswith((".qweight", ".weight_packed", "_blocks")) or (
         format.method in ("bitsandbytes", "modelopt") and entry.dtype == "U8"
     ):
@@ -172,6 +191,8 @@ def _bits(format: Format) -> int:
 def _method(where: Path, settings: dict[str, Any]) -> str:
     """Return the config's format, guessed from other keys where it has no `quant_method`. Raises for unread formats."""
     method = settings.get("quant_method")
+    if method == "intel/auto-round":  # before 0.4
+        return "auto-round"
     if method is None:
         if "config_groups" in settings:  # compressed-tensors before it named itself
             return "compressed-tensors"
@@ -185,17 +206,18 @@ def _method(where: Path, settings: dict[str, Any]) -> str:
         )
     if method in METHODS and method != "gguf":
         return str(method)
-    if method in _NOT_READ:
+    if isinstance(method, str) and method in _NOT_READ:
         kind = f" ({settings['quant_algo']})" if isinstance(settings.get("quant_algo"), str) else ""
-        raise _not_read(where, f"{method}", kind)
+        raise _not_read(where, method, kind)
     raise UsageError(f"{where}: unknown quant_method {str(method)!r:.60}. Formats that are read: {', '.join(METHODS)}.")
 
 
 def _not_read(where: Path, method: str, kind: str = "") -> NotInThisVersion:
+    name, conversion = _NOT_READ[method]
     return NotInThisVersion(
-        f"{where}: quant_method {method!r}{kind} is not read in this version. Formats that are: {', '.join(METHODS)}. "
-        "Give the checkpoint in one of these, or the full-precision folder, of which a variant can be made here: "
-        "quantize: int4"
+        f"{where}: quant_method {method!r}{kind} ({name}) is not read in this version. {conversion}, or give the "
+        "full-precision folder, of which a variant can be made here: quantize: int4. Formats that are read: "
+        f"{', '.join(METHODS)}."
     )
 
 

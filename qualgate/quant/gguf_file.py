@@ -1,9 +1,13 @@
-"""A GGUF file: its tensors and what it says of itself, read by the `gguf` package (optional) and checked. No torch."""
+"""A GGUF file, or all parts of one that was split: its tensors and what it says of itself, read by the `gguf` package
+(optional) and checked. No torch.
+"""
 
 from __future__ import annotations
 
+import re
 import struct
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -11,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from qualgate.errors import UsageError
 from qualgate.errors.extras import needs
+from qualgate.text.numbers import counted
 
 if TYPE_CHECKING:
     import numpy
@@ -25,6 +30,8 @@ class GGUFTensor:
 
     type: str  # "Q4_K", "F16", …
     shape: tuple[int, ...]
+    block: int  # weights in a block of the type
+    path: Path  # the file that holds it
     data: numpy.ndarray[Any, Any]
 
     @property
@@ -35,7 +42,7 @@ class GGUFTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GGUFFile:
-    """A file's header, and where its tensors lie."""
+    """A file's header, and where its tensors lie; of a split model, the first part's header, and all tensors."""
 
     path: Path
     fields: dict[str, Any]  # general.architecture, llama.attention.head_count, …; without arrays, see `array`
@@ -62,18 +69,72 @@ class GGUFFile:
             raise UsageError(f"{self.path}: {name} cannot be read ({error}). {_AGAIN}") from None
 
 
+def gguf_parts(path: Path) -> tuple[Path, ...]:
+    """Return all parts of the split model that a file's name says it is of, whether they exist or not; else the file.
+
+    llama.cpp names them NAME-00001-of-00003.gguf, and reads all when it is given the first.
+    """
+    name = re.fullmatch(r"(.*)-(\d{5})-of-(\d{5})\.gguf", path.name)
+    if name is None or not 1 <= int(name[2]) <= int(name[3]):
+        return (path,)
+    return tuple(path.with_name(f"{name[1]}-{number + 1:05}-of-{name[3]}.gguf") for number in range(int(name[3])))
+
+
 def open_gguf(path: Path) -> GGUFFile:
-    """Raises UsageError when the `gguf` package is missing or the file is damaged, naming the tensor where it can."""
-    stat = path.stat()
-    return _read(path, stat.st_size, stat.st_mtime_ns)
+    """Read a file's header and tensors, and those of all parts of a split model; every part gives the same result.
+
+    Raises UsageError when the `gguf` package is missing, a part is missing or of another model, or a file is damaged,
+    naming the tensor where it can.
+    """
+    parts = gguf_parts(path)
+    missing = [part.name for part in parts if not part.is_file()]
+    if missing:
+        raise UsageError(
+            f"{path.parent} lacks {counted(len(missing), 'part')} of a model split into {len(parts)}: "
+            f"{', '.join(missing[:3])}{', …' if len(missing) > 3 else ''}. Fetch the rest of this model."
+        )
+    stats = [part.stat() for part in parts]
+    return _read_all(parts, tuple((stat.st_size, stat.st_mtime_ns) for stat in stats))
 
 
 @lru_cache(maxsize=1)  # a vocabulary in the header takes seconds, and every question about the folder asks for it
-def _read(path: Path, size: int, mtime_ns: int) -> GGUFFile:
-    """Read a file's header and tensors. UsageError for a damaged file, or without the `gguf` package.
+def _read_all(parts: tuple[Path, ...], sizes: tuple[tuple[int, int], ...]) -> GGUFFile:
+    """Read and join all parts of a model. sizes: their bytes and times, so that only the same files are reused."""
+    files = [_read(path, size) for path, (size, _) in zip(parts, sizes, strict=True)]
+    _check_parts(files)
+    tensors = {name: tensor for file in files for name, tensor in file.tensors.items()}
+    return replace(files[0], tensors=tensors)
 
-    size, mtime_ns: the file's, so that a cached result is used only for the same file.
-    """
+
+def _check_parts(files: Sequence[GGUFFile]) -> None:
+    """Raise UsageError unless the headers say that these files, in this order, are one model."""
+    first, seen, total = files[0], dict[str, Path](), sum(len(file.tensors) for file in files)
+    for number, file in enumerate(files):
+        expected = {"split.count": len(files), "split.no": number, "split.tensors.count": total}
+        if len(files) == 1 and file.fields.get("split.count") in (None, 0, 1):
+            continue  # a whole model
+        if number:  # later parts repeat few keys or none: the first's, if they are of its model
+            repeated = (key for key in file.fields if key in first.fields and not key.startswith("GGUF."))
+            expected = {key: first.fields[key] for key in repeated} | expected
+        for key, value in expected.items():
+            if file.fields.get(key) != value:
+                raise UsageError(
+                    f"{file.path}: {key} is {file.fields.get(key)!s:.60}, expected {value!s:.60} of part {number + 1} "
+                    f"of {len(files)}, by the files' names and their tensors. A part is missing, has another's name, "
+                    "or is of another model: fetch all parts again, and do not rename them."
+                )
+        for name in file.tensors:
+            if name in seen:
+                raise UsageError(
+                    f"{file.path} and {seen[name].name} both hold tensor {name}: they are parts of different models. "
+                    "Fetch all parts again."
+                )
+            seen[name] = file.path
+
+
+def _read(path: Path, size: int) -> GGUFFile:
+    """Read the header and tensors of one file of `size` bytes. UsageError for a damaged file, or without the `gguf`
+    package."""
     try:
         from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType
         from gguf.constants import GGML_QUANT_SIZES
@@ -102,7 +163,7 @@ def _read(path: Path, size: int, mtime_ns: int) -> GGUFFile:
                     f"{path}: tensor {tensor.name}, {kind.name} {list(shape)}, does not fit its "
                     f"{tensor.data.nbytes} bytes. {_AGAIN}"
                 )
-            by_name[tensor.name] = GGUFTensor(type=kind.name, shape=shape, data=tensor.data)
+            by_name[tensor.name] = GGUFTensor(type=kind.name, shape=shape, block=block, path=path, data=tensor.data)
     except UsageError:
         raise
     except MemoryError:

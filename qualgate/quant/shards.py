@@ -16,7 +16,7 @@ from typing import Any
 
 from qualgate.errors import UsageError
 from qualgate.quant.agreement.weight_files import check_index, files_beside
-from qualgate.quant.gguf_file import open_gguf
+from qualgate.quant.gguf_file import gguf_parts, open_gguf
 from qualgate.quant.tensor_entry import TensorEntry
 from qualgate.records.identity import cached_hash, content_hash
 
@@ -62,7 +62,9 @@ def read_shards(folder: Path, *, hashed: bool = False) -> Shards:
 
 def other_files(shards: Shards) -> dict[str, int]:
     """See `files_beside`. UsageError for a file that some server would load in place of the model's, or over it."""
-    return files_beside(shards.folder, shards.entries, listed_files(shards), read_header)
+    beside = files_beside(shards.folder, shards.entries, listed_files(shards), read_header)
+    own_files = {file.name for file in shards.files}  # the first part of a split GGUF may hold no tensor
+    return {name: count for name, count in beside.items() if name not in own_files}
 
 
 def listed_files(shards: Shards) -> set[str] | None:
@@ -99,7 +101,10 @@ def _located(folder: Path) -> tuple[tuple[Path, ...], Path | None, dict[str, str
         weight_map = _weight_map(index)
         return tuple(sorted({folder / shard for shard in weight_map.values()})), index, weight_map
     named = sorted(path for path in folder.glob("gptq_model-*.safetensors") if path.is_file())
-    for files, kind in ((named, "safetensors"), (_ggufs(folder), "GGUF")):
+    ggufs = _ggufs(folder)
+    if not named and ggufs and {*ggufs} <= {*(parts := gguf_parts(ggufs[0]))}:
+        return parts, None, {}
+    for files, kind in ((named, "safetensors"), (ggufs, "GGUF")):
         if len(files) > 1:
             raise UsageError(
                 f"{folder} holds {len(files)} {kind} files ({', '.join(path.name for path in files[:3])}), and nothing "
@@ -142,6 +147,7 @@ def _read(file: Path, *, hashed: bool) -> _Shard:
         entries = {
             name: TensorEntry(file=file, dtype=tensor.type, shape=tensor.shape, nbytes=tensor.nbytes)
             for name, tensor in open_gguf(file).tensors.items()
+            if tensor.path == file
         }
         with file.open("rb") as stream:
             size, sha256 = os.fstat(stream.fileno()).st_size, cached_hash(stream) if hashed else ""

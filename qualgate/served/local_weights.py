@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
+from qualgate.quant.gguf_file import gguf_parts
 from qualgate.records.identity import cached_hash, content_hash
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
@@ -49,7 +50,7 @@ def _files(folder: Path, text: str) -> list[Path]:
     try:
         path = folder / text
         if path.is_file():
-            return [path] if path.suffix == ".gguf" else []
+            return [part for part in gguf_parts(path) if part.is_file()] if path.suffix == ".gguf" else []
         files = sorted(file for file in path.iterdir() if file.suffix in FILES and file.is_file())
     except (OSError, ValueError):  # no path at all, among them
         return []

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.quant.formats import recognise
+from qualgate.quant.formats import _NOT_READ, METHODS, recognise
 from qualgate.quant.shards import weight_files
 
 
@@ -59,7 +59,7 @@ def test_older_compressed_tensors_configs_have_another_key(folder):
         ({"quant_method": "nonesuch"}, UsageError, "unknown quant_method 'nonesuch'. Formats that are read: gptq, awq"),
         ({"quant_method": "gguf"}, UsageError, "unknown quant_method 'gguf'"),
         ({"quant_method": ["gptq"]}, UsageError, "unknown quant_method"),
-        ({"quant_method": "hqq"}, NotInThisVersion, "'hqq' is not read in this version"),
+        ({"quant_method": "nvfp4", "quant_algo": "X"}, NotInThisVersion, r"'nvfp4' \(X\) \(NVFP4 of transformers\)"),
         ({"something": 1}, UsageError, "without quant_method"),
         ({"bits": 4, "group_size": 128}, UsageError, 'Add `"quant_method": "gptq"`'),
         ({"config_groups": {}, "format": "dense"}, UsageError, 'Add `"quant_method": "compressed-tensors"`'),
@@ -69,6 +69,23 @@ def test_other_methods_are_named(folder, settings, error, message):
     config(folder, **settings)
     with pytest.raises(error, match=message):
         recognise(folder)
+
+
+@pytest.mark.parametrize("method", sorted(_NOT_READ))
+def test_a_known_format_that_is_not_read_is_named_with_the_conversion_that_would_do(folder, method):
+    config(folder, quant_method=method)
+    with pytest.raises(NotInThisVersion) as refused:
+        recognise(folder)
+    text, (name, conversion) = str(refused.value), _NOT_READ[method]
+    assert f"quant_method {method!r} ({name}) is not read" in text
+    assert f"{conversion}, or give the full-precision folder" in text
+    assert "damaged" not in text
+
+
+def test_every_method_of_transformers_is_read_or_named():
+    from transformers.utils.quantization_config import QuantizationMethod
+
+    assert {known.value for known in QuantizationMethod} <= {*METHODS, *_NOT_READ}
 
 
 def test_two_files_and_no_word_which_is_the_model_are_refused(tmp_path):

@@ -18,13 +18,16 @@ COMMANDS = (
     "server --model=./m --port {port}",
     """vllm serve x --speculative-config '{"model": "./m", "method": "draft_model"}' --port {port}""",
     "llama-server -m one.gguf --port {port}",
+    "llama-server -m s-00001-of-00002.gguf --port {port}",  # reads the second part, too
 )
+PARTS = ("s-00001-of-00002.gguf", "s-00002-of-00002.gguf")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "m").mkdir()
-    for file, text in (("m/config.json", "{}"), ("m/a.safetensors", "a"), ("m/log.out", ""), ("one.gguf", "g")):
+    files = {"m/config.json": "{}", "m/a.safetensors": "a", "m/log.out": "", **dict.fromkeys((*PARTS, "one.gguf"), "g")}
+    for file, text in files.items():
         (tmp_path / file).write_text(text)
     return tmp_path
 
@@ -34,7 +37,7 @@ def test_other_files_behind_a_command_are_other_weights(command, folder):
     before = weights_of(command, folder)
     (folder / "m" / "log.out").write_text("what a server writes")
     assert weights_of(command, folder) == before != ""
-    for file in ("m/a.safetensors", "one.gguf"):
+    for file in ("m/a.safetensors", "one.gguf", PARTS[1]):
         (folder / file).write_text("b")
     assert weights_of(command, folder) != before
 

@@ -19,6 +19,10 @@ READ = {
         "bits", "w_bit", "group_size", "q_group_size", "zero_point", "version", "checkpoint_format", "format",
         "modules_to_not_convert", "lm_head", "dynamic", "pack_dtype",
     ),
+    "auto-round": (
+        "bits", "group_size", "sym", "data_type", "act_bits", "packing_format", "extra_config",
+        "block_name_to_quantize", "to_quant_block_names",
+    ),
     "compressed-tensors": (
         "config_groups", "format", "ignore", "kv_cache_scheme", "sparsity_config", "transform_config",
     ),
@@ -28,9 +32,10 @@ READ = {
         # GPTQModel's notes, none of which another loader reads
         "bits", "format", "checkpoint_format", "group_size", "lm_head", "weight_scale_method", "weight_scale_semantics",
     ),
+    "fbgemm_fp8": ("activation_scale_ub", "modules_to_not_convert"),
     "modelopt": (
         "quant_algo", "quantization", "ignore", "exclude_modules", "kv_cache_scheme", "kv_cache_quant_algo",
-        "group_size", "config_groups", "has_zero_point",
+        "group_size", "config_groups", "has_zero_point", "quantized_layers",
     ),
     "mxfp4": ("modules_to_not_convert",),
     "torchao": (

@@ -10,28 +10,30 @@ from qualgate.errors import UsageError
 from qualgate.quant.agreement.table import READINGS
 from qualgate_kernels.packed import unpack_codes
 
-_OTHER = {"gptq": "gptq_v2", "gptq_v2": "gptq"}
+# The key that names the layout of zero points, and its values for v1 and v2.
+_LAYOUTS = {"checkpoint_format": ("gptq", "gptq_v2"), "packing_format": ("auto_round:auto_gptq", "auto_round")}
 
 
 def check_zero_points(config: Path, module: str, codes: torch.Tensor, zeros: torch.Tensor, bits: int, *, v1: bool,
-                      sym: object) -> None:  # fmt: skip
+                      sym: object, key: str = "checkpoint_format") -> None:  # fmt: skip
     """Raise UsageError for zero points that contradict `sym: true`, naming the layout where it is the other one's.
     transformers' GPTQConfig takes a missing `sym` for true, and a missing `desc_act` for false.
 
-    codes: packed, of one module; zeros: uint8 [groups, out_features], as the config's layout reads them.
+    codes: packed, of one module; zeros: uint8 [groups, out_features], as the config's layout reads them; key: what the
+    config calls that layout by.
     """
     middle = 2 ** (bits - 1)
     if sym is False or bool((zeros == middle).all()):
         return
-    declared, first = "gptq" if v1 else "gptq_v2", int(zeros.flatten()[0])
+    (declared, other), first = _LAYOUTS[key] if v1 else _LAYOUTS[key][::-1], int(zeros.flatten()[0])
     one_off = bool((zeros == first).all()) and first == middle + (1 if v1 else -1)
     # Whether the codes gather around the middle, as symmetric ones do, or around the zero point that is read.
     mean = float(unpack_codes(codes, bits, codes.shape[1] * 8 // bits).float().mean()) if one_off else 0.0
     if one_off and abs(mean - middle) < abs(mean - first):
         raise UsageError(
-            f"{config} says checkpoint_format {declared!r}, by which every zero point of {module} is {first}. But its "
-            f"codes lie around {middle}, as they do in {_OTHER[declared]!r}, so each weight would be read one step "
-            f"off. Set `checkpoint_format` (and `format`) to {_OTHER[declared]!r} there."
+            f"{config} says {key} {declared!r}, by which every zero point of {module} is {first}. But its "
+            f"codes lie around {middle}, as they do in {other!r}, so each weight would be read one step off. Set "
+            f"`{key}`{' (and `format`)' if key == 'checkpoint_format' else ''} to {other!r} there."
         )
     sym_text = "says `sym: true`" if sym is True else "does not say `sym`, which means true"
     raise UsageError(

@@ -235,9 +235,9 @@ _KNOWN_KEYS = re.compile(
     r"ARCHITECTURE\.(rope\.scaling\.(type|factor|attn_factor|original_context_length|finetuned)|rope\.scale_linear|"
     r"tensor_data_layout)|tokenizer\.(chat_template(s|\..*)?|huggingface\.json|ggml\.(model|pre|tokens|token_type|"
     r"token_type_count|merges|scores|add_(bos|eos)_token|add_space_prefix|remove_extra_whitespaces|\w+_token_id))|"
-    r"split\.(no|tensors\.count)"
+    r"split\.(no|count|tensors\.count)"  # `open_gguf` checks these
 )
-_KNOWN_VALUES = {"general.type": ("model",), "split.count": (1,)}
+_KNOWN_VALUES = {"general.type": ("model",)}
 _READ_BY_LLAMA_CPP = ("ARCHITECTURE", "tokenizer", "split", "adapter")  # what keys that it computes by start with
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
+from qualgate.quant.agreement import auto_round
 from qualgate.quant.agreement.patterns import name_fits, regex_fits
 from qualgate.quant.agreement.table import NAMES, READINGS
 from qualgate.quant.formats import Format
@@ -113,6 +114,8 @@ def _plain_unlisted(format: Format, names: list[str]) -> str:
 
 
 def _example(key: str, name: str) -> str:
+    if key == "extra_config":
+        return f'`extra_config: {{"{name}": {{"bits": 16}}}}`'
     return f'`dynamic: {{"-:^{re.escape(name)}$": {{}}}}`' if key == "dynamic" else f'`{key}: ["{name}"]`'
 
 
@@ -120,23 +123,29 @@ def _example(key: str, name: str) -> str:
 _LISTS = {
     "gptq": ("dynamic", "modules_in_block_to_quantize"),
     "awq": ("modules_to_not_convert",),
+    "auto-round": ("extra_config", "block_name_to_quantize"),
     "compressed-tensors": ("ignore",),
     "fp8": ("modules_to_not_convert", "ignored_layers"),
+    "fbgemm_fp8": ("modules_to_not_convert",),
     "modelopt": ("ignore", "exclude_modules"),
     "bitsandbytes": ("llm_int8_skip_modules",),
     "torchao": ("modules_to_not_convert", "include_input_output_embeddings"),
 }
 _NAMES_HEAD = {
     "gptq": "`lm_head: true`", "awq": "`lm_head: true`", "torchao": "`include_input_output_embeddings: true`",
+    "auto-round": "its name and bits in `extra_config`",
     "compressed-tensors": "a target of its name or class",
-    "fp8": "another format: no server reads an fp8 head",
+    **dict.fromkeys(("fp8", "fbgemm_fp8"), "another format: no server reads an fp8 head"),
     "bitsandbytes": "`llm_int8_skip_modules` without it, and `read_as: transformers`: others read no quantized head",
     "modelopt": "a list that does not leave it out",
 }  # fmt: skip
 _NAMES_EMBEDDING = {
     "compressed-tensors": 'a target of its name, or of the class "Embedding"',
     "torchao": "`include_input_output_embeddings: true`",
-    **dict.fromkeys(("gptq", "awq", "fp8", "modelopt", "bitsandbytes"), "another format: servers read none there"),
+    **dict.fromkeys(
+        ("gptq", "awq", "auto-round", "fp8", "fbgemm_fp8", "modelopt", "bitsandbytes"),
+        "another format: servers read none there",
+    ),
 }
 
 
@@ -213,6 +222,10 @@ def _awq_headers(format: Format, module: Module) -> bool:
     return not module.in_block or not names or any(name in module.name for name in names)
 
 
+def _auto_round(format: Format, module: Module) -> bool:
+    return module.is_embedding or auto_round.leaves_plain(format, module.name)
+
+
 def _left_by_dynamic(format: Format, module: Module) -> bool:
     """Return whether GPTQModel's `dynamic` leaves `module` out; the first pattern that matches decides."""
     for pattern in format.setting("dynamic", kind=dict, default={}):
@@ -248,21 +261,29 @@ def _gptq_headers(format: Format, module: Module) -> bool:
     return _gptq(format, module) or (not module.is_head and not _in_blocks(format))
 
 
+def mixed_layers(format: Format) -> dict[str, Any]:
+    """Return ModelOpt's `quantized_layers`: what each layer of MIXED_PRECISION is, by its name."""
+    return _modelopt_settings(format).setting("quantized_layers", kind=dict, default={})
+
+
+def _modelopt_settings(format: Format) -> Format:
+    inner: Any = format.settings.get("quantization")
+    return Format(method=format.method, settings=inner, where=format.where) if isinstance(inner, dict) else format
+
+
 def _modelopt(format: Format, module: Module) -> bool:
     """Return whether ModelOpt leaves `module` plain, by a glob or a part of its name."""
-    if module.is_embedding:
+    mixed = mixed_layers(format)
+    if module.is_embedding or (mixed and module.name not in mixed):
         return True
-    inner: Any = format.settings.get("quantization")
-    inside = Format(method=format.method, settings=inner, where=format.where) if isinstance(inner, dict) else format
-    names = _names(inside, "ignore", "exclude_modules") or []
+    names = _names(_modelopt_settings(format), "ignore", "exclude_modules") or []
     short_name = module.name.removeprefix("language_model.")
     return any(fnmatchcase(name, pattern) or pattern in name for pattern in names for name in {module.name, short_name})
 
 
 def _modelopt_listed(format: Format, module: Module) -> bool:
-    inner: Any = format.settings.get("quantization")
-    inside = Format(method=format.method, settings=inner, where=format.where) if isinstance(inner, dict) else format
-    return any(fnmatchcase(module.name, pattern) for pattern in _names(inside, "ignore", "exclude_modules") or [])
+    names = _names(_modelopt_settings(format), "ignore", "exclude_modules") or []
+    return any(fnmatchcase(module.name, pattern) for pattern in names)
 
 
 def _bitsandbytes(format: Format, module: Module) -> bool:
@@ -310,11 +331,15 @@ _ROUTER = re.compile(r"(^|\.)(gate|router|shared_expert_gate)(\.|$)")
 _LISTED: dict[str, Rule] = {
     "gptq": _gptq_listed,
     "awq": _awq_listed,
+    "auto-round": _auto_round,
     "compressed-tensors": lambda format, module: any(
         name_fits(name, module.name, format.where) or module.name.endswith(f".{name}")
         for name in _names(format, "ignore") or []
     ),  # a name's end is SGLang's
-    "fp8": lambda format, module: any(_by_ends(_names(format, key) or [], module.name) for key in _LISTS["fp8"]),
+    **dict.fromkeys(
+        ("fp8", "fbgemm_fp8"),
+        lambda format, module: any(_by_ends(_names(format, key) or [], module.name) for key in _LISTS[format.method]),
+    ),
     "modelopt": _modelopt_listed,
     "bitsandbytes": lambda format, module: (
         _bnb_listed(format, module) or _by_ends(_names(format, "llm_int8_skip_modules") or [], module.name)
@@ -325,8 +350,10 @@ _LISTED: dict[str, Rule] = {
 _RULES: dict[str, dict[str, Rule]] = {
     "gptq": {"transformers": _gptq, "vllm": _gptq_headers, "sglang": _gptq},
     "awq": {"transformers": _awq_ends, "vllm": _awq_headers, "sglang": _awq_ends},
+    "auto-round": dict.fromkeys(("transformers", "vllm", "sglang"), _auto_round),
     "compressed-tensors": {"transformers": _ct, "vllm": _ct, "sglang": _ct},
     "fp8": {"transformers": _fp8_ends, "vllm": _fp8_whole, "sglang": _fp8_whole},
+    "fbgemm_fp8": {"transformers": _fp8_ends, "vllm": _fp8_whole},
     "modelopt": {"vllm": _modelopt, "sglang": _modelopt},
     "bitsandbytes": {"transformers": _bitsandbytes, "vllm": _bnb_parts, "sglang": _bnb_parts},
     "torchao": {"transformers": _torchao, "vllm": _torchao},

@@ -66,6 +66,16 @@ READINGS = {
         llama_cpp="",
         source=f"integrations/finegrained_fp8.py; {_LISTED}",
     ),
+    "plain: fbgemm_fp8": Reading(
+        formats="fbgemm_fp8",
+        situation="a plain layer that `modules_to_not_convert` does not name: transformers takes a name's start or "
+        "end, vLLM the whole name",
+        transformers=_INITIALIZES,
+        vllm=_INITIALIZES,
+        sglang="",
+        llama_cpp="",
+        source=f"integrations/fbgemm_fp8.py; vLLM fbgemm_fp8.py; {_LISTED}",
+    ),
     "plain: awq": Reading(
         formats="awq",
         situation="a plain layer that `modules_to_not_convert` does not name; transformers takes a name's start or "
@@ -75,6 +85,15 @@ READINGS = {
         sglang=_INITIALIZES,
         llama_cpp="",
         source=f"integrations/awq.py; awq_marlin.py maybe_update_config; {_LISTED}",
+    ),
+    "plain: auto-round": Reading(
+        formats="auto-round",
+        situation="a plain layer of the blocks to which `extra_config` gives no 16 bits",
+        transformers=_INITIALIZES,
+        vllm=_INITIALIZES,
+        sglang=_INITIALIZES,
+        llama_cpp="",
+        source="AutoRound 0.16.1 inference/convert_model.py; vLLM auto_round.py get_layer_config",
     ),
     "plain: gptq": Reading(
         formats="gptq",

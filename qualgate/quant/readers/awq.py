@@ -7,7 +7,8 @@ scales   float16 [groups, N]
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 
@@ -29,27 +30,36 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
             f"{format.where}: AWQ version {version!r:.40} lays its weights out for other kernels and is not read. "
             'Save the model again with version "gemm".'
         )
-    bits = format.setting("bits", "w_bit", kind=int, default=4)
-    if bits != 4:
-        raise UsageError(f"{format.where}: bits is {bits}, but AWQ's gemm layout holds 4-bit weights.")
-    symmetric = format.settings.get("zero_point") is False
-    group_size = format.setting("group_size", "q_group_size", kind=int, default=-1)
-    if group_size < -1 or group_size == 0:
-        raise UsageError(f"{format.where}: group_size is {group_size}, expected -1 (a whole row) or more than 0.")
+    settings = {
+        "bits": format.setting("bits", "w_bit", kind=int, default=4),
+        "group_size": format.setting("group_size", "q_group_size", kind=int, default=-1),
+        "zero_point": format.settings.get("zero_point"),
+    }
     for module in source.modules(".qweight"):
-        layer = _layer(source, module, group_size)
-        # GPTQModel writes them all the same; every loader takes zero points from the file, or 8 for all.
-        if symmetric and layer.weight.zero_points is not None and not bool((layer.weight.zero_points == 8).all()):
-            raise UsageError(
-                f"{format.where} says `zero_point: false`, but the zero points of {module} are not all 8: servers that "
-                "follow the config use 8, others the stored values. Write `zero_point: true` if the file is right. "
-                f"{AGAIN}"
-            )
-        yield module, layer
+        yield module, read_layer(source, module, settings)
+
+
+def read_layer(source: Source, module: str, settings: Mapping[str, Any]) -> Layer:
+    """Read one layer, checked against its bits, group_size (-1: one group) and zero_point in `settings`."""
+    where, bits, group_size = source.format.where, settings["bits"], settings["group_size"]
+    if bits != 4:
+        raise UsageError(f"{where}: bits is {bits!r:.20}, but AWQ's gemm layout holds 4-bit weights.")
+    if type(group_size) is not int or group_size < -1 or group_size == 0:
+        raise UsageError(f"{where}: group_size is {group_size!r:.20}, expected -1 (a whole row) or more than 0.")
+    layer = _layer(source, module, group_size)
+    # GPTQModel writes them all the same; every loader takes zero points from the file, or 8 for all.
+    zeros = layer.weight.zero_points
+    if settings["zero_point"] is False and zeros is not None and not bool((zeros == 8).all()):
+        key = "`sym: true`" if source.format.method == "auto-round" else "`zero_point: false`"
+        raise UsageError(
+            f"{where} says {key}, but the zero points of {module} are not all 8: servers that follow the config use 8, "
+            f"others the stored values. Write the opposite if the file is right. {AGAIN}"
+        )
+    return layer
 
 
 def _layer(source: Source, module: str, group_size: int) -> Layer:
-    """Read one layer, checked against the group size of the config; -1 means one group."""
+    """Read one layer. group_size: as the config gives it."""
     name = f"{module}.qweight"
     words = source.expect(name, (torch.int32,), (None, None))
     in_features, out_features = words.shape[0], words.shape[1] * 8

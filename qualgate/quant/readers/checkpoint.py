@@ -15,15 +15,28 @@ from qualgate.quant.agreement.scales import with_scales_checked
 from qualgate.quant.formats import Format, said_by_config, said_by_headers
 from qualgate.quant.full_precision import has_no_say
 from qualgate.quant.model_files import CONFIG_FILES, read_files
-from qualgate.quant.readers import awq, bitsandbytes, compressed_tensors, fp8, gguf, gptq, modelopt, mxfp4, torchao
+from qualgate.quant.readers import (
+    auto_round,
+    awq,
+    bitsandbytes,
+    compressed_tensors,
+    fp8,
+    gguf,
+    gptq,
+    modelopt,
+    mxfp4,
+    torchao,
+)
 from qualgate.quant.readers.source import AGAIN, Layer, Source, open_source
 from qualgate.quant.shards import Shards, read_shards
 
 _READERS: dict[str, Callable[[Source], Iterator[tuple[str, Layer]]]] = {
     "gptq": gptq.read,
     "awq": awq.read,
+    "auto-round": auto_round.read,
     "compressed-tensors": compressed_tensors.read,
     "fp8": fp8.read,
+    "fbgemm_fp8": fp8.read,
     "modelopt": modelopt.read,
     "mxfp4": mxfp4.read,
     "torchao": torchao.read,
@@ -146,6 +159,8 @@ def _plain(source: Source) -> dict[str, torch.Tensor]:
         return gguf.plain_tensors(source)
     tensors = {}
     for name in source.rest():
+        if source.taken(name):  # by a computed tensor of this loop
+            continue
         tensor = source.tensor(name)
         if tensor.dtype not in _FLOATS and tensor.dim() >= 2 and not has_no_say(name, tuple(tensor.shape)):
             raise UsageError(

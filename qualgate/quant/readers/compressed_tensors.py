@@ -1,4 +1,4 @@
-"""compressed-tensors folders, written by llm-compressor or us: every `format` but the legacy sparse ones.
+"""compressed-tensors folders, written by llm-compressor or us: every `format`, also as sparse-24-bitmask.
 
     pack-quantized        weight_packed int32 [N, ceil(K * bits / 32)], a bitstream along each row of q + 2**(bits - 1)
                           weight_scale [N, groups]; weight_shape int64 [2]
@@ -44,9 +44,11 @@ from qualgate.quant.readers.source import (
     packed,
     per_row_words,
 )
+from qualgate.quant.readers.sparse import add_dense
 from qualgate_kernels.packed import MXFP4_BLOCK, NVFP4_BLOCK, PackedWeight, unpack_codes
 
 _PACKED_INT, _PACKED_NVFP4, _PACKED_MXFP4 = "pack-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized"
+_SPARSE_24 = "sparse-24-bitmask"
 _INT, _FLOAT, _NAIVE, _MXFP8 = "int-quantized", "float-quantized", "naive-quantized", "mxfp8-quantized"
 # What `weights` must say of the formats that hold one kind of number alone. compressed-tensors takes "int" for none.
 _NUMBERS: dict[str, dict[str, Any]] = {
@@ -77,6 +79,7 @@ class Scheme:
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
     """Yield every quantized layer, by module name. Raises UsageError where config and tensors disagree."""
     _refuse_extras(source.format)
+    add_dense(source)
     schemes = _schemes(source.format)
     for module in sorted({*source.modules(".weight_packed"), *source.modules(".weight_scale")}):
         scheme = _scheme_of(source, schemes, module)
@@ -90,9 +93,11 @@ def _refuse_extras(format: Format) -> None:
             f"{format.where}: transform_config asks for rotations at run time ({running}), which are not read."
         )
     sparsity = format.settings.get("sparsity_config")
-    if isinstance(sparsity, dict) and sparsity.get("format", "dense") != "dense":
+    kind = sparsity.get("format", "dense") if isinstance(sparsity, dict) else "dense"
+    if kind not in ("dense", _SPARSE_24) or (kind == _SPARSE_24 and not format.settings.get("config_groups")):
+        without = "" if kind != _SPARSE_24 else " of weights that are not quantized"
         raise NotInThisVersion(
-            f"{format.where}: sparsity format {str(sparsity['format'])!r:.40} is not read. Save the model decompressed."
+            f"{format.where}: sparsity format {str(kind)!r:.40}{without} is not read. Save the model decompressed."
         )
 
 

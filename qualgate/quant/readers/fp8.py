@@ -4,6 +4,7 @@
     weight_scale_inv  float32, or E8M0, [ceil(N / rows), ceil(K / columns)], blocks of `weight_block_size`
 
 Despite its name the scale is multiplied. Older checkpoints without blocks have one `weight_scale` a tensor or a row.
+FBGEMM's (quant_method "fbgemm_fp8") have one `weight_scale` a row, and a bound on what an input's own scale is made of.
 With activation_scheme "static" a layer has one scale for all its inputs, `input_scale` (vLLM) or `activation_scale`
 (transformers).
 """
@@ -21,6 +22,7 @@ from qualgate.quant.formats import Format
 from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, as_exponents, float8_codes, packed
 
 _SCALES = (*FLOATS, torch.float8_e8m0fnu)
+_MOST_BOUND = 2.0**64
 _LEAST_UE8M0 = 2.0**-22  # DeepSeek's kernels take 1e-4 for the absmax of inputs that are smaller
 
 
@@ -50,6 +52,12 @@ def _activations(source: Source, module: str, block: tuple[int, int] | None, sch
 
     A fixed scale beside another scheme makes the activations unsupported.
     """
+    if source.format.method == "fbgemm_fp8":
+        source.take(f"{module}.input_scale_ub")
+        most = source.format.settings.get("activation_scale_ub", 1200.0)
+        if type(most) not in (int, float) or not 0 < most < _MOST_BOUND:
+            raise UsageError(f"{source.format.where}: activation_scale_ub is {most!s:.20}, expected more than 0.")
+        return Activations(rounding=Rounding(code="e4m3", bits=8, most=float(most)))
     fixed = [name for part in ("input_scale", "activation_scale") if source.has(name := f"{module}.{part}")]
     if scheme == "static":
         if len(fixed) > 1:
@@ -99,7 +107,7 @@ def _layer(source: Source, module: str, ending: str, block: tuple[int, int] | No
             group_size=group_size,
             block_rows=block_rows,
         ),
-        layout=f"fp8 {ending[1:]}",
+        layout=f"{source.format.method} {ending[1:]}",
         bias=bias,
         activations=_activations(source, module, block, scheme),
         oddities=oddities,

@@ -1,7 +1,8 @@
 """GGUF files: llama.cpp's blocks, each with its scale inside, taken apart into codes and scales.
 
-Types Q4_0, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K and MXFP4; F16, F32 and BF16 stay plain tensors. In blocks of 32 the low
-nibbles are the first 16 weights and the high ones the last 16 (not even and odd places, as everywhere else).
+F16, F32 and BF16 stay plain tensors. In blocks of 32 the low nibbles are the first 16 weights and the high ones the
+last 16 (not even and odd places, as everywhere else). Types with tables of their own (IQ, TQ, NVFP4) are dequantized by
+the `gguf` package, and packed again without loss.
 
 Names become those of transformers, and the rows of q and k go back to its order: llama.cpp's converter interleaves the
 two halves of each head for architecture "llama". The file says neither how to build the model nor how to tokenize in a
@@ -131,10 +132,10 @@ def _plain(file: GGUFFile, name: str, tensor: GGUFTensor) -> torch.Tensor:
 def _unpacked(file: GGUFFile, name: str, tensor: GGUFTensor) -> dict[str, Any]:
     """Return the fields of a PackedWeight, rows in the file's order. Raises for types and shapes that are not read."""
     make = _TYPES.get(tensor.type)
-    if make is None:
+    if make is None and tensor.type not in _GROUPS:
         raise NotInThisVersion(
             f"{file.path}: tensor {name} is {tensor.type}, which is not read. Types that are read: "
-            f"{', '.join((*_TYPES, *_PLAIN))}. Quantize the file again to one of these."
+            f"{', '.join((*_TYPES, *_GROUPS, *_PLAIN))}. Quantize the file again to one of these."
         )
     if len(tensor.shape) != 2:
         raise NotInThisVersion(
@@ -142,11 +143,41 @@ def _unpacked(file: GGUFFile, name: str, tensor: GGUFTensor) -> dict[str, Any]:
             "read from GGUF in this version."
         )
     rows, columns = tensor.shape
-    size = 256 if tensor.type.endswith("_K") else 32
+    size = tensor.block
     if columns % size:
         raise UsageError(f"{file.path}: tensor {name} has {columns} in_features, not a multiple of {size}. {AGAIN}")
     raw = np.frombuffer(tensor.data.tobytes(), dtype=np.uint8).reshape(rows, columns // size, -1)
-    return make(torch.from_numpy(raw.copy()))
+    if make is not None:
+        return make(torch.from_numpy(raw.copy()))
+    step = max(1, _AT_ONCE // columns)
+    chunks = [_whole_codes(raw[first : first + step], tensor.type) for first in range(0, rows, step)]
+    codes, scales = (torch.cat(parts) for parts in zip(*chunks, strict=True))
+    if not scales.isfinite().all():
+        raise UsageError(f"{file.path}: tensor {name} holds NaN or infinite values. {AGAIN}")
+    reach = max(int(codes.max()), -1 - int(codes.min()))
+    bits = next(bits for bits in (2, 3, 4, 5, 6, 8) if reach < 2 ** (bits - 1))  # of which there are kernels
+    codes = (codes + 2 ** (bits - 1)).to(torch.uint8)
+    return _int(codes, bits, scales=scales, group_size=_GROUPS[tensor.type])
+
+
+def _whole_codes(raw: np.ndarray, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the weights of blocks as (uint8 codes of int8, float32 scales), NaN where a group is not finite.
+
+    Every weight of these types is d * scale * number, all whole but for powers of two and together of 24 bits at most.
+    So the greatest common divisor of a group leaves numbers of 8 bits, and their products with it are exact.
+    """
+    from gguf import GGMLQuantizationType, dequantize
+
+    with np.errstate(all="ignore"):
+        values = dequantize(raw.reshape(len(raw), -1), GGMLQuantizationType[kind])
+    groups = values.reshape(len(raw), -1, _GROUPS[kind])
+    finite = np.isfinite(groups).all(-1, keepdims=True)
+    groups = np.where(finite, groups, 0).astype(np.float64)
+    shift = 24 - np.where(groups == 0, 24, np.frexp(groups)[1]).min(-1, keepdims=True)
+    whole = np.ldexp(groups, shift).astype(np.int64)
+    unit = np.maximum(np.gcd.reduce(whole, axis=-1, keepdims=True), 1)
+    scales = np.where(finite, np.ldexp(unit.astype(np.float64), -shift), np.nan)[..., 0]
+    return torch.from_numpy((whole // unit).astype(np.int16)), torch.from_numpy(scales.astype(np.float32))
 
 
 def _halves(nibbles: torch.Tensor) -> torch.Tensor:
@@ -172,41 +203,73 @@ def _q4_1(raw: torch.Tensor) -> dict[str, Any]:
     return _int(_halves(raw[..., 4:]), 4, scales=_float(raw[..., :2]), offsets=offsets, group_size=32)
 
 
-def _q5_0(raw: torch.Tensor) -> dict[str, Any]:
+def _fifth(raw: torch.Tensor) -> torch.Tensor:
+    """Four bytes → the bits of 32 codes, at the place of their fifth."""
     bit = torch.arange(32)
-    fifth = (raw[..., 2:6][..., bit // 8] >> (bit % 8).to(torch.uint8)) & 1
-    return _int(_halves(raw[..., 6:]) | fifth << 4, 5, scales=_float(raw[..., :2]), group_size=32)
+    return ((raw[..., bit // 8] >> (bit % 8).to(torch.uint8)) & 1) << 4
+
+
+def _q5_0(raw: torch.Tensor) -> dict[str, Any]:
+    return _int(_halves(raw[..., 6:]) | _fifth(raw[..., 2:6]), 5, scales=_float(raw[..., :2]), group_size=32)
+
+
+def _q5_1(raw: torch.Tensor) -> dict[str, Any]:
+    codes, offsets = _halves(raw[..., 8:]) | _fifth(raw[..., 4:8]), _float(raw[..., 2:4])
+    return _int(codes, 5, scales=_float(raw[..., :2]), offsets=offsets, group_size=32)
 
 
 def _q8_0(raw: torch.Tensor) -> dict[str, Any]:
     return _int(raw[..., 2:] ^ 128, 8, scales=_float(raw[..., :2]), group_size=32)  # two's complement → + 128
 
 
-def _q4_k(raw: torch.Tensor) -> dict[str, Any]:
-    """256 weights: float16 d and dmin, 8 six-bit scales and minima, then 4-bit codes, 64 by 64 in halves of 32."""
-    d, dmin = _float(raw[..., 0:2]).float(), _float(raw[..., 2:4]).float()
-    low, middle, high = raw[..., 4:8], raw[..., 8:12], raw[..., 12:16]
-    scales = torch.cat([low & 63, (high & 15) | ((low >> 2) & 48)], -1)
-    minima = torch.cat([middle & 63, (high >> 4) | ((middle >> 2) & 48)], -1)
-    nibbles = raw[..., 16:].unflatten(-1, (4, 32))
-    codes = torch.stack([nibbles & 15, nibbles >> 4], -2)
+def _planes(raw: torch.Tensor, width: int, run: int) -> torch.Tensor:
+    """Bytes → codes of `width` bits [..., 8 / width * bytes]: of each `run` bytes first the lowest bits of all."""
+    shifts = torch.arange(0, 8, width, dtype=torch.uint8).unsqueeze(-1)
+    return ((raw.unflatten(-1, (-1, 1, run)) >> shifts) & (2**width - 1)).flatten(-3)
+
+
+def _with_minima(codes: torch.Tensor, bits: int, scales: torch.Tensor, minima: torch.Tensor, d: torch.Tensor,
+                 dmin: torch.Tensor) -> dict[str, Any]:  # fmt: skip
+    """Weights d * scale * code - dmin * minimum, with a scale and a minimum for each group of a block of 256."""
     return _int(
         codes.flatten(1),
-        4,
-        scales=(d.unsqueeze(-1) * scales.float()).flatten(1),
-        offsets=-(dmin.unsqueeze(-1) * minima.float()).flatten(1),
-        group_size=32,
+        bits,
+        scales=(_float(d).float().unsqueeze(-1) * scales.float()).flatten(1),
+        offsets=-(_float(dmin).float().unsqueeze(-1) * minima.float()).flatten(1),
+        group_size=256 // scales.shape[-1],
     )
+
+
+def _q2_k(raw: torch.Tensor) -> dict[str, Any]:
+    """256 weights: 16 scales and minima of 4 bits, 2-bit codes, float16 d and dmin."""
+    codes, scales, minima = _planes(raw[..., 16:80], 2, 32), raw[..., :16] & 15, raw[..., :16] >> 4
+    return _with_minima(codes, 2, scales, minima, raw[..., 80:82], raw[..., 82:84])
+
+
+def _q3_k(raw: torch.Tensor) -> dict[str, Any]:
+    """256 weights: their third bits, their lower two, 16 six-bit scales (low nibbles, then high pairs), float16 d."""
+    codes = _planes(raw[..., 32:96], 2, 32) | _planes(raw[..., :32], 1, 32) << 2
+    scales = (_planes(raw[..., 96:104], 4, 8) | _planes(raw[..., 104:108], 2, 4) << 4).float() - 32
+    return _int(codes.flatten(1), 3, scales=(_float(raw[..., 108:110]).float().unsqueeze(-1) * scales).flatten(1),
+                group_size=16)  # fmt: skip
+
+
+def _q45_k(raw: torch.Tensor) -> dict[str, Any]:
+    """256 weights: float16 d and dmin, 8 six-bit scales and minima, the fifth bits of Q5_K, then nibbles."""
+    low, middle, high, nibbles = raw[..., 4:8], raw[..., 8:12], raw[..., 12:16], raw[..., -128:]
+    scales = torch.cat([low & 63, (high & 15) | ((low >> 2) & 48)], -1)
+    minima = torch.cat([middle & 63, (high >> 4) | ((middle >> 2) & 48)], -1)
+    codes, bits = _planes(nibbles, 4, 32), 4
+    if raw.shape[-1] == 176:
+        codes, bits = codes | _planes(raw[..., 16:48], 1, 32) << 4, 5
+    return _with_minima(codes, bits, scales, minima, raw[..., 0:2], raw[..., 2:4])
 
 
 def _q6_k(raw: torch.Tensor) -> dict[str, Any]:
     """256 weights: low nibbles (128 bytes), two high bits each (64 bytes), 16 int8 scales, float16 d."""
-    nibbles = raw[..., :128].unflatten(-1, (2, 64))
-    low = torch.stack([nibbles & 15, nibbles >> 4], -2).flatten(-3).unflatten(-1, (8, 32))
-    pairs = raw[..., 128:192].unflatten(-1, (2, 32))
-    high = torch.stack([(pairs >> shift) & 3 for shift in (0, 2, 4, 6)], -2).flatten(-3, -2)
+    codes = _planes(raw[..., :128], 4, 64) | _planes(raw[..., 128:192], 2, 32) << 4
     scales = raw[..., 192:208].contiguous().view(torch.int8).float() * _float(raw[..., 208:210]).float().unsqueeze(-1)
-    return _int((low | high << 4).flatten(1), 6, scales=scales.flatten(1), group_size=16)
+    return _int(codes.flatten(1), 6, scales=scales.flatten(1), group_size=16)
 
 
 def _mxfp4(raw: torch.Tensor) -> dict[str, Any]:
@@ -218,5 +281,12 @@ def _mxfp4(raw: torch.Tensor) -> dict[str, Any]:
 
 
 _TYPES = {
-    "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q8_0": _q8_0, "Q4_K": _q4_k, "Q6_K": _q6_k, "MXFP4": _mxfp4,
+    "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0, "Q2_K": _q2_k, "Q3_K": _q3_k,
+    "Q4_K": _q45_k, "Q5_K": _q45_k, "Q6_K": _q6_k, "MXFP4": _mxfp4,
 }  # fmt: skip
+# Weights that share all factors but their own number, by the types that the `gguf` package dequantizes for us.
+_GROUPS = {
+    "IQ1_S": 32, "IQ1_M": 16, "IQ2_XXS": 32, "IQ2_XS": 16, "IQ2_S": 16, "IQ3_XXS": 32, "IQ3_S": 32, "IQ4_NL": 32,
+    "IQ4_XS": 32, "TQ1_0": 256, "TQ2_0": 256, "NVFP4": 16,
+}  # fmt: skip
+_AT_ONCE = 2**22  # weights dequantized at a time, which bounds the memory of it

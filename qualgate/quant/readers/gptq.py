@@ -15,7 +15,7 @@ point of 0 then borrows from the place above, and nothing is lost.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from qualgate.quant.formats import Format
 from qualgate.quant.readers.source import FLOATS, Layer, Source, packed, per_row_words
 from qualgate_kernels.packed import unpack_codes
 
-_BITS = (2, 3, 4, 8)
+_BITS = {"gptq": (2, 3, 4, 8), "auto-round": (2, 3, 4, 5, 6, 7, 8)}
 _ONES = {2: 0x55555555, 4: 0x11111111, 8: 0x01010101}  # a 1 in every place of a word
 
 
@@ -37,7 +37,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
     v1 = _is_v1(source.format)
     borrows = v1 and _by_gptqmodel(source.format)
     for module in source.modules(".qweight"):
-        yield module, _layer(source, module, _of_module(source.format, module), v1, borrows)
+        yield module, read_layer(source, module, _of_module(source.format, module), v1=v1, borrows=borrows)
 
 
 def _by_gptqmodel(format: Format) -> bool:
@@ -80,18 +80,25 @@ def _of_module(format: Format, module: str) -> dict[str, Any]:
         if takes and regex_fits(pattern.removeprefix("+:"), module, format.where):
             settings |= {key: own_settings[key] for key in settings if key in own_settings}
             break
-    bits, group_size = settings["bits"], settings["group_size"]
-    if type(bits) is not int or bits not in _BITS:
-        raise UsageError(f"{format.where}: bits is {bits!r:.20}, expected one of 2, 3, 4, 8.")
-    if type(group_size) is not int or group_size < -1 or group_size == 0:
-        raise UsageError(f"{format.where}: group_size is {group_size!r:.20}, expected -1 (a whole row) or more than 0.")
     return settings
 
 
-def _layer(source: Source, module: str, settings: dict[str, Any], v1: bool, borrows: bool) -> Layer:
-    """Read one layer. v1: zero points are stored less one; borrows: they were subtracted from whole words, not code by
-    code."""
-    bits, group_size, stored_v1 = settings["bits"], settings["group_size"], v1
+def _checked(format: Format, bits: Any, group_size: Any) -> tuple[int, int]:
+    widths = _BITS[format.method]
+    if type(bits) is not int or bits not in widths:
+        raise UsageError(f"{format.where}: bits is {bits!r:.20}, expected one of {', '.join(map(str, widths))}.")
+    if type(group_size) is not int or group_size < -1 or group_size == 0:
+        raise UsageError(f"{format.where}: group_size is {group_size!r:.20}, expected -1 (a whole row) or more than 0.")
+    return bits, group_size
+
+
+def read_layer(source: Source, module: str, settings: Mapping[str, Any], *, v1: bool, borrows: bool = False) -> Layer:
+    """Read one layer, checked against its bits, group_size, sym and desc_act in `settings`.
+
+    v1: zero points are stored less one; borrows: they were subtracted from whole words, not code by code.
+    """
+    bits, group_size = _checked(source.format, settings["bits"], settings["group_size"])
+    stored_v1 = v1
     words = source.expect(f"{module}.qweight", (torch.int32,), (None, None))
     columns, out_features = words.shape[0] * 32 // bits, words.shape[1]
     stored_g_idx = source.expect(f"{module}.g_idx", (torch.int32,), (None,)) if source.has(f"{module}.g_idx") else None
@@ -128,8 +135,9 @@ def _layer(source: Source, module: str, settings: dict[str, Any], v1: bool, borr
     symmetric = bool((zeros == 2 ** (bits - 1)).all())
     codes, g_idx = per_row_words(words.T), _g_idx(stored_g_idx, in_features, groups)
     config = source.format.where
-    check_zero_points(config, module, codes, zeros, bits, v1=stored_v1, sym=settings["sym"])
-    check_order(config, module, g_idx, given=stored_g_idx is not None, desc_act=settings["desc_act"], groups=groups)
+    key = "packing_format" if source.format.method == "auto-round" else "checkpoint_format"
+    check_zero_points(config, module, codes, zeros, bits, v1=stored_v1, sym=settings["sym"], key=key)
+    check_order(config, module, g_idx, given=stored_g_idx is not None, desc_act=settings.get("desc_act"), groups=groups)
     bias, odd_bias = source.bias(module, out_features)
     weight = packed(
         source,

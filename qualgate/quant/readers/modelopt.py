@@ -6,6 +6,7 @@
     NVFP4                      weight uint8 [N, K / 2], low nibble = even k; weight_scale float8_e4m3fn [N, K / 16];
                                weight_scale_2 and input_scale, one number each, over the scales of blocks
     W4A16_NVFP4                the same weights; inputs are left as they are
+    MIXED_PRECISION            one of these for each layer, by `quantized_layers`
 
 Every scale is multiplied. FP8_PB_WO is not read: its name says that inputs are left as they are, and vLLM 0.33 rounds
 them. The scales of keys and values are `cache_scales`' to read.
@@ -20,18 +21,23 @@ import torch
 
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.activations import Rounding
+from qualgate.quant.agreement.plain_layers import mixed_layers
 from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, float4_fields, float8_codes, packed
 from qualgate_kernels.packed import NVFP4_BLOCK
 
-ALGORITHMS = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "W4A16_NVFP4")
+ALGORITHMS, MIXED = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "W4A16_NVFP4"), "MIXED_PRECISION"
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
     """Yield every quantized layer, by module name. NotInThisVersion for another algorithm."""
-    algorithm = _algorithm(source)
+    whole = _algorithm(source, _inner(source.format.settings), (*ALGORITHMS, MIXED))
     for module in source.modules(".weight_scale"):
-        name = f"{module}.weight"
-        fields = _nvfp4(source, module) if algorithm.endswith("NVFP4") else _fp8(source, module, algorithm)
+        name, algorithm, size = f"{module}.weight", whole, _block_said(source.format.settings)
+        if whole == MIXED:
+            own_settings = mixed_layers(source.format).get(module)
+            algorithm = _algorithm(source, own_settings if isinstance(own_settings, dict) else {}, ALGORITHMS, module)
+            size = own_settings.get("group_size") if isinstance(own_settings, dict) else None
+        fields = _nvfp4(source, module, size) if algorithm.endswith("NVFP4") else _fp8(source, module, algorithm)
         weight = packed(source, name, **fields)
         bias, oddities = source.bias(module, weight.shape[0])
         yield (
@@ -46,20 +52,25 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
         )
 
 
-def _algorithm(source: Source) -> str:
-    """Return the config's quant_algo in capitals. Raises for an unknown one."""
-    settings, where = source.format.settings, source.format.where
-    inner = settings.get("quantization")
-    algorithm = (inner if isinstance(inner, dict) else settings).get("quant_algo")
+def _algorithm(source: Source, settings: dict[str, Any], known: tuple[str, ...], module: str = "") -> str:
+    """Return the quant_algo of the config, or of one module, in capitals. Raises for one that is not `known`."""
+    algorithm, where = settings.get("quant_algo"), source.format.where
+    owner = f" of {module}" if module else ""
     if not isinstance(algorithm, str):
-        raise UsageError(f"{where}: quant_algo is {algorithm!r:.40}, expected a name such as 'FP8'. {AGAIN}")
-    if algorithm.upper() not in ALGORITHMS:
+        raise UsageError(f"{where}: quant_algo{owner} is {algorithm!r:.40}, expected a name such as 'FP8'. {AGAIN}")
+    if algorithm.upper() not in known:
         raise NotInThisVersion(
-            f"{where}: quant_algo {algorithm!r:.40} of ModelOpt is not read in this version, only "
-            f"{', '.join(ALGORITHMS)}. Give the checkpoint in one of these, or quantize the full-precision folder "
+            f"{where}: quant_algo {algorithm!r:.40}{owner} of ModelOpt is not read in this version, only "
+            f"{', '.join(known)}. Give the checkpoint in one of these, or quantize the full-precision folder "
             "here: quantize: int4"
         )
     return algorithm.upper()
+
+
+def _inner(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings themselves: hf_quant_config.json has them under "quantization"."""
+    inner = settings.get("quantization")
+    return inner if isinstance(inner, dict) else settings
 
 
 def _fp8(source: Source, module: str, algorithm: str) -> dict[str, Any]:
@@ -75,9 +86,12 @@ def _fp8(source: Source, module: str, algorithm: str) -> dict[str, Any]:
     return {**codes, "scales": scales.reshape(rows, 1), "group_size": 0, "block_rows": 1}
 
 
-def _nvfp4(source: Source, module: str) -> dict[str, Any]:
-    """Return the fields of a PackedWeight of NVFP4 codes in blocks of 16, with the scale over all blocks."""
-    if (block := _block_said(source.format.settings)) not in (None, NVFP4_BLOCK):
+def _nvfp4(source: Source, module: str, block: Any) -> dict[str, Any]:
+    """Return the fields of a PackedWeight of NVFP4 codes in blocks of 16, with the scale over all blocks.
+
+    block: the group_size of the config, None without one.
+    """
+    if block not in (None, NVFP4_BLOCK):
         raise NotInThisVersion(
             f"{source.format.where}: group_size is {block!r:.20}, but NVFP4 is read in blocks of {NVFP4_BLOCK}, as in "
             f"vLLM. Quantize the model again with blocks of {NVFP4_BLOCK}."
@@ -91,10 +105,10 @@ def _nvfp4(source: Source, module: str) -> dict[str, Any]:
 
 def _block_said(settings: dict[str, Any]) -> Any:
     """Weights that share a scale, as the config says; None where it does not."""
-    groups, inner = settings.get("config_groups"), settings.get("quantization")
+    groups = settings.get("config_groups")
     group = next(iter(groups.values()), None) if isinstance(groups, dict) else None
     weights = group.get("weights") if isinstance(group, dict) else None
-    for source in (weights, inner, settings):
+    for source in (weights, _inner(settings)):
         if isinstance(source, dict) and source.get("group_size") is not None:
             return source["group_size"]
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,6 +47,7 @@ class Source:
         self.folder, self.format = shards.folder, format
         self.entries, self.metadata = shards.entries, shards.metadata
         self._stack, self._open = stack, {}
+        self.computed: dict[str, Callable[[], torch.Tensor]] = {}  # tensors that others of the folder are made into
         self._taken: set[str] = set()
 
     def modules(self, ending: str) -> list[str]:
@@ -56,11 +57,11 @@ class Source:
 
     def has(self, name: str) -> bool:
         """Whether the folder has a tensor of that name."""
-        return name in self.entries
+        return name in self.entries or name in self.computed
 
     def rest(self) -> list[str]:
         """Names of tensors that nothing has taken."""
-        return [name for name in self.entries if name not in self._taken]
+        return [name for name in (*self.computed, *self.entries) if name not in self._taken]
 
     def take(self, name: str) -> None:
         """Count a tensor as read that is read by other means or says nothing; it need not be there."""
@@ -73,6 +74,9 @@ class Source:
     def tensor(self, name: str) -> torch.Tensor:
         """Return the tensor, memory-mapped. Raises UsageError when it is not there or cannot be read."""
         entry = self.entries.get(name)
+        if entry is None and name in self.computed:
+            self._taken.add(name)
+            return self.computed[name]()
         if entry is None:
             raise UsageError(f"{self.folder} has no tensor {name}, which {self.format.method} needs. {AGAIN}")
         self._taken.add(name)

@@ -103,7 +103,7 @@ def test_a_header_that_contradicts_the_files_beside_it_is_refused_by_name(tmp_pa
 # keys that the table does not know → value, which is refused by the key's name
 UNKNOWN = {
     "llama.logit_scale": 3.0, "llama.attention.scale": 3.0, "llama.pooling_type": 1, "llama.attention.clamp_kqv": 1.0,
-    "llama.attention.sliding_window_pattern": [True, False], "general.type": "adapter", "split.count": 2,
+    "llama.attention.sliding_window_pattern": [True, False], "general.type": "adapter",
     "tokenizer.ggml.add_sep_token": True,
 }  # fmt: skip
 

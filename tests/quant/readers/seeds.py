@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 from qualgate_kernels.dequantize import NF4
 from tests.quant.readers.made import MODULE, gptq_tensors, words
 
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 Seed = tuple[dict[str, torch.Tensor], dict, dict[str, str]]
 
 
@@ -18,6 +21,15 @@ def gptq() -> Seed:
     q, scales = draw.integers(0, 16, (16, 32)), torch.tensor(draw.uniform(0.01, 0.1, (16, 2))).half()
     tensors = gptq_tensors(q, np.full((16, 2), 8), scales, 4, draw.permutation(np.arange(32) // 16), v1=True)
     return tensors, {"quant_method": "gptq", "bits": 4, "group_size": 16, "desc_act": True, "sym": True}, {}
+
+
+def auto_round() -> Seed:
+    tensors = {name: tensor for name, tensor in gptq()[0].items() if not name.endswith(".g_idx")}
+    own_settings = {MODULE: {"bits": 4, "group_size": 16}, ".*up_proj": {"bits": 16}}
+    config = {"quant_method": "auto-round", "bits": 8, "group_size": 32, "sym": True, "data_type": "int",
+              "packing_format": "auto_round:auto_gptq", "extra_config": own_settings,
+              "block_name_to_quantize": "model.layers"}  # fmt: skip
+    return tensors, config, {}
 
 
 def awq() -> Seed:
@@ -64,6 +76,18 @@ def nvfp4() -> Seed:
     return compressed("nvfp4-pack-quantized", weights, tensors, weights | {"dynamic": "local"})
 
 
+def sparse() -> Seed:
+    stored = load_file(FIXTURES / "sparse24.safetensors")
+    tensors = {part: stored[f"float8.{part}"] for part in ("compressed", "bitmask", "shape", "weight_scale")}
+    weights = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}
+    made, config, metadata = compressed("float-quantized", weights, tensors)
+    made |= {
+        f"model.layers.0.mlp.up_proj.{part}": stored[f"bfloat16.{part}"] for part in ("compressed", "bitmask", "shape")
+    }
+    config["sparsity_config"] = {"format": "sparse-24-bitmask", "sparsity_structure": "2:4"}
+    return made, config, metadata
+
+
 def int8_inputs() -> Seed:
     tensors = {
         "weight": torch.randint(-128, 128, (8, 16)).to(torch.int8),
@@ -101,6 +125,23 @@ def modelopt_fp8() -> Seed:
         f"{MODULE}.input_scale": torch.tensor(0.25),
     }
     return tensors, {"quant_method": "modelopt", "quant_algo": "FP8"}, {}
+
+
+def modelopt_mixed() -> Seed:
+    """One layer of NVFP4 and one of FP8."""
+    other = MODULE.replace("down", "up")
+    fp8_tensors = {name.replace("down", "up"): tensor for name, tensor in modelopt_fp8()[0].items()}
+    layers = {MODULE: {"quant_algo": "NVFP4", "group_size": 16}, other: {"quant_algo": "FP8"}}
+    config = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers, "ignore": []}
+    return modelopt()[0] | fp8_tensors, config, {}
+
+
+def fbgemm_fp8() -> Seed:
+    tensors = {
+        f"{MODULE}.weight": torch.randn(6, 32).to(torch.float8_e4m3fn),
+        f"{MODULE}.weight_scale": torch.rand(6, 1) + 0.1,
+    }
+    return tensors, {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, {}
 
 
 def mxfp4() -> Seed:
@@ -142,5 +183,8 @@ def nf4() -> Seed:
 
 SEEDS = {
     make.__name__: make
-    for make in (gptq, awq, pack_quantized, nvfp4, int8_inputs, fp8, modelopt, modelopt_fp8, mxfp4, torchao, nf4)
-}
+    for make in (
+        gptq, auto_round, awq, pack_quantized, nvfp4, sparse, int8_inputs, fp8, fbgemm_fp8, modelopt, modelopt_fp8,
+        modelopt_mixed, mxfp4, torchao, nf4,
+    )
+}  # fmt: skip

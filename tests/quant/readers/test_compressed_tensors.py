@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from qualgate.quant.activations import Rounding
 from qualgate.quant.readers import read_quantized
 from qualgate.quant.readers.source import Activations
 from qualgate_kernels.dequantize import dequantize_torch
 from tests.quant.readers.made import MODULE, dequantized, folder_of, words
+from tests.quant.readers.seeds import FIXTURES, SEEDS
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=np.float32)
 
@@ -232,3 +234,13 @@ def test_zero_points_of_symmetric_weights_that_are_zero_are_none(tmp_path):
         "weight_zero_point": torch.zeros(4, 1, dtype=torch.int8),
     }
     assert read(tmp_path / "a", tensors, config("int-quantized", integer(8, "channel"))).weight.zero_points is None
+
+
+def test_sparse_weights_are_those_that_the_library_makes_dense(tmp_path):
+    tensors, quantization, _ = SEEDS["sparse"]()
+    checkpoint = read_quantized(folder_of(tmp_path, tensors, quantization))
+    stored = load_file(FIXTURES / "sparse24.safetensors")
+    expected = stored["float8.dense"].float() * stored["float8.weight_scale"].float()
+    assert torch.equal(dequantize_torch(checkpoint.layers[MODULE].weight), expected)
+    assert {*checkpoint.tensors} == {"model.layers.0.mlp.up_proj.weight"}
+    assert torch.equal(checkpoint.tensors["model.layers.0.mlp.up_proj.weight"], stored["bfloat16.dense"])

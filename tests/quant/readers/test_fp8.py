@@ -89,3 +89,26 @@ def test_inputs_that_are_rounded_otherwise_are_named(tmp_path, config, more, sai
     assert said in layer.activations.unsupported
     assert bool(said) == bool(layer.activations.unsupported)
     assert layer.activations.rounding is None
+
+
+def test_fbgemm_has_a_scale_a_row_and_a_bound_on_the_scales_of_inputs(tmp_path):
+    from transformers.integrations.fbgemm_fp8 import FbgemmFp8Linear
+
+    torch.manual_seed(0)
+    theirs = FbgemmFp8Linear(24, 16, bias=False)
+    stored = theirs.state_dict()  # the names, shapes and dtypes of transformers
+    stored["weight"] = torch.randn(16, 24).to(stored["weight"].dtype)
+    stored["weight_scale"] = torch.rand(stored["weight_scale"].shape) + 0.1
+    config = {"quant_method": "fbgemm_fp8", "activation_scale_ub": 8.0, "modules_to_not_convert": ["lm_head"]}
+    tensors = {f"{MODULE}.{name}": tensor for name, tensor in stored.items()}
+    layer = read_quantized(folder_of(tmp_path, tensors, config)).layers[MODULE]
+    assert torch.equal(dequantize_torch(layer.weight), stored["weight"].float() * stored["weight_scale"])
+    assert (layer.layout, layer.weight.format) == ("fbgemm_fp8 weight_scale", "fp8 e4m3 per row")
+    rounding = layer.activations.rounding
+    assert rounding is not None
+    assert rounding.label == "fp8 up to 8"
+    rows = torch.tensor([[1.0, 0.3, -7.0, 0.0], [20.0, 0.3, -16.0, 5.0]])
+    scales = rows.abs().amax(1, keepdim=True).clamp(max=8.0) / 448
+    expected = (rows / scales).clamp(-448, 448).to(torch.float8_e4m3fn).float() * scales
+    assert torch.equal(round_inputs(rows, rounding), expected)
+    assert expected[1, 0] == 8.0

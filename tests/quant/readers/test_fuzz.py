@@ -8,7 +8,6 @@ import random
 import resource
 import struct
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -153,16 +152,25 @@ def test_no_damage_ends_in_anything_but_a_reading_or_a_usage_error(tmp_path, nam
     assert refused > ROUNDS // len(SEEDS) / 4  # else nothing was really damaged
 
 
-def test_a_damaged_gguf_ends_the_same_way(tmp_path):
+@pytest.mark.parametrize("kinds", [("Q4_K", "Q2_K"), ("Q3_K", "TQ1_0"), ("IQ1_M", "IQ2_XS"), ("IQ4_XS", "NVFP4")])
+def test_a_damaged_gguf_or_part_of_one_ends_the_same_way(tmp_path, kinds):
     pytest.importorskip("gguf")
-    from tests.quant.readers.test_gguf import blocks, written
+    from tests.quant.readers.test_gguf import blocks, split
 
-    folder = written(tmp_path / "model", {"blk.0.ffn_up.weight": ("Q4_K", blocks("Q4_K", 4, 256))})
-    whole = (folder / "model.gguf").read_bytes()
-    draw = random.Random(0)
-    for _ in range(ROUNDS // 8):
-        (folder / "model.gguf").write_bytes(changed_bytes(whole, draw))
+    parts = [{f"blk.{layer}.ffn_up.weight": (kind, blocks(kind, 4, 256))} for layer, kind in enumerate(kinds)]
+    files = sorted(split(tmp_path, parts).iterdir())
+    whole = [file.read_bytes() for file in files]
+    assert len(read_quantized(tmp_path).layers) == 2
+    draw = random.Random(kinds[0])
+    refused = 0
+    for _ in range(ROUNDS // 32):
+        place = draw.randrange(2)
+        files[place].write_bytes(changed_bytes(whole[place], draw))
         start = time.thread_time()
-        with suppress(UsageError):
-            read_quantized(folder)
+        try:
+            read_quantized(tmp_path)
+        except UsageError:
+            refused += 1
         assert time.thread_time() - start < SLOWEST
+        files[place].write_bytes(whole[place])
+    assert refused > ROUNDS // 32 / 4

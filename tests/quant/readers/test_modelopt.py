@@ -13,8 +13,9 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from qualgate.engine.job import run_job
-from qualgate.errors import NotInThisVersion
+from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.activations import Rounding
+from qualgate.quant.agreement.plain_layers import Module, check_plain
 from qualgate.quant.formats import recognise
 from qualgate.quant.readers import read_quantized
 from qualgate.quant.readers.checkpoint import check_runnable
@@ -64,6 +65,27 @@ def test_fp8_has_one_scale_a_tensor_and_one_for_all_inputs(tmp_path, algorithm, 
     assert torch.equal(dequantize_torch(layer.weight), 0.5 * tensors[f"{MODULE}.weight"].float())
     assert layer.activations.rounding == Rounding(code="e4m3", bits=8, scale=0.25)
     assert (layer.layout, layer.weight.format) == ("modelopt FP8", "fp8 e4m3 per tensor")
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_mixed_checkpoint_names_the_algorithm_of_each_layer(tmp_path, inner):
+    other, more = MODULE.replace("down", "up"), {}
+    for name, tensor in without(fp8(), "input_scale").items():
+        more[name.replace("down", "up")] = torch.ones(6) if name.endswith("scale") else tensor
+    layers = {MODULE: {"quant_algo": "NVFP4", "group_size": 16}, other: {"quant_algo": "FP8_PER_CHANNEL_PER_TOKEN"}}
+    config = {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers, "exclude_modules": ["lm_head"]}
+    config = {"quant_method": "modelopt", **({"quantization": config} if inner else config)}
+    checkpoint = read_quantized(folder_of(tmp_path, nvfp4() | more, config))
+    assert {name: layer.layout for name, layer in checkpoint.layers.items()} == {
+        MODULE: "modelopt NVFP4", other: "modelopt FP8_PER_CHANNEL_PER_TOKEN",
+    }  # fmt: skip
+    alone = read(tmp_path / "alone", nvfp4(), "NVFP4").layers[MODULE]
+    assert torch.equal(dequantize_torch(checkpoint.layers[MODULE].weight), dequantize_torch(alone.weight))
+    assert checkpoint.layers[MODULE].activations == alone.activations
+    modules = [Module(name=name, classes=("Linear",)) for name in (MODULE, other, "model.layers.0.mlp.gate_proj")]
+    check_plain(checkpoint.format, modules, checkpoint.layers, [modules[2].name], None)  # not listed: plain
+    with pytest.raises(UsageError, match=f"{MODULE} holds a plain weight"):
+        check_plain(checkpoint.format, modules, [other], [MODULE], None)
 
 
 def test_fp8_by_channel_and_token_has_a_scale_a_row_and_none_for_inputs(tmp_path):
