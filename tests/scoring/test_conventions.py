@@ -16,7 +16,7 @@ ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)` \| (right|wrong|no verdict) \| ([a
 
 def test_every_row_of_the_page_is_how_the_three_read_it():
     rows = ROW.findall(PAGE)
-    assert len(rows) >= 18
+    assert len(rows) >= 14
     for answer, reference, *said in rows:
         body: dict[str, object] = {"answer": reference}
         found: list[Score] = [

@@ -190,14 +190,9 @@ def _fed(form: Dialect, pieces: Sequence[str]) -> tuple[Calls, str]:
 
 
 def table(found: Agreement) -> list[str]:
-    """In Markdown: a line a dialect."""
-    lines = ["| dialect | strings | strictly as vLLM | strictly refused | strictly otherwise |"]
-    lines.append("|---|---|---|---|---|")
-    for name, count in found.strings.items():
-        kinds = [f"{each[name]} {kind}" for kind, each in found.kinds.items() if each[name]]
-        cells = (f"`{name}`", count, found.alike[name], found.refused[name], ", ".join(kinds) or "0")
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return lines
+    """In Markdown: of each kind, in which dialects so many strings are read otherwise."""
+    counts = ({name: each[name] for name in found.strings if each[name]} for each in found.kinds.values())
+    return [", ".join(f"`{name}` {count}" for name, count in each.items()) for each in counts]
 
 
 if __name__ == "__main__":
