@@ -17,21 +17,22 @@ METHODS = (
     "gptq", "awq", "auto-round", "compressed-tensors", "fp8", "fbgemm_fp8", "modelopt", "mxfp4", "torchao",
     "bitsandbytes", "gguf",
 )  # fmt: skip
-_DEQUANTIZED = "Dequantize it with that library, save the model in full precision, and give that folder"
-_AGAIN_AS_GPTQ = "Quantize the model again as GPTQ or compressed-tensors, which hold such integers,"
+_DEQUANTIZED = "Dequantize it with its own library, save the model in full precision, and give that folder"
+_AGAIN_AS_GPTQ = "Quantize the model again as GPTQ or compressed-tensors"
+_AGAIN_AS_FP4 = "Quantize the model again with llm-compressor as NVFP4 or MXFP4"
 # Formats that are known and not read: what each is, and what to do with it.
 _NOT_READ = {
     "aqlm": ("AQLM, codebooks of its own", _DEQUANTIZED),
     "bitnet": ("BitNet's ternary weights", "Give the bfloat16 weights that it was packed from"),
     "eetq": ("EETQ's int8 weights", _AGAIN_AS_GPTQ),
-    "fouroversix": ("Four Over Six, NVFP4 with two scales to choose from", _DEQUANTIZED),
-    "fp_quant": ("FP-Quant, MXFP4 or NVFP4 behind Hadamard rotations", "Save it with merged rotations, without them,"),
+    "fouroversix": ("Four Over Six, NVFP4 with two scales to choose from", _AGAIN_AS_FP4),
+    "fp_quant": ("FP-Quant, MXFP4 or NVFP4 behind Hadamard rotations", _AGAIN_AS_FP4),
     "gemma": ("Gemma's integers with fixed ranges of inputs", "Give its QAT weights in bfloat16, or its GGUF file"),
     "higgs": ("HIGGS, grids of its own", "Call `model.dequantize()` of transformers, save the model, and give that"),
     "hqq": ("HQQ, integers with zero points that are no whole numbers", _DEQUANTIZED),
     "metal": ("transformers' affine weights for Apple's machines", _AGAIN_AS_GPTQ),
-    "mxfp8": ("MXFP8 of transformers", "Save it with llm-compressor as compressed-tensors (mxfp8-quantized)"),
-    "nvfp4": ("NVFP4 of transformers", "Save it with llm-compressor or ModelOpt as NVFP4"),
+    "mxfp8": ("MXFP8 of transformers", "Quantize the model again with llm-compressor as MXFP8"),
+    "nvfp4": ("NVFP4 of transformers", _AGAIN_AS_FP4),
     "quanto": ("optimum-quanto", _AGAIN_AS_GPTQ),
     "quark": ("AMD Quark", 'Export it from Quark with custom_mode="awq" or "fp8"'),
     "sinq": ("SINQ, integers with a scale for rows and one for columns", _DEQUANTIZED),

@@ -74,7 +74,7 @@ def gguf_parts(path: Path) -> tuple[Path, ...]:
 
     llama.cpp names them NAME-00001-of-00003.gguf, and reads all when it is given the first.
     """
-    name = re.fullmatch(r"(.*)-(\d{5})-of-(\d{5})\.gguf", path.name)
+    name = re.fullmatch(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", path.name)
     if name is None or not 1 <= int(name[2]) <= int(name[3]):
         return (path,)
     return tuple(path.with_name(f"{name[1]}-{number + 1:05}-of-{name[3]}.gguf") for number in range(int(name[3])))
