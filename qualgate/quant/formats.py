@@ -27,7 +27,7 @@ _NOT_READ = {
     "eetq": ("EETQ's int8 weights", _AGAIN_AS_GPTQ),
     "fouroversix": ("Four Over Six, NVFP4 with two scales to choose from", _AGAIN_AS_FP4),
     "fp_quant": ("FP-Quant, MXFP4 or NVFP4 behind Hadamard rotations", _AGAIN_AS_FP4),
-    "gemma": ("Gemma's integers with fixed ranges of inputs", "Give its QAT weights in bfloat16, or its GGUF file"),
+    "gemma": ("Gemma's integers with fixed inputs", "Give the QAT weights in bfloat16 that it was packed from"),
     "higgs": ("HIGGS, grids of its own", "Call `model.dequantize()` of transformers, save the model, and give that"),
     "hqq": ("HQQ, integers with zero points that are no whole numbers", _DEQUANTIZED),
     "metal": ("transformers' affine weights for Apple's machines", _AGAIN_AS_GPTQ),

@@ -90,7 +90,8 @@ def _refuse_extras(format: Format) -> None:
     """Refuse what changes a forward pass beyond quantized linear layers, because it is not computed here."""
     if running := _rotates_while_running(format.settings.get("transform_config")):
         raise NotInThisVersion(
-            f"{format.where}: transform_config asks for rotations at run time ({running}), which are not read."
+            f"{format.where}: transform_config asks for rotations at run time ({running}), which are not read. "
+            "Quantize the model again without them, or with rotations that are merged into the weights."
         )
     sparsity = format.settings.get("sparsity_config")
     kind = sparsity.get("format", "dense") if isinstance(sparsity, dict) else "dense"
@@ -130,7 +131,8 @@ def _schemes(format: Format) -> list[Scheme]:
         kind = group.get("format") or format.settings.get("format") or ""
         if kind not in _FORMATS:
             raise NotInThisVersion(
-                f"{where}: format {str(kind)!r:.40} is not read. Formats that are read: {', '.join(_FORMATS)}."
+                f"{where}: format {str(kind)!r:.40} is not read. Formats that are read: {', '.join(_FORMATS)}. "
+                "Save the model again in one of these."
             )
         _refuse_contradictions(where, format.settings.get("format"), kind, group)
         block, targets = weights.get("block_structure"), group.get("targets") or []
