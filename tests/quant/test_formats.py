@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.formats import _NOT_READ, METHODS, recognise
-from qualgate.quant.shards import weight_files
+from qualgate.quant.shards import read_shards
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_two_files_and_no_word_which_is_the_model_are_refused(tmp_path):
     for name in ("gptq_model-4bit-128g.safetensors", "gptq_model-8bit-128g.safetensors"):
         save_file({"x": torch.ones(2)}, tmp_path / name)
     with pytest.raises(UsageError, match=r"2 safetensors files .* nothing says which is the model"):
-        weight_files(tmp_path)
+        read_shards(tmp_path)
 
 
 def test_shards_under_autogptqs_names_are_found_through_their_index(tmp_path):
@@ -101,7 +101,7 @@ def test_shards_under_autogptqs_names_are_found_through_their_index(tmp_path):
     weight_map = {f"x{number}": f"gptq_model-4bit-128g-0000{number}-of-00002.safetensors" for number in (1, 2)}
     index = tmp_path / "gptq_model-4bit-128g.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": weight_map}))
-    assert [file.name for file in weight_files(tmp_path)] == sorted(weight_map.values())
+    assert [file.name for file in read_shards(tmp_path).files] == sorted(weight_map.values())
     index.write_text(json.dumps({"weight_map": weight_map | {"y": "gptq_model-4bit-128g-00003-of-00003.safetensors"}}))
     with pytest.raises(UsageError, match="which is missing"):
-        weight_files(tmp_path)
+        read_shards(tmp_path)
