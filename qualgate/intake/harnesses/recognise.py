@@ -29,6 +29,7 @@ READERS: Mapping[str, str] = {  # the format's name → its module, the most spe
     "helm": "helm",
     "table": "tables",
 }
+PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "Zstandard"}
 
 
 class Reader(Protocol):
@@ -62,6 +63,8 @@ def _recognised(path: Path) -> str:
     for format in READERS:
         if _module(format).recognise(probe):
             return format
+    if packed := next((name for begin, name in PACKED.items() if probe.head.startswith(begin)), ""):
+        raise UsageError(f"{path}: packed by {packed}; unpack it first")
     raise UsageError(
         f"{path}: written by no harness that qualgate knows ({', '.join(READERS)}). If it is one of them, name it: "
         "--format NAME. Scores from elsewhere are rows: qualgate gate --baseline-scores"

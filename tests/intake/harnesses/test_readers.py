@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from collections import Counter
@@ -96,3 +97,10 @@ def test_a_metric_of_which_less_is_better_is_named_and_not_judged(tmp_path):
     log = read_log(tmp_path / "base.json", choice=Choice(metric="is_correct"))
     assert log.notes[-1].endswith("not judged, since less is better: score")
     assert {row.metric for row in log.scores.rows} == {"harness.is_correct"}
+
+
+def test_a_packed_file_is_named_as_one(tmp_path):
+    path = tmp_path / "samples.jsonl.gz"
+    path.write_bytes(gzip.compress(b"{}"))
+    with pytest.raises(QualgateError, match="packed by gzip; unpack it first"):
+        read_log(path)
