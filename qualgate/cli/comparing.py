@@ -87,8 +87,8 @@ def _state(a: Address, b: Address, sets: list[str], tokens: int, alpha: float, o
     from qualgate.report.progress import shown_progress
     from qualgate.report.render import write_atomically
 
-    if not 0 < alpha < 0.5:
-        raise UsageError(f"--alpha {alpha:g}: give a number over 0 and below 0.5.")
+    if not 0.01 <= alpha < 0.5:
+        raise UsageError(f"--alpha {alpha:g}: give a number from 0.01 to below 0.5.")
     prompts = chosen_prompts(sets, Path.cwd(), tokens)
     with shown_progress() as progress:
         asked = ask_endpoints(a, b, prompts, tokens, progress)

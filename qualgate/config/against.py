@@ -28,10 +28,14 @@ def against_of(place: Place) -> str:
 
 def check_against(document: Document, model: GateFileModel) -> Iterator[Fault]:
     """Check that rules against other arms name arms of the file, leave a variant to be judged, and can be measured."""
-    names, place = model.gate.against or {}, ("gate", "against")
-    for name in names:
+    names, place = dict(model.gate.against or {}), ("gate", "against")
+    for name, entry in names.items():
         if name not in model.variants:
             yield document.fault((*place, name), f"no variant {quote(name)}{nearest(name, model.variants)}")
+        if not any(rule.tier == "critical" and METRICS[rule.metric].approves for rule in entry.rules):
+            yield document.fault(
+                (*place, name), "no critical rule on a quality metric, so nothing would be proven against it"
+            )
     if names and not model.variants.keys() - names:
         yield document.fault(place, "every variant stands under `against`, so none is left to be judged")
     roles = [variant.arm for variant in model.variants.values() if variant.arm is not None]

@@ -49,8 +49,8 @@ def check_policy(
 
     labels: (evalset, case) → "task:x" and "tag:y" of every case; None = not known, and rules by task or tag decide
     nothing. UsageError: no critical quality rule against the baseline (an nel policy and a first look may have none,
-    and then approve nothing), a metric that is unknown or that no named set carries, a label that no case has, an unfit
-    bound.
+    and then approve nothing) or against another arm that is named, a metric that is unknown or that no named set
+    carries, a label that no case has, an unfit bound.
     """
     if not 0 < policy.alpha < 0.5:
         raise UsageError(f"alpha is {policy.alpha:g}; it must be over 0 and below 0.5, for example 0.05.")
@@ -63,12 +63,15 @@ def check_policy(
             "The policy has no critical quality rule, so nothing could earn an approval. "
             "Add one, for example: {metric: exact_match, max_drop: 0.02}"
         )
+    for arm in policy.references:
+        if not any(may_approve(rule, arm) for rule in policy.rules):
+            raise UsageError(f"No critical quality rule is against {arm}, so nothing would be proven against it.")
     return slices
 
 
-def may_approve(rule: Rule) -> bool:
-    """Whether an approval can rest on the rule: a critical one on scores, and against the baseline itself."""
-    return rule.tier == "critical" and METRICS[rule.metric].approves and not rule.against
+def may_approve(rule: Rule, against: str = "") -> bool:
+    """Whether an approval can rest on the rule: a critical one on scores, against this arm ("": the baseline)."""
+    return rule.tier == "critical" and METRICS[rule.metric].approves and rule.against == against
 
 
 def _check_terms(policy: Policy) -> None:

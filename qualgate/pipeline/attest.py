@@ -159,7 +159,10 @@ def _attested(
     """Return what is to be signed, but for the evidence and the store."""
     verdict, now, decision = stored.verdict, plain.now(), stored.decision
     until = min(filter(None, (_after(now, days), decision.expires_at if decision else None)))
-    baseline, specs = run.arms[0].identity, [line.spec for line in run.arms]
+    specs, bases = [line.spec for line in run.arms], [run.arms[0].name, *stored.policy.references]
+    against = [
+        line.identity.content for line in run.arms if line.name in bases and isinstance(line.identity, ArmIdentity)
+    ]
     gate = stored_gate_file(Path(run.gate_name or "gate.yaml"), run.gate_file, specs, (), run.policy, "")
     last = stored.decisions[-1] if stored.decisions else None
     return Attested(
@@ -174,7 +177,7 @@ def _attested(
         evidence="",
         policy=_policy_digest(stored.policy),
         generation=_generation_digest(gate),
-        baseline=content_hash(baseline.content) if isinstance(baseline, ArmIdentity) else "",
+        baseline=content_hash(against if bases[1:] else against[0]) if len(against) == len(bases) else "",
         engine=arm.identity.engine if arm.identity else "",
         evalsets={f"{line.name} {line.version}": line.content for line in run.evalsets},
         rules={one.rule if one.slice == "pooled" else f"{one.rule}: {one.slice}": one.status

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal
 
+from qualgate.gate.evidence.answered_by import is_alike
 from qualgate.pipeline.endpoints import SIDES, Asked
+from qualgate.records import FINISH_WORDS
 from qualgate.records.arms import MARKS, SHORT_ID
 from qualgate.served.answer import Answer
 from qualgate.served.gateways import known_names
@@ -32,6 +34,7 @@ NOISES = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)  # nats: of logits, planted u
 NATS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # of log-probs
 SURE = 0.8  # chance at which a difference counts as one that would have been found
 MOST_EMPTY = 0.05  # share of a server's answers
+MOST_STUCK = 0.25  # share of prompts that one server always answers alike, and the other does not
 Outcome = Literal["different", "no difference found", "cannot tell"]
 
 
@@ -59,9 +62,9 @@ def state(asked: Asked, alpha: float, anchors: Mapping[str, Shift] = ANCHORS) ->
     notes = tuple(_notes(asked, sides))
     if faults:
         return Statement(outcome="cannot tell", alpha=alpha, apart=None, faults=tuple(faults), notes=notes)
-    drawn = _drawn(asked, with_tokens=all(answer.spelled for answer in chain(*sides)))
+    drawn = _drawn(asked, with_tokens=all(_spells(answers) for answers in sides))
     forest = compare_endpoints(drawn, alpha)
-    rates = chances(drawn, forest, alpha, anchors)
+    rates = chances(drawn, forest, alpha, {name: anchors[name] for name in anchors if _plantable(asked, anchors[name])})
     limit = None
     if anchors:
         sizes = NATS if forest.apart.p_logprobs is not None else NOISES
@@ -77,16 +80,37 @@ def state(asked: Asked, alpha: float, anchors: Mapping[str, Shift] = ANCHORS) ->
     return Statement(outcome=outcome, alpha=alpha, apart=forest.apart, notes=notes, chances=rates, limit=limit)
 
 
+def _plantable(asked: Asked, shift: Shift) -> bool:
+    """Whether there is another prompt to swap with."""
+    return asked.prompts > 1 or not shift.swapped
+
+
+def _of_text(answer: Answer) -> tuple[tuple[str, float], ...] | None:
+    """Return tokens and log-probs of the answer's text; None if they spell another one. Some servers add the token that
+    ends an answer."""
+    for spelled in (answer.spelled, answer.spelled[:-1]):
+        if "".join(token for token, _ in spelled).strip() == answer.text.strip():
+            return spelled
+    return None
+
+
+def _spells(answers: Sequence[Answer]) -> bool:
+    """Whether a server gives log-probs with every text."""
+    spelled = [_of_text(answer) for answer in answers]
+    return None not in spelled and any(spelled)
+
+
 def _drawn(asked: Asked, *, with_tokens: bool) -> list[Drawn]:
     """Return the tested answers, by stage and prompt, as tokens or characters behind which their end is told."""
 
     def tokens(answer: Answer) -> tuple[object, ...]:
+        end = FINISH_WORDS.get(answer.finish, "stop") == "length"  # eos or stop: servers call one end by either
         if with_tokens:
-            return (*(text for text, _ in answer.spelled), (answer.finish,))
-        return (*f"{answer.thought}\0{answer.text}\0{answer.calls or ''}", (answer.finish,))
+            return (*(token for token, _ in _of_text(answer) or ()), (end,))
+        return (*f"{answer.thought}\0{answer.text}\0{answer.calls or ''}", (end,))
 
     def logprobs(answers: Sequence[Answer]) -> list[tuple[float, ...]]:
-        return [tuple(nats for _, nats in answer.spelled) for answer in answers] if with_tokens else []
+        return [tuple(nats for _, nats in _of_text(answer) or ()) for answer in answers] if with_tokens else []
 
     return [
         Drawn([*map(tokens, a)], [*map(tokens, b)], logprobs(a), logprobs(b))
@@ -109,17 +133,24 @@ def _faults(asked: Asked, side: int, answers: Sequence[Answer]) -> Iterator[str]
     shown = ", ".join(visible_line(known)[:80] for known in names[:5])
     if len(names) > 1 or any(mark.partition("{")[0] in known for known in names for mark in MARKS):
         yield f"{name}: its answers come from {shown}: a cache, a fallback or several models"
-    elif names and not _names_alike(model, names[0]):
+    elif names and not is_alike(model, names[0]):
         yield f"{name}: {visible_line(model)[:80]} is requested, and {shown} answers"
-    repeated = [stage[side][row] for stage in asked.stages for row in range(asked.prompts)]
-    if repeated and all(len({answer.content[1:] for answer in same}) == 1 for same in repeated):
-        yield f"{name}: all its answers to one prompt are alike: it ignores temperature or seed, or a cache answers"
+    if aborted := sum(FINISH_WORDS.get(answer.finish) == "abort" for answer in answers):
+        yield f"{name}: {aborted} of {len(answers)} answers were ended by the server or its filter"
+    own, other = _alike(asked, side), _alike(asked, 1 - side)
+    pairs = list(zip(own, other, strict=True))
+    stuck, back = pairs.count((True, False)), pairs.count((False, True))
+    if own and (all(own) or (stuck > max(2, MOST_STUCK * len(own)) and stuck > 3 * back)):
+        yield (
+            f"{name}: all its answers to one prompt are alike, for {sum(own)} of {len(own)} prompts: it ignores "
+            "temperature or seed, or a cache answers"
+        )
 
 
-def _names_alike(requested: str, answered: str) -> bool:
-    """Whether one name contains the other, apart from its owner's: gateways add or drop owners and dates."""
-    short, other = sorted((name.lower().rpartition("/")[2] for name in (requested, answered)), key=len)
-    return short in other
+def _alike(asked: Asked, side: int) -> list[bool]:
+    """Whether a server's answers to each prompt of each stage are one and the same."""
+    same = (stage[side][row] for stage in asked.stages for row in range(asked.prompts))
+    return [len({answer.content[1:] for answer in answers}) == 1 for answers in same]
 
 
 def _copies(sides: Sequence[Sequence[Answer]]) -> list[str]:
@@ -140,5 +171,5 @@ def _notes(asked: Asked, sides: Sequence[Sequence[Answer]]) -> Iterator[str]:
     for name, spent in zip(SIDES, asked.spent, strict=True):
         if spent.estimated:
             yield f"{name} does not count all its tokens: {spent.estimated:,} are counted here, at their most"
-    if any(answer.spelled for answer in chain(*sides)) and not all(answer.spelled for answer in chain(*sides)):
-        yield "log-probs are not given with every answer of both, so only the answers are compared"
+    if any(answer.spelled for answer in chain(*sides)) and not all(map(_spells, sides)):
+        yield "log-probs of the text are not given with every answer of both, so only the answers are compared"

@@ -31,8 +31,9 @@ from qualgate.served.questions import together
 
 MOST = 32  # tokens of an answer: what tells two servers apart is in the first ones
 REPEATS = 10  # answers to each prompt that a plan aims at
-FEWEST = 2  # answers to each prompt that a stage needs
+FEWEST, MOST_REPEATS = 2, 50  # answers to each prompt that a stage needs, and has
 STAGES = 3
+LONGEST = 8  # a prompt with more bytes than this part of the budget in tokens is not asked
 BYTES, HEAD = 4, 16  # bytes a token, and tokens of a template, until the servers have counted
 CONCURRENCY = 8
 SIDES = ("A", "B")
@@ -112,9 +113,11 @@ def chosen_prompts(sets: Sequence[str], folder: Path, tokens: int) -> list[Body]
     ]
     if not prompts:
         raise UsageError("--evalset: no case of these sets is a prompt that a server can answer.")
+    shortest = min(prompt_most(body) + body["max_tokens"] for body in prompts)
+    prompts = [body for body in prompts if prompt_most(body) + body["max_tokens"] <= max(tokens / LONGEST, shortest)]
     random.Random(0).shuffle(prompts)
     cost = sum(prompt_most(body) / BYTES + HEAD + body["max_tokens"] for body in prompts) / len(prompts)
-    least = round(2 * 2 * (1 + FEWEST) * cost)
+    least = max(round(2 * 2 * (1 + FEWEST) * cost), LONGEST * shortest)
     if tokens < least:
         raise UsageError(f"--tokens {tokens}: prompts and answers of both servers count; give {least} or more.")
     return prompts[: max(2, int(tokens / (2 * (1 + REPEATS) * cost)))]
@@ -159,12 +162,12 @@ async def _answers(
     servers: Sequence[_Server], prompts: Sequence[Body], ledger: Ledger, tokens: int, progress: Progress
 ) -> tuple[tuple[list[Answer], list[Answer]], list[Stage], str]:
     """Return the first answers, the stages, and why the budget did not last."""
-    for server in servers:
-        probe = await server.ask(prompts[0], "probe")  # alone: it shows whether log-probs are taken
-        server.read[_key(prompts[0])] = prompt_took(prompts[0], probe.prompt_tokens)[0]
     stages: list[Stage] = []
     first: tuple[list[Answer], list[Answer]] = ([], [])
     try:
+        for server in servers:
+            probe = await server.ask(prompts[0], "probe")  # alone: it shows whether log-probs are taken
+            server.read[_key(prompts[0])] = prompt_took(prompts[0], probe.prompt_tokens)[0]
         side_a, side_b = await _stage(servers, prompts, 1, "first", progress)
         first = [answers[0] for answers in side_a], [answers[0] for answers in side_b]
         for server, answers in zip(servers, first, strict=True):
@@ -176,8 +179,12 @@ async def _answers(
             left = tokens - sum(spent.tokens for spent in ledger.spent().values())
             if (repeats := left // cost) < FEWEST:
                 break
-            stages.append(await _stage(servers, prompts, repeats, f"stage {len(stages) + 1}", progress))
+            stages.append(
+                await _stage(servers, prompts, min(repeats, MOST_REPEATS), f"stage {len(stages) + 1}", progress)
+            )
     except BudgetSpent:
+        if not first[0]:
+            return first, stages, f"its {tokens:,} tokens do not cover one answer to each prompt, as the servers count"
         return first, stages, "a server counted more tokens than for the same prompts before"
     needed = f"{FEWEST} answers to each prompt take {FEWEST * cost:,} tokens as the servers count, {left:,} are left"
     return first, stages, "" if stages else needed

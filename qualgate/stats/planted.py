@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 from qualgate.stats.endpoints import Drawn, Forest, Tree, between, compare_endpoints, permuted
 from qualgate.stats.laws import difference, far_and_sharp
 
-DRAWS, INNER = 200, 79  # planted differences, and permutations of the log-probs' test for each
+DRAWS = 200  # planted differences
+INNER = 79  # permutations of the log-probs' test for each; more for a level below 0.025
 STEEPEST = 20.0  # nats of log w beside its prompt's mean: keeps products of weights within floats
 
 
@@ -99,13 +101,14 @@ def _answers_differ(forest: Forest, shift: Shift, level: float, generator: np.ra
 
 def _logprobs_differ(forest: Forest, shift: Shift, level: float, generator: np.random.Generator) -> NDArray:
     """Whether the test of the log-probs finds each draw of the shift, which moves B's log-probs."""
-    values = np.zeros((DRAWS, INNER + 1))
+    inner = max(INNER, ceil(2 / level) - 1)
+    values = np.zeros((DRAWS, inner + 1))
     for tree in forest.trees:
         noise = _own_noise(tree, forest.apart.noise, generator)
         for draw, own in enumerate(_planted(tree, shift, generator)):
             moves = shift.nats * generator.standard_normal((len(tree.given), 1))
             nats = noise + tree.given * moves * (1 - own)
-            values[draw] += between(tree.given, nats, permuted(own, INNER, generator))[0]
+            values[draw] += between(tree.given, nats, permuted(own, inner, generator))[0]
     return (values >= values[:, :1] * (1 - 1e-9)).mean(1) <= level
 
 

@@ -110,6 +110,7 @@ def test_reports_keep_the_two_comparisons_of_one_rule_apart(tmp_path):
         ("    yesterday:\n", "    baseline:\n", "a variant cannot be called baseline"),
         ("  int4: {model: ./nor-here}\n", "", "every variant stands under `against`"),
         ("      rules: [{metric: exact_match, max_drop: 0.05}]", "      rules: []", "at least 1"),
+        ("max_drop: 0.05}]\n", "max_drop: 0.05, tier: advisory}]\n", "nothing would be proven against it"),
         ("0.05}]\n  against", "0.05}]\n  stop: early\n  against", "`stop: early` settles a variant before"),
         ("gate:\n  rules: [{metric: exact_match, max_drop: 0.05}]\n", "gate:\n  nel_policy: n.yaml\n", "one baseline"),
         ("yesterday: {model", "yesterday: {arm: both, model", "`four_arm` chooses among arms by the baseline alone"),

@@ -28,9 +28,14 @@ def sampler(odds: tuple[int, ...] = (4, 3, 2, 1), **planted: Any) -> Answer:
 
     def answer(body: dict[str, Any]) -> Reply:
         drawn = random.Random(f"{body['seed']} {body['messages']}").choices(WORDS, odds, k=3)
-        content = planted.get("content", [{"token": f"{word} ", "logprob": -1.0} for word in drawn])
+        spelled = [*(planted.get("spelled", "{} ").format(word) for word in drawn), *planted.get("end", ())]
+        content = planted.get("content", [{"token": token, "logprob": planted.get("nats", -1.0)} for token in spelled])
         text = planted["said"](body) if "said" in planted else " ".join(drawn)
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        choice = {
+            "index": 0,
+            "finish_reason": planted.get("finish", "stop"),
+            "message": {"role": "assistant", "content": text},
+        }
         if body.get("logprobs"):
             choice["logprobs"] = {"content": content}
         usage = {"prompt_tokens": planted.get("read", READ), "completion_tokens": planted.get("counted", 3)}
@@ -62,10 +67,9 @@ def test_both_get_the_same_requests_and_the_budget_holds():
 def test_other_odds_are_found_and_so_are_other_log_probs():
     _, made = compared(sampler(), sampler((1, 2, 3, 4)))
     assert made.outcome == "different"
-    moved = [{"token": "rain ", "logprob": -1.1}] * 3
-    _, made = compared(sampler(content=[{"token": "rain ", "logprob": -1.0}] * 3), sampler(content=moved))
+    _, made = compared(sampler(), sampler(nats=-1.1))
     assert made.apart is not None
-    assert (made.outcome, made.apart.p) == ("different", 1.0)
+    assert (made.outcome, made.apart.p > made.apart.each) == ("different", True)
     assert made.apart.nats == pytest.approx(0.1)
 
 
@@ -86,6 +90,29 @@ def test_a_server_without_log_probs_is_compared_by_its_answers():
         assert any("only the answers are compared" in note for note in made.notes)
 
 
+@pytest.mark.parametrize(
+    "wire", [{"spelled": "Ġ{}"}, {"spelled": "token_id:{}"}, {"end": ["<|im_end|>"]}, {"finish": "eos_token"}]
+)
+def test_how_a_server_writes_an_answer_is_no_difference(wire):
+    _, made = compared(sampler(), sampler(**wire))
+    assert (made.outcome, made.faults) == ("no difference found", ())
+
+
+def test_long_prompts_are_left_out_and_a_small_alpha_has_its_chances(tmp_path):
+    bodies = [
+        f'{{"id": "{i}", "max_new_tokens": 8, "prompt": "{"rain " * (1 if i else 1500)}{i}"}}\n' for i in range(10)
+    ]
+    (tmp_path / "set.jsonl").write_text("".join(bodies))
+    (tmp_path / "set.yaml").write_text("name: set\nversion: '1'\nmetrics: [format.nonempty]\n")
+    assert len(chosen_prompts(["./set.yaml"], tmp_path, 7_000)) == 9
+    asked, _ = compared(sampler(), sampler())
+    assert state(asked, 0.01, {"other log-probs": Shift(nats=0.5)}).chances["other log-probs"] > 0.9
+
+
+def mostly_stuck(body: dict[str, Any]) -> str:
+    return by_prompt(body) if "rain" not in by_prompt(body) else f"{body['seed']}"
+
+
 def by_prompt(body: dict[str, Any]) -> str:
     return str(body["messages"])
 
@@ -95,10 +122,13 @@ FAULTS = {
     "reasoning parser": (sampler(said=lambda body: "", counted=32), "its reasoning parser"),
     "temperature ignored": (sampler(said=by_prompt), "all its answers to one prompt are alike"),
     "cached replies": (sampler(id="chatcmpl-0123456789abcdef0123456789abcdef", said=by_prompt), "a cache answers"),
+    "cached, most of them": (sampler(said=mostly_stuck, content=None), "all its answers to one prompt are alike"),
+    "filtered": (sampler(finish="content_filter"), "ended by the server or its filter"),
     "another model": (sampler(model="cheap-9b"), "cheap-9b answers"),
+    "another quantization": (sampler(model="m-awq-int4"), "m-awq-int4 answers"),
     "a cache's mark": (sampler(model="m (from a cache)"), "a cache, a fallback"),
     "max_tokens ignored": (sampler(counted=500), "ignores `max_tokens`"),
-    "counts that grow": (lambda body: sampler(read=READ + next(IDS) ** 2)(body), "counted more tokens"),
+    "counts that grow": (lambda body: sampler(read=READ + next(IDS) ** 2)(body), "count"),
 }
 
 

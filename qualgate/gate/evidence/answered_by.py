@@ -45,6 +45,12 @@ def answerer_remarks(decision: Judged) -> Remarks:
     return remarks
 
 
+def is_alike(requested: str, answered: str) -> bool:
+    """Whether a reply's name is the requested one, apart from owner and letters' case, or a version of it."""
+    own, name = _short(requested), _short(answered)
+    return name == own or _is_version(name, own) or _is_version(own, name)
+
+
 def _plain(name: str) -> str:
     """The name without the mark that gateway headers added."""
     return _MARK.sub("", name)

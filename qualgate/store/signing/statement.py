@@ -37,7 +37,7 @@ class Attested:
     evidence: str  # `evidence_seal` of the run
     policy: str  # sha256 of the rules that decided
     generation: str  # sha256 of the settings by which answers were drawn
-    baseline: str  # sha256 of the baseline's identity
+    baseline: str  # sha256 of the baseline's identity, and of those of further arms that it was held against
     engine: str
     evalsets: Mapping[str, str]  # name and version → sha256
     rules: Mapping[str, str]  # "metric [slice]" → proven, undecided or broken

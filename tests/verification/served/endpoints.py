@@ -112,7 +112,7 @@ def heard(completion: Completion) -> Answer:
     return Answer(text=completion.text, thought="", calls=(), finish=completion.finish_reason, token_ids=None,
                   logprobs=(), prompt_tokens=completion.prompt_tokens, completion_tokens=len(tokens), first=0.0,
                   last=0.0, max_gap=None,
-                  spelled=tuple(zip(map(str, tokens), completion.logprobs, strict=True)))  # fmt: skip
+                  spelled=tuple(zip((f"{token} " for token in tokens), completion.logprobs, strict=True)))  # fmt: skip
 
 
 def rates(base: Pool, other: Pool, name: str, design: tuple[int, int], size: Size, logprobs: bool) -> dict[str, Any]:
@@ -144,7 +144,12 @@ def statement(
         again = order[answers:] if other is base else generator.permutation(len(other[prompt]))
         for side, pool, indices in ((side_a, base, order), (side_b, other, again)):
             chosen = [pool[prompt][index] for index in indices[:answers]]
-            side.append(chosen if logprobs else [replace(answer, spelled=()) for answer in chosen])
+            side.append([_spelled(answer) if logprobs else replace(answer, spelled=()) for answer in chosen])
     first = [answers[0] for answers in side_a], [answers[0] for answers in side_b]
     asked = Asked(models=("m", "m"), prompts=prompts, most=MOST, tokens=0, first=first, stages=[(side_a, side_b)])
     return state(asked, ALPHA, anchors)
+
+
+def _spelled(answer: Answer) -> Answer:
+    """With a text that its tokens spell."""
+    return replace(answer, text="".join(token for token, _ in answer.spelled))
