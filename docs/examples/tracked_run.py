@@ -1,5 +1,6 @@
 """Log each verdict of a run to MLflow, or to Weights & Biases as a run to `wandb sync`.
 
+    pip install mlflow            # or wandb
     qualgate report gate.yaml --json > report.json
     python tracked_run.py mlflow report.json
     python tracked_run.py wandb report.json
@@ -63,6 +64,12 @@ def to_wandb(report: dict, path: Path) -> None:
             run.save(str(path.absolute()), base_path=str(path.absolute().parent), policy="now")
 
 
+TRACKERS = {"mlflow": to_mlflow, "wandb": to_wandb}
+
 if __name__ == "__main__":
-    log = {"mlflow": to_mlflow, "wandb": to_wandb}[sys.argv[1]]
-    log(json.loads(Path(sys.argv[2]).read_text(encoding="utf-8")), Path(sys.argv[2]))
+    if len(sys.argv) != 3 or sys.argv[1] not in TRACKERS:
+        sys.exit("usage: python tracked_run.py mlflow|wandb report.json")
+    text = Path(sys.argv[2]).read_text(encoding="utf-8")
+    if not text.strip():
+        sys.exit(f"{sys.argv[2]} is empty: `qualgate report` said on stderr why there is no report")
+    TRACKERS[sys.argv[1]](json.loads(text), Path(sys.argv[2]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated, NoReturn
 from urllib.parse import urlsplit
 
@@ -91,7 +92,7 @@ def _state(a: Address, b: Address, sets: list[str], tokens: int, alpha: float, o
         raise UsageError(f"--alpha {alpha:g}: give a number from 0.01 to below 0.5.")
     prompts = chosen_prompts(sets, Path.cwd(), tokens)
     with shown_progress() as progress:
-        asked = ask_endpoints(a, b, prompts, tokens, progress)
+        asked = ask_endpoints(a, b, prompts, tokens, progress, token_hex(8))
         progress("planting differences in these answers, to see which would be found", 0, 0)
         statement = state(asked, alpha)
     body = json.dumps(endpoints_body(asked, statement), indent=2, allow_nan=False)

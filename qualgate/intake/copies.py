@@ -18,11 +18,11 @@ from qualgate.text.names import folded
 RowId = tuple[str, str, int, str]  # evalset, case, repeat, metric
 
 
-def refuse_one_file_twice(files: Mapping[str, Path]) -> None:
-    """Raise UsageError where one file is given for two arms."""
+def refuse_one_file_twice(files: Mapping[str, Path], advice: str = "") -> None:
+    """Raise UsageError where one file is given for two arms. advice: what else can be done."""
     for first, second in combinations(files.values(), 2):
         if first.exists() and second.exists() and first.samefile(second):
-            raise UsageError(f"{first} is given for two arms; give each arm its own file")
+            raise UsageError(f"{first} is given for two arms; give each arm its own file{advice}")
 
 
 NAME_THE_MODEL = (

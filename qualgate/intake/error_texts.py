@@ -19,8 +19,8 @@ INFERENCE_ERROR = "inference_error"  # how BFCL's `error_type` ends where the an
 WHOLE = (
     r"error during inference",
     r"error code: [45]\d\d",
-    r"((http(/[\d.]+)?|status) )?(429 too many requests|500 internal server error|502 bad gateway|503 service "
-    r"unavailable|504 gateway time-?out)",
+    r"(error: )?((http(/[\d.]+)?|status) )?(429 too many requests|500 internal server error|502 bad gateway"
+    r"|503 service unavailable|504 gateway time-?out)",
     r"internal server error",
     r"(connection error|request timed out|read timed out|connection refused)",
 )
@@ -28,6 +28,7 @@ WHOLE = (
 FIRST_LINES = (
     r"error during inference: .*",
     r"error code: [45]\d\d - .*",
+    r"\{\s*[\"']error[\"']\s*:\s*\{\s*[\"'](message|type|code|param)[\"']\s*:(?s:.*)",
     r"(openai|anthropic|litellm|httpx|httpcore|requests|aiohttp|urllib3|grpc|ray|vllm|sglang)(\.\w+)*\."
     r"\w*(error|exception|timeout)(: .*)?",
     r"(api|ratelimit|apiconnection|apitimeout|internalserver|serviceunavailable)error: .*",

@@ -19,13 +19,16 @@ from qualgate.records.metrics import HARNESS, METRICS
 NOT_SAID = "not said"
 CHOOSE = "Name the metric to judge (--metric NAME, or rules in a gate file), or log it as 1 − its value"
 LESS_IS_BETTER = re.compile(
-    r"toxic|hallucinat|(^|[^a-z])(wer|cer|asr|error|errors|loss|distance|brier|perplexity|violations?|latency|cost)($|[^a-z])",
+    r"toxic|hallucinat|(^|[^a-z])(wer|cer|asr|errors?|loss|distance|brier|perplexity|violations?|latency|cost|fail(ed|s|ures?)?"
+    r"|issues?|wrong|incorrect|invalid|mistakes?|faults?|defects?|bugs?|refus(als?|ed)|miss(es|ed)|penalty|bias|harm(ful)?"
+    r"|unsafe)($|[^a-z])",
     re.IGNORECASE,
 )
 TWO_MODELS = (
     "If two models truly gave equal answers, the results must name both: with lm-eval keep its results file beside the "
     "samples."
 )
+TWO_IN_ONE = ", or two models of the one that holds both: --baseline-model NAME --variant-model NAME"
 MUCH_ALIKE = 0.2  # share of one text among a side's answers that is worth a word
 
 
@@ -50,7 +53,7 @@ def read_pair(
     """Read both sides. UsageError for one file twice (two models of one file are no such), for two formats, and for
     two tasks."""
     if not (choices[0].model and choices[1].model and choices[0].model != choices[1].model):
-        refuse_one_file_twice({BASELINE: baseline, "variant": variant})
+        refuse_one_file_twice({BASELINE: baseline, "variant": variant}, TWO_IN_ONE)
     before, after = (
         read_log(path, format, choice, error_texts) for path, choice in zip((baseline, variant), choices, strict=True)
     )

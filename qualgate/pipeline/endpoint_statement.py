@@ -31,9 +31,10 @@ ANCHORS: Mapping[str, Shift] = {
     "another chat template": Shift(swapped=True, nats=0.4),
 }
 NOISES = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)  # nats: of logits, planted until one is found
-NATS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # of log-probs
+NATS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # of log-probs
 SURE = 0.8  # chance at which a difference counts as one that would have been found
 MOST_EMPTY = 0.05  # share of a server's answers
+MOST_UNSPELLED = 0.1  # share of a server's answers whose tokens do not spell their text
 MOST_STUCK = 0.25  # share of prompts that one server always answers alike, and the other does not
 Outcome = Literal["different", "no difference found", "cannot tell"]
 
@@ -95,9 +96,9 @@ def _of_text(answer: Answer) -> tuple[tuple[str, float], ...] | None:
 
 
 def _spells(answers: Sequence[Answer]) -> bool:
-    """Whether a server gives log-probs with every text."""
+    """Whether a server gives log-probs with its texts; a few may hold characters that no token spells alone."""
     spelled = [_of_text(answer) for answer in answers]
-    return None not in spelled and any(spelled)
+    return spelled.count(None) <= MOST_UNSPELLED * len(spelled) and any(spelled)
 
 
 def _drawn(asked: Asked, *, with_tokens: bool) -> list[Drawn]:
@@ -106,7 +107,8 @@ def _drawn(asked: Asked, *, with_tokens: bool) -> list[Drawn]:
     def tokens(answer: Answer) -> tuple[object, ...]:
         end = FINISH_WORDS.get(answer.finish, "stop") == "length"  # eos or stop: servers call one end by either
         if with_tokens:
-            return (*(token for token, _ in _of_text(answer) or ()), (end,))
+            spelled = _of_text(answer)
+            return (*((answer.text,) if spelled is None else (token for token, _ in spelled)), (end,))
         return (*f"{answer.thought}\0{answer.text}\0{answer.calls or ''}", (end,))
 
     def logprobs(answers: Sequence[Answer]) -> list[tuple[float, ...]]:

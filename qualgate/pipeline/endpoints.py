@@ -64,6 +64,7 @@ class Asked:
     stages: list[Stage]
     spent: tuple[Spent, Spent] = (Spent(), Spent())
     ended: str = ""
+    draw: str = ""
 
     @property
     def repeats(self) -> int:
@@ -73,11 +74,13 @@ class Asked:
 
 @dataclass(slots=True)
 class _Server:
-    """One of the two while it is asked. read: tokens of each prompt, as its server counts them."""
+    """One of the two while it is asked. draw: what the seeds of its requests are made of. read: tokens of each prompt,
+    as its server counts them."""
 
     name: str
     model: str
     client: Client
+    draw: str
     read: dict[str, int] = field(default_factory=dict)
     logprobs: bool = True
 
@@ -86,7 +89,7 @@ class _Server:
         return body | ({"logprobs": True if "messages" in fields else 1} if self.logprobs else {})
 
     async def ask(self, fields: Body, number: str) -> Answer:
-        seed = int.from_bytes(sha256(f"{self.name} {number}".encode()).digest()[:4], "big") >> 1
+        seed = int.from_bytes(sha256(f"{self.draw} {number}".encode()).digest()[:4], "big") >> 1
         path = "/chat/completions" if "messages" in fields else "/completions"
         try:
             return await self.client.ask(path, self.body(fields, seed))
@@ -123,35 +126,41 @@ def chosen_prompts(sets: Sequence[str], folder: Path, tokens: int) -> list[Body]
     return prompts[: max(2, int(tokens / (2 * (1 + REPEATS) * cost)))]
 
 
-def ask_endpoints(a: Address, b: Address, prompts: Sequence[Body], tokens: int, progress: Progress) -> Asked:
-    """Ask both servers. Errors as of `first_look.resolved`, and as of `Client.ask`."""
-    return asyncio.run(_ask_both(list(zip(SIDES, (a, b), resolved(a, b), strict=True)), prompts, tokens, progress))
+def ask_endpoints(
+    a: Address, b: Address, prompts: Sequence[Body], tokens: int, progress: Progress, draw: str = ""
+) -> Asked:
+    """Ask both servers. draw: another text draws other answers, where servers take seeds. Errors as of
+    `first_look.resolved`, and as of `Client.ask`."""
+    sides = [(name, address, *where) for name, address, where in zip(SIDES, (a, b), resolved(a, b), strict=True)]
+    return asyncio.run(_ask_both(sides, prompts, tokens, progress, draw))
 
 
 async def _ask_both(
-    sides: Sequence[tuple[str, Address, tuple[str, str]]], prompts: Sequence[Body], tokens: int, progress: Progress
+    sides: Sequence[tuple[str, Address, str, str]], prompts: Sequence[Body], tokens: int, progress: Progress, draw: str
 ) -> Asked:
     with TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "spent.jsonl", Budget(max_tokens=tokens))
-        servers = [_server(name, address, *where, ledger, progress) for name, address, where in sides]
+        servers = [_server(*side, ledger, progress, draw) for side in sides]
         async with servers[0].client, servers[1].client:
             first, stages, ended = await _answers(servers, prompts, ledger, tokens, progress)
         spent = ledger.spent()
     return Asked(
         models=(servers[0].model, servers[1].model), prompts=len(prompts), tokens=tokens, first=first, stages=stages,
-        most=max(body["max_tokens"] for body in prompts), ended=ended,
+        most=max(body["max_tokens"] for body in prompts), ended=ended, draw=draw,
         spent=(spent.get("A", Spent()), spent.get("B", Spent())),
     )  # fmt: skip
 
 
-def _server(name: str, address: Address, url: str, model: str, ledger: Ledger, progress: Progress) -> _Server:
+def _server(
+    name: str, address: Address, url: str, model: str, ledger: Ledger, progress: Progress, draw: str
+) -> _Server:
     served = Served(endpoint=url, api_key_env=address.key, stream=False, concurrency=CONCURRENCY)
     read: dict[str, int] = {}
     charges = Charges(ledger, name, served, lambda body: read.get(_key(body)) or prompt_most(body))
     client = Client(
         url, served, CONCURRENCY, charges=charges, notify=lambda _, line: progress(line, 0, 0) if line else None
     )
-    return _Server(name, model, client, read)
+    return _Server(name, model, client, f"{draw} {name}", read)
 
 
 def _key(body: Body) -> str:

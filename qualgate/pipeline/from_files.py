@@ -27,7 +27,7 @@ from qualgate.records import Policy, RunEvidence, Verdict
 from qualgate.store import plain
 from qualgate.store.bulk import uncollected
 
-UNKEPT = "judged without memory: whether these files were judged before, when they held less, is not known (`--looks`)"
+UNKEPT = "judged without memory: whether these files were judged before, when they held less, is not known"
 BY_IDS = "paired by ids alone, as asked: whether both sides were asked the same is not known"
 
 

@@ -30,7 +30,7 @@ def endpoints_body(asked: Asked, statement: Statement) -> dict[str, Any]:
         "smallest_noise_found": {"nats": statement.limit, "chance": SURE},
         "asked": {
             "models": dict(zip(SIDES, asked.models, strict=True)), "prompts": asked.prompts, "repeats": asked.repeats,
-            "most_tokens": asked.most, "budget": asked.tokens,
+            "most_tokens": asked.most, "budget": asked.tokens, "draw": asked.draw,
             "spent": {name: asdict(spent) for name, spent in zip(SIDES, asked.spent, strict=True)},
         },
     }  # fmt: skip

@@ -67,7 +67,8 @@ def _recognised(path: Path) -> str:
         raise UsageError(f"{path}: packed by {packed}; unpack it first")
     raise UsageError(
         f"{path}: written by no harness that qualgate knows ({', '.join(READERS)}). If it is one of them, name it: "
-        "--format NAME. Scores from elsewhere are rows: qualgate gate --baseline-scores"
+        "--format NAME, as --format table for columns of your own. Scores from elsewhere are rows: qualgate gate "
+        "--baseline-scores"
     )
 
 

@@ -62,7 +62,7 @@ def test_faults_in_later_rows_of_the_baseline_never_approve_a_loss(tmp_path, edi
     assert (found, said in text) == (code, True), text[:3000]
 
 
-@pytest.mark.parametrize("name", ["wer", "toxicity"])
+@pytest.mark.parametrize("name", ["wer", "toxicity", "failed", "issues", "refusal"])
 def test_a_metric_of_which_less_is_better_is_not_judged_by_a_drop(tmp_path, name):
     def renamed(i: int, row: dict[str, Any]) -> None:
         row[name] = row.pop("score")
