@@ -59,15 +59,18 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
 
 def config_remarks(decision: Judged) -> Remarks:
     """Put intended differences of architecture first."""
-    remarks = {}
+    lines: dict[str, tuple[str, ...]] = {}
     for arm in decision.evidence.variants:
         if arm.another_model or arm.config_differences:
             what = (
                 "another model than the baseline, on purpose" if arm.another_model else "not the baseline's, as allowed"
             )
-            line = f"config: {what}: {'; '.join(arm.config_differences) or 'the same architecture'}"
-            remarks[arm.name] = Remark(lines=(line,), place="first")
-    return remarks
+            held_against = arm.name in decision.policy.references
+            of = f" of {arm.name}" if held_against else ""
+            line = f"config{of}: {what}: {'; '.join(arm.config_differences) or 'the same architecture'}"
+            for name in [verdict.variant for verdict in decision.verdicts] if held_against else [arm.name]:
+                lines[name] = (*lines.get(name, ()), line)
+    return {name: Remark(lines=of_arm, place="first") for name, of_arm in lines.items()}
 
 
 def scoring_remarks(decision: Judged) -> Remarks:

@@ -43,6 +43,13 @@ def test_an_equal_variant_passes_and_a_loss_against_either_blocks():
     assert words(5, 0.15, 0.0) == words(5, 0.0, 0.15) == ["block"] * 5
 
 
+def test_a_baseline_of_another_architecture_on_purpose_is_named_in_each_verdict():
+    evidence = drawn(np.random.default_rng(1), 0.0, 0.0)
+    other = [replace(arm, another_model=arm.name == "yesterday") for arm in evidence.variants]
+    (verdict,) = decide(replace(evidence, variants=tuple(other)), POLICY).verdicts
+    assert verdict.reasons[0].startswith("config of yesterday: another model than the baseline, on purpose")
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize(
     ("losses", "wrong"), [((0.0, MARGIN), "approve"), ((MARGIN, 0.0), "approve"), ((MARGIN, MARGIN), "block")]
