@@ -22,7 +22,7 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "intake": "table lm-eval inspect promptfoo lighteval",
     "determinism-report": "deterministic",
     "architectures": "tokens let_through",
-    "served": "chaos killed faults identity client verdict.same wire.drafted power metrics.agree kl.bounds",
+    "served": "chaos killed faults identity client verdict.same wire.drafted power endpoints metrics.agree kl.bounds",
     "served-arithmetic": "agrees margins overflow memory",
     "service": "ingest writers pages pages.shown pages.sessions resume kills scale overhead.ray",
     "decisions": "errors power peers.cases peers.false_pass early.identical early.twice early.worst early.decodes "
