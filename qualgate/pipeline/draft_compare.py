@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +40,7 @@ from qualgate.records import (
     Speculated,
     UnitEvidence,
 )
+from qualgate.store.bulk import uncollected
 
 PLAIN, DRAFTED, AGAIN = "plain", "drafted", "again"
 DRAFTS = ("{quantize: mxfp4}", "{quantize: int8}", "ngram", "{quantize: mxfp4, under: {draft: ngram}}")
@@ -131,6 +131,7 @@ def _try_draft(
     ways = {PLAIN: plain, DRAFTED: drafted, AGAIN: plain}
     units: dict[str, list[UnitEvidence]] = {way: [] for way in ways}
     generation = Generation()  # counters of the drafted answers
+    gc.collect()  # with models loaded one collection delays an answer by a quarter of a second
     with uncollected():
         for arm in (plain, drafted):
             warm_up(arm, _job(arm.spec, prompts[0], 0, seed))
@@ -213,14 +214,3 @@ def _accepted(units: Sequence[UnitEvidence], tasks: Mapping[tuple[str, str], str
                 tally[0] += step.accepted
                 tally[1] += step.proposed
     return {task: accepted / proposed for task, (accepted, proposed) in sorted(tallies.items()) if proposed}
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Switch garbage collection off: with models loaded one collection delays an answer by a quarter of a second."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

@@ -226,9 +226,9 @@ def _refuse_other_arms(gate: GateFile, variants: Mapping[str, Path]) -> None:
     names, references = [arm.name for arm in gate.variants], gate.policy.references
     strange = next((name for name in variants if name not in names), "")
     if strange or not {*variants} - {*references} or not variants.keys() >= {*references}:
-        told = f" ({strange!r:.80} is none of its variants)" if strange else ""
+        other = f" ({strange!r:.80} is none of its variants)" if strange else ""
         raise UsageError(
-            f"{gate.path.name} holds variants against {' and '.join(references)}{told}: give --baseline-scores, and "
+            f"{gate.path.name} holds variants against {' and '.join(references)}{other}: give --baseline-scores, and "
             + " ".join(f"--arm {name}=FILE" for name in names)
         )
 

@@ -23,7 +23,7 @@ import torch
 from qualgate.engine.device import Device
 from qualgate.engine.loaded import LoadedArm
 from qualgate.engine.parted import parted
-from qualgate.pipeline.draft_compare import uncollected
+from qualgate.store.bulk import uncollected
 from tests.benchmarks import assisted, bits, cells, turns, verify_cost, vllm_peer
 from tests.benchmarks.goals import SPECULATION
 from tests.benchmarks.pass_times import kinds, pass_times

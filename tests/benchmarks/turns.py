@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from qualgate.pipeline.draft_compare import uncollected
 from qualgate.records import Prompt
+from qualgate.store.bulk import uncollected
 from tests.benchmarks.shape import told
 
 RESAMPLES = 2000
